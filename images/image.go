@@ -35,7 +35,7 @@ const (
 	emptyJSON  = "{}"
 
 	sources     = "https://github.com/bullpen-ci/bullpen"
-	description = "Warm, single-shot CI runners that are never killed mid-job"
+	description = "Ephemeral GitHub Actions runners that are never killed while they run a job"
 )
 
 // file is an entry of one of the image's layers. All belong to root and are writable by root alone.

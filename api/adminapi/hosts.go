@@ -2,38 +2,38 @@ package adminapi
 
 import "time"
 
-// PathHosts lists the Macs that are prepared as nodes (kind MacHost).
+// PathHosts lists MacHosts, the Macs that are nodes.
 const PathHosts = "/api/v1/hosts"
 
-// ResourceHosts is what Kubernetes is asked about for them. MacHost is a kind of the group itself, and a right on machosts is another thing.
+// ResourceHosts is the resource of access reviews for them. Rights on the kind MacHost are separate.
 const ResourceHosts = "hosts"
 
-// Host is a Mac, as the controller that prepares it has last described it. Nothing of how one gets there is in it.
+// Host is a MacHost with its last status. It contains neither addresses nor credentials.
 type Host struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Node      string `json:"node,omitempty"` // the name of its Node
 	Pool      string `json:"pool,omitempty"` // of Macs
-	// Ready says that it is as its configuration says and that its Node is ready, State what is being done or what is in the way, in one word,
-	// and Message in a sentence.
+	// Ready means that it matches its configuration and its Node is ready. State is the current state or problem in one word, Message in a
+	// sentence.
 	Ready     bool       `json:"ready"`
 	State     string     `json:"state,omitempty"`
 	Message   string     `json:"message,omitempty"`
-	AppliedAt *time.Time `json:"appliedAt,omitempty"` // all steps were last found or made right
-	// Attempts have begun and not ended well since something was changed; Unreachable is how many in a row did not come as far as the Mac.
+	AppliedAt *time.Time `json:"appliedAt,omitempty"` // all steps were last applied
+	// Attempts that failed since the last change; Unreachable is the number of consecutive ones that could not reach the Mac.
 	Attempts    int64      `json:"attempts"`
 	Unreachable int64      `json:"unreachable"`
-	NextAttempt *time.Time `json:"nextAttempt,omitempty"` // the earliest time of it
-	LastError   string     `json:"lastError,omitempty"`   // of the last attempt, without a secret
-	NodeMissing *time.Time `json:"nodeMissing,omitempty"` // since when its Node has not been there, or has been silent
-	// Problems are the conditions that do not hold, a sentence each; Ready is not among them.
+	NextAttempt *time.Time `json:"nextAttempt,omitempty"` // at the earliest
+	LastError   string     `json:"lastError,omitempty"`   // of the last attempt, without secrets
+	NodeMissing *time.Time `json:"nodeMissing,omitempty"` // since when its Node does not exist or does not report
+	// Problems are its conditions that are False, without Ready.
 	Problems []Problem `json:"problems"`
 	Deleting bool      `json:"deleting,omitempty"`
 }
 
-// HostList is all of them, by name.
+// HostList is all MacHosts, by name.
 type HostList struct {
 	Hosts []Host `json:"hosts"`
-	// Watched is false where the server was not told to look at MacHosts (--mac-hosts), or has not seen them yet.
+	// Watched is false if MacHosts are disabled (--mac-hosts), or not listed yet.
 	Watched bool `json:"watched"`
 }

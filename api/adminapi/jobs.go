@@ -2,13 +2,13 @@ package adminapi
 
 import "time"
 
-// PathJobs lists jobs; one job is PathJobs + "/" + its id, and why it waits is at that + "/why".
+// PathJobs lists jobs; one job is PathJobs + "/" + its ID, and why it is queued is at that + "/why".
 const PathJobs = "/api/v1/jobs"
 
-// ResourceJobs is what Kubernetes is asked about for jobs.
+// ResourceJobs is the resource of access reviews for jobs.
 const ResourceJobs = "jobs"
 
-// Job is one workflow job, as GitHub has told of it and as the ledger has it.
+// Job is one workflow job.
 type Job struct {
 	ID           int64      `json:"id"` // GitHub's
 	RunID        int64      `json:"runId"`
@@ -19,75 +19,75 @@ type Job struct {
 	Name         string     `json:"name"`
 	Branch       string     `json:"branch,omitempty"`
 	Commit       string     `json:"commit,omitempty"`
-	Labels       []string   `json:"labels"`         // what runs-on asks for
-	State        string     `json:"state"`          // waiting, queued, claimed, minted, executing, completed, cancelled or stale
-	Held         string     `json:"held,omitempty"` // why a queued one is set aside: repository_limit, repository_removed or label_sets
+	Labels       []string   `json:"labels"`              // what runs-on asks for
+	State        string     `json:"state"`               // pending_approval, queued, blocked, assigned, running or completed
+	BlockedBy    string     `json:"blockedBy,omitempty"` // why it is blocked: repository_limit, repository_removed, label_sets, refused or refused_job
 	Conclusion   string     `json:"conclusion,omitempty"`
-	RunnerName   string     `json:"runnerName,omitempty"`   // of the one that executes it, or that was registered for it
-	Pool         string     `json:"pool,omitempty"`         // of a live claim; of one job also when it has ended
+	RunnerName   string     `json:"runnerName,omitempty"`   // at GitHub, of the runner that runs it or is registered for it
+	Pool         string     `json:"pool,omitempty"`         // of its runner; in lists, not of completed jobs
 	Pod          string     `json:"pod,omitempty"`          // as Pool
-	PodNamespace string     `json:"podNamespace,omitempty"` // of one job, once GitHub has named its runner
+	PodNamespace string     `json:"podNamespace,omitempty"` // not in lists
 	QueuedAt     time.Time  `json:"queuedAt"`
-	ReceivedAt   *time.Time `json:"receivedAt,omitempty"`     // GitHub's first event of it was taken
-	ApprovedAt   *time.Time `json:"approvedAt,omitempty"`     // it had waited at GitHub until then
-	ClaimedAt    *time.Time `json:"claimedAt,omitempty"`      // a pod was chosen; as Pool
-	MintedAt     *time.Time `json:"mintedAt,omitempty"`       // its runner was registered; as Pool
+	ReceivedAt   *time.Time `json:"receivedAt,omitempty"`     // of GitHub's first event
+	ApprovedAt   *time.Time `json:"approvedAt,omitempty"`     // it was pending approval until then
+	ClaimedAt    *time.Time `json:"claimedAt,omitempty"`      // a pod was claimed; as Pool
+	RegisteredAt *time.Time `json:"registeredAt,omitempty"`   // its runner was registered; as Pool
 	Acknowledged *time.Time `json:"acknowledgedAt,omitempty"` // the pod has its configuration; as Pool
 	StartedAt    *time.Time `json:"startedAt,omitempty"`
 	CompletedAt  *time.Time `json:"completedAt,omitempty"`
-	// ExitCode is the runner's; of one job, when its pod has ended and Kubernetes knew it.
+	// ExitCode is the runner's, if known; not in lists.
 	ExitCode *int32 `json:"exitCode,omitempty"`
-	// RunnerLostAt is when the pod was lost with the job in it; of one job.
+	// RunnerLostAt is when the runner was lost while it ran the job; not in lists.
 	RunnerLostAt *time.Time `json:"runnerLostAt,omitempty"`
-	// TraceID is that of its OpenTelemetry trace, if it is traced; of one job.
+	// TraceID is the ID of its OpenTelemetry trace, if it is traced; not in lists.
 	TraceID string `json:"traceId,omitempty"`
-	// TraceURL is where the trace is shown, if the server was told; of one job.
+	// TraceURL is the URL of the trace, if the server is configured with one; not in lists.
 	TraceURL string `json:"traceUrl,omitempty"`
-	// Timeline is there when one job was asked for.
+	// Timeline is not in lists.
 	Timeline *Timeline `json:"timeline,omitempty"`
 }
 
-// Timeline is what became of a job, and where the time went.
+// Timeline is the life of a job.
 type Timeline struct {
-	// Steps are those that were taken, in the order of a job's life: queued, received, approved, claimed, minted, acknowledged, executing,
-	// ended. GitHub's (queued, executing, ended) are in whole seconds of its clock.
+	// Steps are those reached so far, in order: queued, received, approved, claimed, registered, acknowledged, running, completed. Queued,
+	// running and completed are from GitHub, in whole seconds of its clock.
 	Steps []TimelineStep `json:"steps"`
-	// Split says what took how long, up to the last step: webhook, approval, dispatch, mint, handover, start, run. It adds up to the time
-	// between the first and the latest step.
+	// Split is the duration of each phase: webhook, approval, dispatch, registration, handover, start, run. They add up to the time between
+	// the first and the last step.
 	Split []TimelinePhase `json:"split"`
 }
 
-// TimelineStep is a step and when it was taken.
+// TimelineStep is a step and its time.
 type TimelineStep struct {
 	Name string    `json:"name"`
 	At   time.Time `json:"at"`
 }
 
-// TimelinePhase is what took time.
+// TimelinePhase is a phase and its duration.
 type TimelinePhase struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
 }
 
-// JobList is one page, the latest first.
+// JobList is one page, newest first.
 type JobList struct {
 	Jobs []Job `json:"jobs"`
 	Next int64 `json:"next,omitempty"` // the "before" of the next page; 0: this is the last
 }
 
-// Why says why a job has no runner yet, or what became of it.
+// Why is why a job has no runner yet, or its outcome.
 type Why struct {
 	JobID int64 `json:"jobId"`
-	// Job is what the ledger has of it; nil when it has nothing.
+	// Job is left out if it is unknown.
 	Job *Job `json:"job,omitempty"`
-	// Reasons are at least one; the first has to go first.
+	// Reasons has at least one entry, the most important first.
 	Reasons []Reason `json:"reasons"`
 }
 
-// Reason is one answer. Codes are stable, sentences are not.
+// Reason is one cause. Codes are stable, sentences are not.
 type Reason struct {
 	Code     string     `json:"code"`
 	Sentence string     `json:"sentence"`
 	Remedy   string     `json:"remedy,omitempty"`
-	Until    *time.Time `json:"until,omitempty"` // when it passes by itself, if that is known
+	Until    *time.Time `json:"until,omitempty"` // when it resolves itself, if known
 }

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Audience is the audience of tokens made for this API. Tokens for the cluster's own audience are taken too.
+// Audience is the audience of tokens for this API. Tokens for the cluster's audience are accepted too.
 const Audience = "bullpen-api"
 
-// Paths. One account is PathAccounts + "/" + its login, or "@" + its id; a verb is appended as ":suspend".
+// Paths. One account is PathAccounts + "/" + its login, or "@" + its ID; a verb is appended as ":suspend".
 const (
 	PathAccounts = "/api/v1/accounts"
 	PathAudit    = "/api/v1/audit"
@@ -21,14 +21,14 @@ const (
 	VerbResume  = "resume"
 )
 
-// Group and the resources are what Kubernetes is asked about (SubjectAccessReview): they exist in roles only.
+// Group and the resources of access reviews (SubjectAccessReview). They exist in roles only.
 const (
 	Group            = "bullpen.dev"
 	ResourceAccounts = "accounts"
 	ResourceAudits   = "audits"
 )
 
-// MaxPage is the most entries of one page, DefaultPage what is given when nothing is asked for.
+// MaxPage is the maximum number of entries in a page, and DefaultPage the default.
 const (
 	MaxPage     = 500
 	DefaultPage = 100
@@ -37,46 +37,46 @@ const (
 // MaxReason bounds the reason of a change, in bytes.
 const MaxReason = 500
 
-// MaxQueued is as far as queued jobs are counted: that number means "so many or more".
+// MaxQueued is the maximum count of queued jobs: it means "that many or more".
 const MaxQueued = 10_000
 
-// AccountState says whether an account's jobs are served.
+// AccountState is whether an account's jobs are served.
 type AccountState string
 
-// The states. An account that several of them fit has the last.
+// The states. If several apply, the last one is shown.
 const (
 	AccountActive      AccountState = "active"
-	AccountSuspended   AccountState = "suspended" // by GitHub, an operator, or both: both must be off for it to run
+	AccountSuspended   AccountState = "suspended" // by GitHub, an administrator, or both
 	AccountUninstalled AccountState = "uninstalled"
 	AccountDeleted     AccountState = "deleted"
 )
 
 // Account is an organization or user whose jobs are served.
 type Account struct {
-	ID                  int64        `json:"id"` // GitHub's; it survives a rename
-	Login               string       `json:"login"`
-	Kind                string       `json:"kind"` // Organization or User
-	State               AccountState `json:"state"`
-	InstallationID      int64        `json:"installationId,omitempty"` // 0: the App is not installed
-	SuspendedByGitHub   bool         `json:"suspendedByGithub,omitempty"`
-	SuspendedByOperator bool         `json:"suspendedByOperator,omitempty"`
-	SuspensionReason    string       `json:"suspensionReason,omitempty"` // the operator's
-	Budgets             []Budget     `json:"budgets"`                    // by platform, in its order
-	Queued              int64        `json:"queued"`                     // jobs that wait for a runner or for room, up to MaxQueued
-	Held                int64        `json:"held,omitempty"`             // jobs that are set aside for their repository, their labels or what GitHub refuses, up to MaxQueued
-	Refusals            []Refusal    `json:"refusals,omitempty"`         // what GitHub refuses of it, of one account alone; at most 100
-	Version             int64        `json:"version"`                    // of what operators decide; the ETag
-	CreatedAt           time.Time    `json:"createdAt"`
-	UpdatedAt           time.Time    `json:"updatedAt"`
-	DeletedAt           *time.Time   `json:"deletedAt,omitempty"`
+	ID                       int64        `json:"id"` // GitHub's; it survives a rename
+	Login                    string       `json:"login"`
+	Kind                     string       `json:"kind"` // Organization or User
+	State                    AccountState `json:"state"`
+	InstallationID           int64        `json:"installationId,omitempty"` // 0: the App is not installed
+	SuspendedByGitHub        bool         `json:"suspendedByGithub,omitempty"`
+	SuspendedByAdministrator bool         `json:"suspendedByAdministrator,omitempty"`
+	SuspensionReason         string       `json:"suspensionReason,omitempty"` // the administrator's
+	Budgets                  []Budget     `json:"budgets"`                    // by platform, in its order
+	Queued                   int64        `json:"queued"`                     // queued jobs, up to MaxQueued
+	Blocked                  int64        `json:"blocked,omitempty"`          // jobs blocked by their repository, their labels or GitHub, up to MaxQueued
+	Refusals                 []Refusal    `json:"refusals,omitempty"`         // by GitHub; not in lists, at most 100
+	Version                  int64        `json:"version"`                    // of limits and suspension; the ETag
+	CreatedAt                time.Time    `json:"createdAt"`
+	UpdatedAt                time.Time    `json:"updatedAt"`
+	DeletedAt                *time.Time   `json:"deletedAt,omitempty"`
 }
 
-// Refusal is what GitHub does not do for an account, and that jobs wait for.
+// Refusal is a request for an account that GitHub rejects, and that blocks jobs.
 type Refusal struct {
-	Repository  string    `json:"repository,omitempty"` // owner/name; empty: of the whole account, or of the pool there
-	Pool        string    `json:"pool,omitempty"`       // namespace/name; empty: of the whole account
-	JobID       int64     `json:"jobId,omitempty"`      // 0: of all jobs
-	Reason      string    `json:"reason"`               // refused: no runner is registered; not_assigned: runners are, and are given no job
+	Repository  string    `json:"repository,omitempty"` // owner/name; empty: the whole account, or the pool there
+	Pool        string    `json:"pool,omitempty"`       // namespace/name; empty: the whole account
+	JobID       int64     `json:"jobId,omitempty"`      // 0: all jobs
+	Reason      string    `json:"reason"`               // refused: registrations are rejected; not_assigned: runners are registered, and receive no job
 	Status      int       `json:"status,omitempty"`     // GitHub's
 	Message     string    `json:"message,omitempty"`    // GitHub's, shortened
 	Failures    int64     `json:"failures"`             // in a row
@@ -85,10 +85,10 @@ type Refusal struct {
 	Sentence    string    `json:"sentence"`
 }
 
-// ETag of what operators decide about the account.
+// ETag of the account's limits and suspension.
 func (a Account) ETag() string { return `"` + strconv.FormatInt(a.Version, 10) + `"` }
 
-// Budget is what an account may use on one platform, and what it uses now.
+// Budget is the limits and the usage of an account on one platform.
 type Budget struct {
 	Platform string `json:"platform"`
 	Limits   Limits `json:"limits"`
@@ -100,17 +100,17 @@ type Limits struct {
 	Jobs              int64 `json:"jobs"`
 	MilliCPU          int64 `json:"milliCpu"`
 	MemoryMB          int64 `json:"memoryMb"`          // mebibytes
-	JobsPerRepository int64 `json:"jobsPerRepository"` // 0: no bound but the account's
+	JobsPerRepository int64 `json:"jobsPerRepository"` // 0: no limit but the account's
 }
 
-// Usage is what live claims add up to.
+// Usage is the sum of live claims.
 type Usage struct {
 	Jobs     int64 `json:"jobs"`
 	MilliCPU int64 `json:"milliCpu"`
 	MemoryMB int64 `json:"memoryMb"`
 }
 
-// LimitsChange changes what is set and keeps the rest.
+// LimitsChange changes the limits that are set, and keeps the others.
 type LimitsChange struct {
 	Jobs              *int64 `json:"jobs,omitempty"`
 	MilliCPU          *int64 `json:"milliCpu,omitempty"`
@@ -137,7 +137,7 @@ type ChangeLimits struct {
 	Reason    string                  `json:"reason,omitempty"`
 }
 
-// Change is the body of :suspend, :resume and DELETE; it may be left out. An If-Match is honoured.
+// Change is the optional body of :suspend, :resume and DELETE. If-Match is honoured.
 type Change struct {
 	Reason string `json:"reason,omitempty"`
 }
@@ -148,21 +148,21 @@ type AccountList struct {
 	Next     string    `json:"next,omitempty"` // the "after" of the next page; empty: this is the last
 }
 
-// AuditEvent says who changed what.
+// AuditEvent records a change.
 type AuditEvent struct {
 	ID         int64           `json:"id"`
 	At         time.Time       `json:"at"`
 	Actor      string          `json:"actor"`                // a Kubernetes user, or "github"
-	Credential string          `json:"credential,omitempty"` // the id of its token, as in Kubernetes' audit log
+	Credential string          `json:"credential,omitempty"` // the ID of its token, as in Kubernetes' audit log
 	Action     string          `json:"action"`
 	AccountID  int64           `json:"accountId,omitempty"`
-	Account    string          `json:"account"` // its login at that time
+	Account    string          `json:"account"` // the login at that time
 	Before     json.RawMessage `json:"before,omitempty"`
 	After      json.RawMessage `json:"after,omitempty"`
 	Reason     string          `json:"reason,omitempty"`
 }
 
-// ActorGitHub is the actor of what GitHub decided.
+// ActorGitHub is the actor of changes at GitHub.
 const ActorGitHub = "github"
 
 // Actions of audit events.
@@ -172,15 +172,15 @@ const (
 	ActionResume     = "resume"
 	ActionDelete     = "delete"
 	ActionPurge      = "purge"
-	ActionInstall    = "install"     // the App was installed, or again under another id
+	ActionInstall    = "install"     // the App was installed, or reinstalled under another ID
 	ActionUninstall  = "uninstall"   // the App was uninstalled
 	ActionGitSuspend = "gh_suspend"  // the installation was suspended at GitHub
 	ActionGitResume  = "gh_resume"   // and resumed
-	ActionReposTaken = "repos_taken" // repositories were taken from the installation
-	ActionReposGiven = "repos_given" // and given back
+	ActionReposTaken = "repos_taken" // repositories were removed from the installation
+	ActionReposGiven = "repos_given" // and added again
 )
 
-// AuditList is one page, the latest first.
+// AuditList is one page, newest first.
 type AuditList struct {
 	Events []AuditEvent `json:"events"`
 	Next   int64        `json:"next,omitempty"` // the "before" of the next page; 0: this is the last

@@ -3,27 +3,32 @@ package adminapi
 // PathRunners is where runner pods are: one is PathRunners + "/" + its namespace + "/" + its name; ?pool=NAMESPACE/NAME&stage=idle picks some.
 const PathRunners = "/api/v1/runners"
 
-// ResourceRunnerPods is what Kubernetes is asked about for runner pods, with VerbRetire for retiring one. Runner and RunnerPool are kinds of
-// the group themselves, and a right on them is another thing.
+// ResourceRunnerPods is the resource of access reviews for runner pods, with VerbRetire to retire one. Rights on the kinds Runner and
+// RunnerPool are separate.
 const (
 	ResourceRunnerPods = "runnerpods"
-	// ResourceRunnerLogs is what Kubernetes is asked about for the last lines of runners that died: what jobs print may be nobody else's
-	// business.
+	// ResourceRunnerLogs is the resource of access reviews for logs of failed runners, which may contain confidential output.
 	ResourceRunnerLogs = "runnerlogs"
 	VerbRetire         = "retire"
 )
 
-// ActionRetire is the action of an audit event about a runner that an operator retired. Its account is the runner's namespace and name.
+// ActionRetire is the action of an audit event about a retired runner. Its account is the runner's namespace and name.
 const ActionRetire = "retire"
 
-// RetiredRunner is the answer to POST …/retire.
+// States of a retired runner.
+const (
+	RunnerRetired  = "retired"
+	RunnerFinished = "finished" // its job was completed already
+)
+
+// RetiredRunner is the response to POST …/retire.
 type RetiredRunner struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
 	Pool      string `json:"pool"`
-	// State is retired, or spent where its work was over already.
+	// State is retired or finished.
 	State string `json:"state"`
-	// Changed is false where it was on its way already: nothing was done, and nothing is audited.
+	// Changed is false if it was being removed already: nothing was changed or audited.
 	Changed bool `json:"changed"`
 }

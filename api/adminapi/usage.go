@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// PathUsage says what accounts have used: ?from=2026-01&to=2026-03&account=LOGIN.
+// PathUsage lists the usage of accounts: ?from=2026-01&to=2026-03&account=LOGIN.
 const PathUsage = "/api/v1/usage"
 
-// ResourceUsage is what Kubernetes is asked about for usage.
+// ResourceUsage is the resource of access reviews for usage.
 const ResourceUsage = "usages"
 
-// MonthFormat is how a month is written: 2026-11.
+// MonthFormat is the format of months: 2026-11.
 const MonthFormat = "2006-01"
 
-// MaxMonths is how many months may be asked for at once.
+// MaxMonths is the maximum number of months in a request.
 const MaxMonths = 24
 
-// MonthUsage is what the runners of one pool have done for one account in one month (UTC). A session is one runner, from its registration to the
-// end of its pod; its seconds belong to the months in which they passed, and itself and its job to the one in which they began.
+// MonthUsage is the usage of one pool by one account in one month (UTC). A session is one runner, from its registration to the exit of its pod. Its
+// seconds count in the months in which they passed, the session and its job in the month in which they began.
 type MonthUsage struct {
-	Account   string `json:"account"` // its login; "@id" when nothing is known of it any more
+	Account   string `json:"account"` // its login, or "@id" if it is unknown
 	AccountID int64  `json:"accountId"`
 	Month     string `json:"month"` // 2026-11
 	Namespace string `json:"namespace"`
@@ -31,10 +31,10 @@ type MonthUsage struct {
 	Platform  string `json:"platform"`
 	Sessions  int64  `json:"sessions"`
 	Jobs      int64  `json:"jobs"`
-	// RunnerSeconds is how long runners existed, JobSeconds how long they ran jobs.
+	// RunnerSeconds is the total lifetime of runners, JobSeconds the total duration of jobs.
 	RunnerSeconds float64 `json:"runnerSeconds"`
 	JobSeconds    float64 `json:"jobSeconds"`
-	// CPUSeconds and MemoryGiBSeconds are RunnerSeconds times what the pool's runners may use.
+	// CPUSeconds and MemoryGiBSeconds are RunnerSeconds times the CPU and memory of the pool's runners.
 	CPUSeconds       float64 `json:"cpuSeconds"`
 	MemoryGiBSeconds float64 `json:"memoryGiBSeconds"`
 }
@@ -42,11 +42,11 @@ type MonthUsage struct {
 // UsageList is one page, by account and month.
 type UsageList struct {
 	Usage []MonthUsage `json:"usage"`
-	AsOf  time.Time    `json:"asOf"`           // sessions that have not ended are counted up to here
+	AsOf  time.Time    `json:"asOf"`           // running sessions count up to here
 	Next  int64        `json:"next,omitempty"` // the "after" of the next page; 0: this is the last
 }
 
-// WriteUsageCSV writes usage as CSV in full precision, a line of names first. It is what every download of it looks like.
+// WriteUsageCSV writes usage as CSV with a header, in full precision, for all downloads.
 func WriteUsageCSV(w io.Writer, usage []MonthUsage) error {
 	out := csv.NewWriter(w)
 	rows := [][]string{{

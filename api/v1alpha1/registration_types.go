@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ContainerMode says how jobs of a self-registering runner use containers.
+// ContainerMode is how jobs of a self-registering runner use containers.
 // +kubebuilder:validation:Enum=None;Dind;Kubernetes
 type ContainerMode string
 
@@ -19,14 +19,14 @@ const (
 	ContainerModeKubernetes ContainerMode = "Kubernetes"
 )
 
-// Registration says where a self-registering runner is registered, and as what.
+// Registration is where a self-registering runner is registered, and with which labels.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.enterprise), has(self.organization), has(self.repository)].filter(x, x).size() == 1",message="a runner is registered in one place: set exactly one of enterprise, organization and repository"
-// +kubebuilder:validation:XValidation:rule="!has(self.noDefaultLabels) || !self.noDefaultLabels || has(self.labels) && size(self.labels) > 0",message="a runner needs a label: set labels, or remove noDefaultLabels"
+// +kubebuilder:validation:XValidation:rule="[has(self.enterprise), has(self.organization), has(self.repository)].filter(x, x).size() == 1",message="set exactly one of enterprise, organization and repository"
+// +kubebuilder:validation:XValidation:rule="!has(self.noDefaultLabels) || !self.noDefaultLabels || has(self.labels) && size(self.labels) > 0",message="noDefaultLabels requires labels: set labels, or remove noDefaultLabels"
 // +kubebuilder:validation:XValidation:rule="!has(self.group) || !has(self.repository)",message="runner groups belong to organizations and enterprises: remove group, or register with an organization"
 type Registration struct {
-	// Enterprise is the slug of the enterprise that the runner serves. GitHub Apps may not register there: the credentials
-	// must hold a token.
+	// Enterprise is the slug of the enterprise that the runner serves. GitHub Apps cannot register there: the credentials must
+	// contain a token.
 	// +optional
 	// +kubebuilder:validation:MaxLength=100
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.-]+$`
@@ -50,23 +50,24 @@ type Registration struct {
 	// +kubebuilder:validation:MaxLength=64
 	Group string `json:"group,omitempty"`
 
-	// Labels that the runner is registered with, beside self-hosted and those of its system and architecture, such as Linux and X64. Workflows
-	// name them in runs-on.
+	// Labels of the runner, in addition to self-hosted and those of its operating system and architecture, such as Linux and X64.
+	// Workflows request them in runs-on.
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=100
 	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9][A-Za-z0-9._-]*$`
-	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.lowerAscii() == b.lowerAscii()))",message="labels must differ from each other; GitHub does not tell upper case from lower case: remove the one that is there twice"
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.lowerAscii() == b.lowerAscii()))",message="labels must be unique, and GitHub ignores case: remove the duplicate"
 	// +listType=atomic
 	Labels []string `json:"labels,omitempty"`
 
-	// NoDefaultLabels registers the runner with Labels alone, so that it gets no job that asks for self-hosted or for its system only.
+	// NoDefaultLabels registers the runner with labels only, so that it receives no job that requests just self-hosted or its
+	// operating system.
 	// +optional
 	NoDefaultLabels bool `json:"noDefaultLabels,omitempty"`
 
-	// Ephemeral runners take one job and end; they are registered by a just-in-time configuration that nobody can use twice.
-	// Static ones (false) go on taking jobs in the same pod, one after the other. The default is true.
+	// Ephemeral runners run one job and exit; they register with a just-in-time configuration that works once.
+	// Static runners (false) run jobs one after the other in the same pod. The default is true.
 	// +optional
 	// +kubebuilder:default=true
 	Ephemeral *bool `json:"ephemeral,omitempty"`
@@ -75,7 +76,7 @@ type Registration struct {
 	// +optional
 	Credentials *GitHubCredentials `json:"credentials,omitempty"`
 
-	// WorkFolder is where jobs work, relative to the runner's root. The default is _work.
+	// WorkFolder is the work directory of jobs, relative to the runner's root. The default is _work.
 	// +optional
 	// +kubebuilder:validation:MaxLength=200
 	// +kubebuilder:validation:Pattern=`^[^/].*$`
@@ -84,8 +85,8 @@ type Registration struct {
 
 // GitHubCredentials names a Secret in the runner's namespace with credentials for GitHub.
 type GitHubCredentials struct {
-	// SecretName of a Secret that holds either token (a personal access token), or app-id and private-key.pem of a GitHub
-	// App, and installation-id where it is not to be looked up. Changes in it are used without a restart.
+	// SecretName is the name of a Secret with either token (a personal access token), or app-id and private-key.pem of a GitHub
+	// App and, optionally, installation-id. Changes apply without a restart.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -94,27 +95,27 @@ type GitHubCredentials struct {
 
 // KubernetesMode configures runners whose jobs run containers as pods.
 type KubernetesMode struct {
-	// WorkVolumeClaim is the volume that the runner and the pods of its jobs share. It is made for each runner, and goes with it.
+	// WorkVolumeClaim is the volume that the runner and the pods of its jobs share. It is created and deleted with each runner.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="has(self.accessModes) && size(self.accessModes) > 0 && self.accessModes[0] in ['ReadWriteOnce', 'ReadWriteMany']",message="the runner and its jobs' pods both write there: the first of accessModes must be ReadWriteOnce or ReadWriteMany"
+	// +kubebuilder:validation:XValidation:rule="has(self.accessModes) && size(self.accessModes) > 0 && self.accessModes[0] in ['ReadWriteOnce', 'ReadWriteMany']",message="the first of accessModes must be ReadWriteOnce or ReadWriteMany, because the runner and its jobs' pods write to the volume"
 	WorkVolumeClaim corev1.PersistentVolumeClaimSpec `json:"workVolumeClaim"`
 
-	// ServiceAccountName of the runner, which must be allowed to make the pods, Jobs and Secrets of GitHub's container hooks.
+	// ServiceAccountName of the runner. It needs permission to create the pods, Jobs and Secrets of GitHub's container hooks.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	ServiceAccountName string `json:"serviceAccountName"`
 }
 
-// RunnerSpec is what one self-registering runner should be. A runner that exists is not changed by a change of it.
+// RunnerSpec is the desired state of a self-registering runner. Changes do not affect existing runners.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.containerMode) && self.containerMode == 'Kubernetes') == has(self.kubernetes)",message="kubernetes and containerMode Kubernetes belong together: set both or neither"
-// +kubebuilder:validation:XValidation:rule="!has(self.dind) || has(self.containerMode) && self.containerMode == 'Dind'",message="dind is for containerMode Dind: set it, or remove dind"
-// +kubebuilder:validation:XValidation:rule="self.template.spec.containers.exists(c, c.name == 'runner')",message="template holds no container named runner, in which jobs run: add it, or give one of the others that name"
+// +kubebuilder:validation:XValidation:rule="(has(self.containerMode) && self.containerMode == 'Kubernetes') == has(self.kubernetes)",message="kubernetes and containerMode Kubernetes require each other: set both or neither"
+// +kubebuilder:validation:XValidation:rule="!has(self.dind) || has(self.containerMode) && self.containerMode == 'Dind'",message="dind requires containerMode Dind: set it, or remove dind"
+// +kubebuilder:validation:XValidation:rule="self.template.spec.containers.exists(c, c.name == 'runner')",message="template has no container named runner, in which jobs run: add it, or rename another one"
 type RunnerSpec struct {
 	Registration `json:",inline"`
 
-	// ContainerMode says how jobs use containers. The default is None.
+	// ContainerMode is how jobs use containers. The default is None.
 	// +optional
 	// +kubebuilder:default=None
 	ContainerMode ContainerMode `json:"containerMode,omitempty"`
@@ -134,53 +135,50 @@ type RunnerSpec struct {
 	// +optional
 	AgentResources *ContainerResources `json:"agentResources,omitempty"`
 
-	// RegistrationTimeout is how long a runner whose pod is ready may be unknown to GitHub; one that takes longer is replaced.
+	// RegistrationTimeout is the timeout for registering with GitHub once the pod is ready. Slower runners are replaced.
 	// +optional
 	// +kubebuilder:default="10m"
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="registrationTimeout is a duration of at least 1m, such as 10m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="registrationTimeout must be at least 1m, such as 10m"
 	RegistrationTimeout *metav1.Duration `json:"registrationTimeout,omitempty"`
 
-	// Template is the pod. It must hold a container named runner, in which jobs run; its command, if it has one, starts the
-	// runner. restartPolicy has no effect: a runner is never started twice.
+	// Template of the pod. It must have a container named runner, in which jobs run; its command, if set, starts the runner.
+	// restartPolicy has no effect: a runner is never restarted.
 	// +required
 	Template corev1.PodTemplateSpec `json:"template"`
 }
 
-// RunnerAutoscaling lets the controller choose the number of self-registering runners. It writes it into
-// status.autoscaling, never into spec.
+// RunnerAutoscaling sets the number of self-registering runners. The controller writes it to status.autoscaling, never to spec.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || self.minReplicas <= self.maxReplicas",message="minReplicas is more than maxReplicas: raise maxReplicas, or lower minReplicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || self.minReplicas <= self.maxReplicas",message="minReplicas must not be greater than maxReplicas: raise maxReplicas, or lower minReplicas"
 type RunnerAutoscaling struct {
-	// MinReplicas is the fewest runners that there are to be, busy ones included. An active schedule replaces it.
+	// MinReplicas is the minimum number of runners, including busy ones. An active schedule overrides it.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	MinReplicas *int32 `json:"minReplicas,omitempty"`
 
-	// MaxReplicas is the most runners that there are to be, busy ones included. Nothing goes beyond it.
+	// MaxReplicas is the maximum number of runners, including busy ones. It is never exceeded.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MaxReplicas int32 `json:"maxReplicas"`
 
-	// ScaleDownCooldown is how long fewer runners must have been enough before there are fewer.
+	// ScaleDownCooldown is how long fewer runners must suffice before a scale-down.
 	// +optional
 	// +kubebuilder:default="10m"
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="scaleDownCooldown is a duration that is not negative, such as 10m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="scaleDownCooldown must be 0s or greater, such as 10m"
 	ScaleDownCooldown *metav1.Duration `json:"scaleDownCooldown,omitempty"`
 
-	// Jobs has a runner for each job that waits or runs. Jobs are known by their ids, from GitHub's messages and from its
-	// queue. Unset: jobs are not looked at.
+	// Jobs scales to one runner per queued or running job, from GitHub's webhooks and its queue. Unset: jobs are ignored.
 	// +optional
 	Jobs *JobDemand `json:"jobs,omitempty"`
 
-	// PercentageBusy changes the number by the share of runners that work. Where jobs are looked at as well, the larger
-	// number counts.
+	// PercentageBusy scales by the percentage of busy runners. If jobs is set too, the larger number applies.
 	// +optional
 	PercentageBusy *PercentageBusy `json:"percentageBusy,omitempty"`
 
-	// Schedules replace minReplicas at certain times. The first that is active counts.
+	// Schedules override minReplicas at certain times. The first active one applies.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
@@ -188,16 +186,16 @@ type RunnerAutoscaling struct {
 	Schedules []ScalingSchedule `json:"schedules,omitempty"`
 }
 
-// JobDemand says how jobs are counted.
+// JobDemand configures how jobs are counted.
 type JobDemand struct {
-	// MinIdle is how many runners to keep waiting beside those that work.
+	// MinIdle is the number of idle runners to keep in addition to busy ones.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	MinIdle int32 `json:"minIdle,omitempty"`
 
-	// Repositories (owner/name) whose queue is read from GitHub, in addition to its messages, for runners of an organization or
-	// an enterprise; a runner of one repository has that read without being told.
+	// Repositories (owner/name) whose queue is read from GitHub in addition to webhooks, for runners of an organization or an
+	// enterprise. For runners of one repository, its queue is always read.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MaxLength=200
@@ -205,30 +203,30 @@ type JobDemand struct {
 	// +listType=set
 	Repositories []string `json:"repositories,omitempty"`
 
-	// ReadEvery is how often GitHub's queue is read, to make good messages that were lost.
+	// ReadEvery is the interval for reading GitHub's queue, which makes up for lost webhooks.
 	// +optional
 	// +kubebuilder:default="5m"
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('30s')",message="readEvery is a duration of at least 30s, such as 5m: each reading costs calls to GitHub"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('30s')",message="readEvery must be at least 30s, such as 5m, because each read uses GitHub's request quota"
 	ReadEvery *metav1.Duration `json:"readEvery,omitempty"`
 }
 
-// PercentageBusy scales by the share of busy runners. All numbers are percentages.
+// PercentageBusy scales by the percentage of busy runners. All numbers are percentages.
 //
-// +kubebuilder:validation:XValidation:rule="self.downBelow < self.upAbove",message="downBelow must be less than upAbove, or the number would swing"
+// +kubebuilder:validation:XValidation:rule="self.downBelow < self.upAbove",message="downBelow must be less than upAbove"
 type PercentageBusy struct {
-	// UpAbove: when more than this share works, the number is multiplied by UpFactor.
+	// UpAbove: when a larger percentage is busy, the number is multiplied by upFactor.
 	// +optional
 	// +kubebuilder:default=80
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	UpAbove int32 `json:"upAbove,omitempty"`
-	// DownBelow: when less than this share works, the number is multiplied by DownFactor.
+	// DownBelow: when a smaller percentage is busy, the number is multiplied by downFactor.
 	// +optional
 	// +kubebuilder:default=30
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=99
 	DownBelow int32 `json:"downBelow"`
-	// UpFactor is more than 100; the result is rounded up.
+	// UpFactor is greater than 100; the result is rounded up.
 	// +optional
 	// +kubebuilder:default=130
 	// +kubebuilder:validation:Minimum=101
@@ -242,7 +240,7 @@ type PercentageBusy struct {
 	DownFactor int32 `json:"downFactor"`
 }
 
-// Frequency of a schedule that comes again.
+// Frequency of a recurring schedule.
 // +kubebuilder:validation:Enum=Daily;Weekly;Monthly;Yearly
 type Frequency string
 
@@ -254,27 +252,28 @@ const (
 	FrequencyYearly  Frequency = "Yearly"
 )
 
-// ScalingSchedule replaces minReplicas from Start to End, once or again and again.
+// ScalingSchedule overrides minReplicas from start to end, once or repeatedly.
 //
-// +kubebuilder:validation:XValidation:rule="self.start < self.end",message="a schedule ends after it starts: end must be later than start"
+// +kubebuilder:validation:XValidation:rule="self.start < self.end",message="end must be later than start"
 type ScalingSchedule struct {
-	// Name tells schedules apart, in status and in Events.
+	// Name of the schedule in status and Events.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// Start and End of the (first) time that the schedule is active.
+	// Start of the (first) period in which the schedule is active.
 	// +required
 	Start metav1.Time `json:"start"`
+	// End of that period.
 	// +required
 	End metav1.Time `json:"end"`
-	// Repeat has it come again, at the same time of day in TimeZone. Unset: once.
+	// Repeat makes the schedule recur at the same time of day in timeZone. Unset: once.
 	// +optional
 	Repeat Frequency `json:"repeat,omitempty"`
-	// Until is when it stops coming again. Unset: never.
+	// Until is when it stops recurring. Unset: never.
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`
-	// TimeZone in which days are counted, such as Europe/Berlin, so that a time of day survives the change of the clocks. The default is UTC.
+	// TimeZone of the schedule, such as Europe/Berlin, so that times of day follow daylight saving time. The default is UTC.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TimeZone string `json:"timeZone,omitempty"`
@@ -285,49 +284,50 @@ type ScalingSchedule struct {
 	MinReplicas int32 `json:"minReplicas"`
 }
 
-// AutoscalingStatus is what the autoscaler has decided. Nobody else writes it.
+// AutoscalingStatus is the autoscaler's state. Only the autoscaler writes it.
 type AutoscalingStatus struct {
-	// DesiredReplicas is the number of runners to work towards.
+	// DesiredReplicas is the desired number of runners.
 	// +optional
 	DesiredReplicas *int32 `json:"desiredReplicas,omitempty"`
-	// ScaledAt is when the number was last found to be needed: raised, or confirmed by jobs that wait. Ephemeral runners that
-	// are missing are made again only for a need that is newer than the last time that all were there, or when the hold is over.
+	// ScaledAt is when the number was last raised or confirmed by queued jobs. Missing ephemeral runners are recreated only for a
+	// newer need than the last time that all existed, or after recreationHold.
 	// +optional
 	ScaledAt *metav1.Time `json:"scaledAt,omitempty"`
-	// LastScaleDownTime is when the number was last lowered.
+	// LastScaleDownTime is the time of the last scale-down.
 	// +optional
 	LastScaleDownTime *metav1.Time `json:"lastScaleDownTime,omitempty"`
-	// Queued and Running are the jobs that were counted.
+	// Queued is the number of queued jobs that were counted.
 	// +optional
 	Queued int32 `json:"queued"`
+	// Running is the number of running jobs that were counted.
 	// +optional
 	Running int32 `json:"running"`
-	// Schedule is the one that is active.
+	// Schedule is the name of the active schedule.
 	// +optional
 	Schedule string `json:"schedule,omitempty"`
-	// Problem is what keeps the autoscaler from seeing what it decides on; the number stands meanwhile. Empty: nothing.
+	// Problem is why the autoscaler lacks data; the number does not fall until it is resolved. Empty: none.
 	// +optional
 	Problem string `json:"problem,omitempty"`
 }
 
-// RunnerCounts are the runners of an owner, by what they do. They add up to the runners that exist.
+// RunnerCounts are the runners of an owner by stage. They add up to the existing runners.
 type RunnerCounts struct {
-	// Replicas is the number of runners that exist and are not finished.
+	// Replicas is the number of runners that are not finished.
 	// +optional
 	Replicas int32 `json:"replicas"`
-	// Booting runners exist and cannot take work yet.
+	// Starting is the number of runners that are not idle yet.
 	// +optional
-	Booting int32 `json:"booting"`
-	// Idle runners can take work now.
+	Starting int32 `json:"starting"`
+	// Idle is the number of runners that can take a job.
 	// +optional
 	Idle int32 `json:"idle"`
-	// Busy runners show a sign of work.
+	// Busy is the number of runners with a job.
 	// +optional
 	Busy int32 `json:"busy"`
-	// Leaving runners are being removed.
+	// Terminating is the number of runners that are being removed.
 	// +optional
-	Leaving int32 `json:"leaving"`
-	// Finished runners have ended and are not yet gone.
+	Terminating int32 `json:"terminating"`
+	// Finished is the number of exited runners whose pods still exist.
 	// +optional
 	Finished int32 `json:"finished"`
 }
@@ -335,10 +335,10 @@ type RunnerCounts struct {
 // Condition types of the kinds of self-registering runners, beside those of RunnerPool: Available, Progressing, Draining, DeletionProtected,
 // RemovalBlocked, StuckTerminating, Outdated, ScalingActive.
 const (
-	// ConditionValid: pods can be built from the spec. False: the message says what to change.
+	// ConditionValid: pods can be created from the spec. False: the message says what to change.
 	ConditionValid = "Valid"
-	// ConditionRegistered: GitHub knows the runner. False: the message says why not.
+	// ConditionRegistered: the runner is registered at GitHub. False: the message says why not.
 	ConditionRegistered = "Registered"
-	// ConditionHeld: runners are missing, and are not made again yet, because the jobs of those that ended may have been the last.
-	ConditionHeld = "Held"
+	// ConditionRecreationDelayed: runners are missing and are not recreated yet, because the finished ones may have run the last jobs.
+	ConditionRecreationDelayed = "RecreationDelayed"
 )

@@ -10,16 +10,16 @@ const KindRunner = "Runner"
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=runners,scope=Namespaced,categories=bullpen
 // +kubebuilder:subresource:status
-// +kubebuilder:printcolumn:name="Stage",type=string,JSONPath=`.status.stage`,description="booting, idle, busy, leaving, finished or lost"
+// +kubebuilder:printcolumn:name="Stage",type=string,JSONPath=`.status.stage`,description="starting, idle, busy, terminating, finished or lost"
 // +kubebuilder:printcolumn:name="Enterprise",type=string,JSONPath=`.spec.enterprise`,priority=1
 // +kubebuilder:printcolumn:name="Organization",type=string,JSONPath=`.spec.organization`
 // +kubebuilder:printcolumn:name="Repository",type=string,JSONPath=`.spec.repository`
 // +kubebuilder:printcolumn:name="Labels",type=string,JSONPath=`.spec.labels`,priority=1
 // +kubebuilder:printcolumn:name="Registered",type=string,JSONPath=`.status.conditions[?(@.type=="Registered")].status`
-// +kubebuilder:printcolumn:name="Id",type=integer,JSONPath=`.status.runnerID`,priority=1,description="GitHub's id of the registration"
-// +kubebuilder:printcolumn:name="Doing",type=string,JSONPath=`.status.message`,priority=1
+// +kubebuilder:printcolumn:name="Id",type=integer,JSONPath=`.status.runnerID`,priority=1,description="GitHub's ID of the registration"
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 58",message="a Runner's name has at most 58 characters, because GitHub knows it by that name and a suffix, and allows 64: choose a shorter name"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 58",message="a Runner's name has at most 58 characters, because its name at GitHub has a suffix and at most 64: choose a shorter name"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="a Runner's name holds lower-case letters, digits and dashes only, because its pod has the same name: remove the dots"
 type Runner struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -31,27 +31,27 @@ type Runner struct {
 	Status RunnerStatus `json:"status,omitempty"`
 }
 
-// RunnerStatus is what a runner is.
+// RunnerStatus is the observed state of a runner.
 type RunnerStatus struct {
-	// ObservedGeneration is the generation of the spec that this status was computed from.
+	// ObservedGeneration is the generation that this status was computed from.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Stage of the runner's life: booting, idle, busy, leaving, finished or lost.
+	// Stage of the runner's life: starting, idle, busy, terminating, finished or lost.
 	// +optional
 	Stage string `json:"stage,omitempty"`
-	// RunnerID is GitHub's id of the registration; 0 while there is none, or while it is not known.
+	// RunnerID is GitHub's ID of the registration; 0 if there is none or it is unknown.
 	// +optional
 	RunnerID int64 `json:"runnerID,omitempty"`
-	// RunnerName is the name that GitHub knows the runner by.
+	// RunnerName is the runner's name at GitHub.
 	// +optional
 	RunnerName string `json:"runnerName,omitempty"`
-	// PodUID is of the one pod that this runner has, or had.
+	// PodUID is the UID of this runner's only pod.
 	// +optional
 	PodUID string `json:"podUID,omitempty"`
-	// TokenExpiresAt is when a static runner's registration token expires, while it is needed.
+	// TokenExpiresAt is when a static runner's registration token expires, while it is in use.
 	// +optional
 	TokenExpiresAt *metav1.Time `json:"tokenExpiresAt,omitempty"`
-	// Message says in a sentence what the runner does, waits for, or has ended with.
+	// Message describes the runner's current state.
 	// +optional
 	Message string `json:"message,omitempty"`
 	// Conditions: Valid, Registered, DeletionProtected, RemovalBlocked, StuckTerminating.

@@ -8,8 +8,7 @@ import (
 // KindRunnerSet is the kind's name.
 const KindRunnerSet = "RunnerSet"
 
-// RunnerSet keeps a number of self-registering runners that have volumes of their own, which outlive them: a StatefulSet of
-// one pod for each runner.
+// RunnerSet keeps a number of self-registering runners with persistent volumes. Each runner is a StatefulSet of one pod.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=runnersets,scope=Namespaced,shortName=rset,categories=bullpen
@@ -17,13 +16,13 @@ const KindRunnerSet = "RunnerSet"
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
 // +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.status.desiredReplicas`
 // +kubebuilder:printcolumn:name="Current",type=integer,JSONPath=`.status.replicas`
-// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.updatedReplicas`,description="Runners of the present template"
+// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.updatedReplicas`,description="Runners of the current template"
 // +kubebuilder:printcolumn:name="Idle",type=integer,JSONPath=`.status.idle`
 // +kubebuilder:printcolumn:name="Busy",type=integer,JSONPath=`.status.busy`
 // +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Most",type=integer,JSONPath=`.spec.autoscaling.maxReplicas`,priority=1
-// +kubebuilder:printcolumn:name="Doing",type=string,JSONPath=`.status.conditions[?(@.type=="Progressing")].message`,priority=1
+// +kubebuilder:printcolumn:name="Max",type=integer,JSONPath=`.spec.autoscaling.maxReplicas`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Progressing")].message`,priority=1
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 40",message="a RunnerSet's name has at most 40 characters, because StatefulSets and pods are named after it: choose a shorter name"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="a RunnerSet's name holds lower-case letters, digits and dashes only, because pods are named after it: remove the dots"
 type RunnerSet struct {
@@ -36,9 +35,9 @@ type RunnerSet struct {
 	Status RunnerSetStatus `json:"status,omitempty"`
 }
 
-// VolumeClaimTemplate is a volume that each runner of a set has for itself. The pod finds it by its name.
+// VolumeClaimTemplate is the template of a volume that each runner of the set has. The pod refers to it by name.
 type VolumeClaimTemplate struct {
-	// Name of the volume; the runner's container mounts it by a volumeMount of that name.
+	// Name of the volume, for the volumeMounts of the runner's container.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=20
@@ -52,82 +51,82 @@ type VolumeClaimTemplate struct {
 	Spec corev1.PersistentVolumeClaimSpec `json:"spec"`
 }
 
-// VolumeRetention says what becomes of a set's volumes when the set is deleted.
+// VolumeRetention is what happens to the volumes when the set is deleted.
 // +kubebuilder:validation:Enum=Retain;Delete
 type VolumeRetention string
 
 // The retentions.
 const (
-	// VolumesRetained: they stay, and a set of the same name finds them again.
+	// VolumesRetained: they are kept, and a set of the same name reuses them.
 	VolumesRetained VolumeRetention = "Retain"
-	// VolumesDeleted: they go with the set.
+	// VolumesDeleted: they are deleted with the set.
 	VolumesDeleted VolumeRetention = "Delete"
 )
 
-// RunnerSetSpec is what a RunnerSet should be.
+// RunnerSetSpec is the desired state of a RunnerSet.
 type RunnerSetSpec struct {
 	RunnerSpec `json:",inline"`
 
-	// Replicas is the number of runners to keep, busy ones included. It has no effect while autoscaling is set.
+	// Replicas is the number of runners to keep, including busy ones. It has no effect while autoscaling is set.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// Rollout limits how a changed template replaces runners. Busy runners are never replaced.
+	// Rollout limits how runners are replaced after a template change. Busy runners are never replaced.
 	// +optional
 	// +kubebuilder:default={}
 	Rollout RunnerRollout `json:"rollout,omitempty,omitzero"`
 
-	// RecreationHold is that of a RunnerReplicaSet.
+	// RecreationHold delays the recreation of finished ephemeral runners; see RunnerReplicaSet.
 	// +optional
 	// +kubebuilder:default="10m"
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="recreationHold is a duration that is not negative, such as 10m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="recreationHold must be 0s or greater, such as 10m"
 	RecreationHold *metav1.Duration `json:"recreationHold,omitempty"`
 
-	// Autoscaling lets the controller choose the number.
+	// Autoscaling sets the number of runners.
 	// +optional
 	Autoscaling *RunnerAutoscaling `json:"autoscaling,omitempty"`
 
-	// VolumeClaimTemplates are the volumes that each runner has. When a runner is gone its volumes wait for the next one.
+	// VolumeClaimTemplates are the volumes of each runner. When a runner is removed, its volumes are reused by the next one.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
 	// +listMapKey=name
 	VolumeClaimTemplates []VolumeClaimTemplate `json:"volumeClaimTemplates,omitempty"`
 
-	// VolumeRetention says what becomes of the volumes when the set is deleted.
+	// VolumeRetention is what happens to the volumes when the set is deleted.
 	// +optional
 	// +kubebuilder:default=Retain
 	VolumeRetention VolumeRetention `json:"volumeRetention,omitempty"`
 }
 
-// RunnerSetStatus is what a RunnerSet is.
+// RunnerSetStatus is the observed state of a RunnerSet.
 type RunnerSetStatus struct {
 	RunnerCounts `json:",inline"`
-	// ObservedGeneration is the generation of the spec that this status was computed from.
+	// ObservedGeneration is the generation that this status was computed from.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// DesiredReplicas is the number of runners that the controller works towards.
+	// DesiredReplicas is the desired number of runners.
 	// +optional
 	DesiredReplicas *int32 `json:"desiredReplicas,omitempty"`
-	// UpdatedReplicas is the number of runners of the present template.
+	// UpdatedReplicas is the number of runners of the current template.
 	// +optional
 	UpdatedReplicas int32 `json:"updatedReplicas"`
 	// Selector selects the pods, for the scale subresource.
 	// +optional
 	Selector string `json:"selector,omitempty"`
-	// TemplateHash is the hash of the template that new runners are made from.
+	// TemplateHash is the hash of the current template.
 	// +optional
 	TemplateHash string `json:"templateHash,omitempty"`
-	// CompleteAt is when all wanted runners were last there, or had been asked for: the hold counts from it.
+	// CompleteAt is when all desired runners last existed or had been created: recreationHold starts then.
 	// +optional
 	CompleteAt *metav1.Time `json:"completeAt,omitempty"`
 	// Autoscaling is what the autoscaler has decided.
 	// +optional
 	Autoscaling *AutoscalingStatus `json:"autoscaling,omitempty"`
-	// Conditions: Valid, Available, Progressing, Held, Draining, DeletionProtected, RemovalBlocked, StuckTerminating, Outdated, ScalingActive.
+	// Conditions: Valid, Available, Progressing, RecreationDelayed, Draining, DeletionProtected, RemovalBlocked, StuckTerminating, Outdated, ScalingActive.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

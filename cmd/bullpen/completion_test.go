@@ -25,7 +25,7 @@ func completionServer(t *testing.T) (address string, asked *atomic.Int32) {
 		var answer any
 		switch r.URL.Path {
 		case adminapi.PathJobs:
-			jobs := []adminapi.Job{{ID: 271, State: "queued", Repository: "acme/app"}, {ID: 314, State: "executing", Repository: "acme/lib"}}
+			jobs := []adminapi.Job{{ID: 271, State: "queued", Repository: "acme/app"}, {ID: 314, State: "running", Repository: "acme/lib"}}
 			if r.URL.Query().Get("ended") == "true" {
 				jobs = append(jobs, adminapi.Job{ID: 279, State: "completed", Repository: "acme/app"})
 			}

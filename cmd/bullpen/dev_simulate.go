@@ -127,7 +127,7 @@ func (f *simulateFlags) run(stdin io.Reader) (_ []simulate.Result, err error) {
 		}
 		defer file.Close()
 		series := csv.NewWriter(file)
-		if err := series.Write([]string{"policy", "pool", "seconds", "queued", "busy", "idle", "booting", "desired"}); err != nil {
+		if err := series.Write([]string{"policy", "pool", "seconds", "queued", "busy", "idle", "starting", "desired"}); err != nil {
 			return nil, fmt.Errorf("writing the series: %w", err)
 		}
 		f.options.Sample = func(s simulate.Sample) { writeSample(series, s) }
@@ -168,7 +168,7 @@ func (f *simulateFlags) readTrace(stdin io.Reader) (simulate.Trace, error) {
 // writeSample writes one line; an error stays with the writer until its end.
 func writeSample(w *csv.Writer, s simulate.Sample) {
 	row := []string{s.Policy, s.Pool, strconv.FormatFloat(s.After.Seconds(), 'f', -1, 64)}
-	for _, n := range []int{s.Queued, s.Busy, s.Idle, s.Booting, s.Wanted} {
+	for _, n := range []int{s.Queued, s.Busy, s.Idle, s.Starting, s.Wanted} {
 		row = append(row, strconv.Itoa(n))
 	}
 	_ = w.Write(row) // kept by the writer, and asked for at the end

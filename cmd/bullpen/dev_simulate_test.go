@@ -62,7 +62,7 @@ func TestSimulate_ComparesPolicies(t *testing.T) {
 	require.Equal(t, []float64{74, 2}, []float64{results[0].Wait.Max, results[1].Wait.Max})
 	lines, err := os.ReadFile(series)
 	require.NoError(t, err)
-	require.True(t, strings.HasPrefix(string(lines), "policy,pool,seconds,queued,busy,idle,booting,desired\none,linux,0,"), "%s", lines)
+	require.True(t, strings.HasPrefix(string(lines), "policy,pool,seconds,queued,busy,idle,starting,desired\none,linux,0,"), "%s", lines)
 	require.Contains(t, string(lines), "\ntwo,linux,0,")
 	again, err := simulated(t, args...)
 	require.NoError(t, err)

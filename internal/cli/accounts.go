@@ -95,7 +95,7 @@ func accountState(a adminapi.Account) string {
 	if a.SuspendedByGitHub {
 		by = append(by, "github")
 	}
-	if a.SuspendedByOperator {
+	if a.SuspendedByAdministrator {
 		by = append(by, "operator")
 	}
 	if len(by) == 0 {
@@ -109,10 +109,10 @@ func accountState(a adminapi.Account) string {
 
 // queue says how many jobs wait, and how many of them for their repository.
 func queue(a adminapi.Account) string {
-	if a.Held == 0 {
+	if a.Blocked == 0 {
 		return count(a.Queued)
 	}
-	return count(a.Queued+a.Held) + " (" + count(a.Held) + " held)"
+	return count(a.Queued+a.Blocked) + " (" + count(a.Blocked) + " blocked)"
 }
 
 // orDash is a number that zero means nothing of.

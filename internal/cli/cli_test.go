@@ -191,8 +191,8 @@ func TestConnection_TakesNoTokenAsAnArgument(t *testing.T) {
 
 func TestPrint_Formats(t *testing.T) {
 	account := adminapi.Account{
-		ID: 7, Login: "acme", Kind: "Organization", State: adminapi.AccountSuspended, InstallationID: 9, SuspendedByOperator: true,
-		SuspensionReason: "a\x1b[2Jb\tc", Queued: 4, Held: adminapi.MaxQueued, Version: 3, Budgets: []adminapi.Budget{
+		ID: 7, Login: "acme", Kind: "Organization", State: adminapi.AccountSuspended, InstallationID: 9, SuspendedByAdministrator: true,
+		SuspensionReason: "a\x1b[2Jb\tc", Queued: 4, Blocked: adminapi.MaxQueued, Version: 3, Budgets: []adminapi.Budget{
 			{Platform: "linux", Limits: adminapi.Limits{Jobs: 40, MilliCPU: 32500, MemoryMB: 65536, JobsPerRepository: 5}, Usage: adminapi.Usage{Jobs: 2, MilliCPU: 2000, MemoryMB: 512}},
 			{Platform: "macos"},
 		},
@@ -203,7 +203,7 @@ func TestPrint_Formats(t *testing.T) {
 		return out.String()
 	}
 	require.Equal(t, `ACCOUNT   STATE                  PLATFORM   JOBS   CPU        MEMORY       CLOSEST     PER REPO   QUEUED
-acme      suspended (operator)   linux      2/40   2/32500m   512Mi/64Gi   6% cpu      5          10000+ (10000+ held)
+acme      suspended (operator)   linux      2/40   2/32500m   512Mi/64Gi   6% cpu      5          10000+ (10000+ blocked)
                                  macos      0/0    0/0        0/0          100% jobs   -          
 `, print(cli.FormatTable))
 	wide := print(cli.FormatWide)
@@ -213,7 +213,7 @@ acme      suspended (operator)   linux      2/40   2/32500m   512Mi/64Gi   6% cp
 	var back []adminapi.Account
 	require.NoError(t, json.Unmarshal([]byte(print(cli.FormatJSON)), &back))
 	require.Equal(t, []adminapi.Account{account}, back)
-	require.Contains(t, print(cli.FormatYAML), "suspendedByOperator: true\n")
+	require.Contains(t, print(cli.FormatYAML), "suspendedByAdministrator: true\n")
 	var none bytes.Buffer
 	require.NoError(t, cli.Print(&none, cli.FormatTable, nil, cli.AccountTable(nil)))
 	require.Equal(t, "There is no account yet: install the GitHub App somewhere.\n", none.String())

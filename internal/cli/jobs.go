@@ -96,7 +96,7 @@ func JobTable(jobs []adminapi.Job, now time.Time) Table {
 		t.Rows = append(t.Rows, []string{
 			strconv.FormatInt(j.ID, 10), j.Repository, j.Name, jobState(j), strings.Join(j.Labels, ","), dash(j.Pool), dash(j.RunnerName),
 			waited(j, now), ran(j, now), short(now.Sub(j.QueuedAt)),
-			j.Account, j.Workflow, dash(j.Branch), strconv.FormatInt(j.RunID, 10), strconv.FormatInt(j.RunAttempt, 10), dash(j.Pod), dash(j.Held),
+			j.Account, j.Workflow, dash(j.Branch), strconv.FormatInt(j.RunID, 10), strconv.FormatInt(j.RunAttempt, 10), dash(j.Pod), dash(j.BlockedBy),
 		})
 	}
 	return t
@@ -106,8 +106,6 @@ func jobState(j adminapi.Job) string {
 	switch {
 	case j.Conclusion != "":
 		return j.State + " (" + j.Conclusion + ")"
-	case j.Held != "":
-		return j.State + " (held)"
 	default:
 		return j.State
 	}

@@ -45,8 +45,8 @@ func TestJobs_AreFilteredAndPaged(t *testing.T) {
 		"an account":             {cli.JobFilter{Account: "globex"}, []int64{7}},
 		"by its id":              {cli.JobFilter{Account: "@2"}, []int64{7}},
 		"a repository":           {cli.JobFilter{Repository: "Acme/Lib"}, []int64{6}},
-		"a state":                {cli.JobFilter{States: []string{"executing"}}, []int64{2}},
-		"states":                 {cli.JobFilter{States: []string{"executing", "completed"}}, []int64{3, 2}},
+		"a state":                {cli.JobFilter{States: []string{"running"}}, []int64{2}},
+		"states":                 {cli.JobFilter{States: []string{"running", "completed"}}, []int64{3, 2}},
 		"of an account, all":     {cli.JobFilter{Account: "acme", Ended: true}, []int64{6, 5, 4, 3, 2, 1}},
 		"no more than are asked": {cli.JobFilter{Most: 2}, []int64{7, 6}},
 		"none":                   {cli.JobFilter{Repository: "acme/none\x00"}, []int64{}},
@@ -83,16 +83,16 @@ func TestJobs_BadInput(t *testing.T) {
 		status int
 		says   string
 	}{
-		"/api/v1/jobs?state=lost":           {400, "state is one of"},
-		"/api/v1/jobs?state=":               {400, "state is one of"},
-		"/api/v1/jobs?before=x":             {400, "before is what the former page gave"},
-		"/api/v1/jobs?before=-1":            {400, "before is what the former page gave"},
-		"/api/v1/jobs?limit=0":              {400, "limit is a number"},
-		"/api/v1/jobs?account=none":         {404, "there is no account none"},
-		"/api/v1/jobs/x":                    {400, "a job is named by its id"},
-		"/api/v1/jobs/0/why":                {400, "a job is named by its id"},
-		"/api/v1/jobs/4":                    {404, "the ledger has no job 4: `bullpen why 4`"},
-		"/api/v1/jobs/99999999999999999999": {400, "a job is named by its id"},
+		"/api/v1/jobs?state=lost":           {400, "state must be one of pending_approval, queued, blocked, assigned, running and completed"},
+		"/api/v1/jobs?state=":               {400, "state must be one of pending_approval, queued, blocked, assigned, running and completed"},
+		"/api/v1/jobs?before=x":             {400, "before must be the value of next of the previous page"},
+		"/api/v1/jobs?before=-1":            {400, "before must be the value of next of the previous page"},
+		"/api/v1/jobs?limit=0":              {400, "limit must be from 1 to"},
+		"/api/v1/jobs?account=none":         {404, `account \"none\" not found`},
+		"/api/v1/jobs/x":                    {400, "expected GitHub's numeric job ID"},
+		"/api/v1/jobs/0/why":                {400, "expected GitHub's numeric job ID"},
+		"/api/v1/jobs/4":                    {404, "job 4 not found: for the reason, run `bullpen why 4`"},
+		"/api/v1/jobs/99999999999999999999": {400, "expected GitHub's numeric job ID"},
 	} {
 		status, body := d.raw(http.MethodGet, path, "", "")
 		require.Equal(t, c.status, status, path)

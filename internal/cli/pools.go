@@ -108,15 +108,15 @@ func PoolTable(pools []adminapi.Pool, now time.Time) Table {
 			}
 		}
 		t.Rows = append(t.Rows, []string{
-			p.Name, strings.Join(p.Labels, ","), number(p.Desired), number(p.Idle), number(p.Busy), number(p.Booting), queued, withheld, oldest, poolProblem(p),
-			p.Namespace, p.Platform, fleet.FormatCPU(p.MilliCPU), fleet.FormatMemory(p.MemoryMB), number(p.Leaving), number(p.Finished),
+			p.Name, strings.Join(p.Labels, ","), number(p.Desired), number(p.Idle), number(p.Busy), number(p.Starting), queued, withheld, oldest, poolProblem(p),
+			p.Namespace, p.Platform, fleet.FormatCPU(p.MilliCPU), fleet.FormatMemory(p.MemoryMB), number(p.Terminating), number(p.Finished),
 		})
 	}
 	return t
 }
 
 func withheldJobs(d *adminapi.PoolDemand) (jobs int64) {
-	for _, n := range d.Withheld {
+	for _, n := range d.Blocked {
 		jobs += n
 	}
 	return jobs
@@ -174,18 +174,18 @@ type Status struct {
 
 // Sum puts the fleet's status together.
 func Sum(list adminapi.PoolList, accounts []adminapi.Account) Status {
-	s := Status{Held: list.Held, Pools: list.Pools, Problems: []string{}}
-	if list.Held != "" {
-		s.Problems = append(s.Problems, "No job is handed out: "+list.Held+".")
+	s := Status{Held: list.Frozen, Pools: list.Pools, Problems: []string{}}
+	if list.Frozen != "" {
+		s.Problems = append(s.Problems, "No job is handed out: "+list.Frozen+".")
 	}
 	for _, p := range list.Pools {
-		s.Idle, s.Busy, s.Starting, s.Wanted = s.Idle+p.Idle, s.Busy+p.Busy, s.Starting+p.Booting, s.Wanted+p.Desired
+		s.Idle, s.Busy, s.Starting, s.Wanted = s.Idle+p.Idle, s.Busy+p.Busy, s.Starting+p.Starting, s.Wanted+p.Desired
 		if d := p.Demand; d != nil {
 			s.Queued, s.Withheld = s.Queued+d.Queued, s.Withheld+withheldJobs(d)
 			if d.OldestQueued != nil && (s.OldestQueued == nil || d.OldestQueued.Before(*s.OldestQueued)) {
 				s.OldestQueued = d.OldestQueued
 			}
-		} else if list.Held == "" {
+		} else if list.Frozen == "" {
 			s.Problems = append(s.Problems, "What waits for pool "+p.Name+" cannot be read just now.")
 		}
 		for _, problem := range p.Problems {

@@ -26,7 +26,7 @@ func twoPools(d *desk) (now time.Time) {
 			Namespace: "runners", Name: "macos", Labels: []string{"macos"}, Platform: "macos", Desired: 2, Busy: 2,
 			Problems: []adminapi.Problem{{Condition: "Saturated", Sentence: "3 jobs wait and there may be no more runners"}},
 		},
-		{Namespace: "runners", Name: "linux-4", Labels: []string{"linux-4"}, Platform: "linux", MilliCPU: 4000, MemoryMB: 8192, Desired: 3, Idle: 1, Busy: 1, Booting: 1},
+		{Namespace: "runners", Name: "linux-4", Labels: []string{"linux-4"}, Platform: "linux", MilliCPU: 4000, MemoryMB: 8192, Desired: 3, Idle: 1, Busy: 1, Starting: 1},
 	}
 	d.fleet.demand = []runnerapi.PoolSignals{
 		{Namespace: "runners", Name: "linux-4", Queued: 1, Withheld: map[runnerapi.WithheldReason]int{runnerapi.WithheldLimit: 4, runnerapi.WithheldSuspended: 1}},
@@ -42,7 +42,7 @@ func TestPools_AreShownWithWhatWaitsForThem(t *testing.T) {
 	now := twoPools(d)
 	list, err := d.Pools(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, &adminapi.PoolDemand{Queued: 1, Withheld: map[string]int64{"account_limit": 4, "suspended": 1}}, list.Pools[0].Demand)
+	require.Equal(t, &adminapi.PoolDemand{Queued: 1, Blocked: map[string]int64{"account_limit": 4, "suspended": 1}}, list.Pools[0].Demand)
 	var shown bytes.Buffer
 	require.NoError(t, cli.Print(&shown, cli.FormatTable, list.Pools, cli.PoolTable(list.Pools, now)))
 	require.Regexp(t, `(?m)^linux-4 +linux-4 +3 +1 +1 +1 +1 +5 +- +-$`, shown.String())
@@ -61,7 +61,7 @@ func TestPools_AreShownWithWhatWaitsForThem(t *testing.T) {
 	require.Contains(t, body, `"name":"linux-4"`)
 	status, body = d.raw(http.MethodGet, "/api/v1/pools/elsewhere/linux-4", "", "")
 	require.Equal(t, http.StatusNotFound, status)
-	require.Contains(t, body, "there is no pool linux-4 in namespace elsewhere: `bullpen pools` shows those there are")
+	require.Contains(t, body, "pool \"linux-4\" not found in namespace elsewhere: list pools with `bullpen pools`")
 }
 
 // The status says first whether anything is wrong, and names it.
@@ -154,5 +154,5 @@ func TestRunners_AreListedWithTheirJobs(t *testing.T) {
 	_, err = d.Runners(t.Context(), cli.RunnerFilter{Pool: "windows", Most: 1})
 	require.ErrorContains(t, err, "there is no pool windows: `bullpen pools` shows those there are")
 	_, err = d.Runners(t.Context(), cli.RunnerFilter{Stages: []string{"asleep"}, Most: 1})
-	require.ErrorContains(t, err, "stage is one of booting, idle, claimed, minted, busy, leaving, finished")
+	require.ErrorContains(t, err, "stage must be one of starting, idle, claimed, registered, busy, terminating, finished")
 }

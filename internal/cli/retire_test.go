@@ -87,7 +87,7 @@ func TestRetire_EXCL1_ABusyRunnerIsLeftAlone(t *testing.T) {
 
 	refused := d.refused(pod.Name)
 	require.Equal(t, http.StatusConflict, refused.Status)
-	require.Contains(t, refused.Sentence, "works for acme")
+	require.Contains(t, refused.Sentence, "busy with a job for acme")
 	after, err := d.store.Claim(t.Context(), pod.UID)
 	require.NoError(t, err)
 	require.Equal(t, before, after)
@@ -102,11 +102,11 @@ func TestRetire_EXCL4_AnySignOfWorkVetoes(t *testing.T) {
 		status int
 		says   string
 	}{
-		"an owner":            {func(_ *desk, p *dispatch.Pod) { p.OwnerLabel = "acme" }, http.StatusConflict, "works for acme"},
-		"a staged job":        {func(_ *desk, p *dispatch.Pod) { p.PollerEnded = true }, http.StatusConflict, "left alone"},
+		"an owner":            {func(_ *desk, p *dispatch.Pod) { p.OwnerLabel = "acme" }, http.StatusConflict, "busy with a job for acme"},
+		"a staged job":        {func(_ *desk, p *dispatch.Pod) { p.PollerEnded = true }, http.StatusConflict, "was left running"},
 		"a ledger on hold":    {func(d *desk, _ *dispatch.Pod) { d.fleet.held = "it was restored" }, http.StatusConflict, "after a restore"},
-		"one of another kind": {func(_ *desk, p *dispatch.Pod) { p.Pool = dispatch.PoolRef{} }, http.StatusConflict, "registers itself"},
-		"none at all":         {func(_ *desk, p *dispatch.Pod) { p.Name = "another" }, http.StatusNotFound, "no runner linux-4-a"},
+		"one of another kind": {func(_ *desk, p *dispatch.Pod) { p.Pool = dispatch.PoolRef{} }, http.StatusConflict, "is a self-registering runner"},
+		"none at all":         {func(_ *desk, p *dispatch.Pod) { p.Name = "another" }, http.StatusNotFound, `runner "linux-4-a" not found`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDesk(t)

@@ -66,7 +66,7 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 		Queued: start, Received: at(0.5), Approved: at(60), Claimed: at(60.25), Minted: at(61), Acknowledged: at(61.125), Executing: at(66),
 	}}, inUTC(started))
 	want := []adminapi.TimelinePhase{
-		{Name: "webhook", Seconds: 0.5}, {Name: "approval", Seconds: 59.5}, {Name: "dispatch", Seconds: 0.25}, {Name: "mint", Seconds: 0.75},
+		{Name: "webhook", Seconds: 0.5}, {Name: "approval", Seconds: 59.5}, {Name: "dispatch", Seconds: 0.25}, {Name: "registration", Seconds: 0.75},
 		{Name: "handover", Seconds: 0.125}, {Name: "start", Seconds: 4.875},
 	}
 	require.Equal(t, want, read().Timeline.Split)
@@ -85,7 +85,7 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 
 	var shown bytes.Buffer
 	require.NoError(t, cli.PrintJob(&shown, cli.FormatTable, job, at(100)))
-	require.Regexp(t, `(?m)^claimed +2026-11-01 .* 250ms +waiting for room and a warm pod$`, shown.String())
+	require.Regexp(t, `(?m)^claimed +2026-11-01 .* 250ms +waiting for quota or an idle runner$`, shown.String())
 	t.Log(shown.String())
 }
 

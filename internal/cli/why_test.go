@@ -138,10 +138,10 @@ func TestWhy_EachAnswerIsTrue(t *testing.T) {
 		given func(d *desk)
 		says  string
 	}{
-		why.NotHeardOf:      {func(*desk) {}, "GitHub has not told of job 7"},
-		why.Ended:           {func(d *desk) { queue(d); d.tell(fleet.JobEventCompleted, 7) }, "It has ended with success on runner elsewhere at "},
-		why.Running:         {func(d *desk) { queue(d); d.tell(fleet.JobEventStarted, 7) }, "Runner elsewhere has executed it since "},
-		why.WaitingAtGitHub: {func(d *desk) { d.tell(fleet.JobEventWaiting, 7) }, "waits for an approval"},
+		why.UnknownJob:      {func(*desk) {}, "Unknown job 7: no webhook received"},
+		why.Completed:       {func(d *desk) { queue(d); d.tell(fleet.JobEventCompleted, 7) }, "Succeeded on runner elsewhere at "},
+		why.Running:         {func(d *desk) { queue(d); d.tell(fleet.JobEventStarted, 7) }, "Running on elsewhere since "},
+		why.PendingApproval: {func(d *desk) { d.tell(fleet.JobEventWaiting, 7) }, "it needs an approval"},
 		why.NoPool: {func(d *desk) {
 			d.tell(fleet.JobEventQueued, 7, func(ev *dispatch.JobEvent) { ev.Labels = []string{"linux-4", "gpu"} })
 		}, "No pool has all of its labels (linux-4, gpu). Nearest: pool linux-4 lacks gpu."},
@@ -149,50 +149,53 @@ func TestWhy_EachAnswerIsTrue(t *testing.T) {
 			queue(d)
 			d.fleet.pools = append(d.fleet.pools, dispatch.Pool{Namespace: "runners", Name: "copy", Labels: []string{"linux-4"}})
 		}, "Several pools have its labels (linux-4): copy, linux-4."},
-		why.PoolPaused:        {func(d *desk) { queue(d); d.fleet.pools[0].Paused, d.fleet.pools[0].PausedNote = true, "by ada: disks" }, "Pool linux-4 hands out no jobs: it was paused or drained (by ada: disks)."},
-		why.NotInstalled:      {func(d *desk) { queue(d); d.install("deleted", 1, "acme") }, "not installed at acme"},
-		why.SuspendedByGitHub: {func(d *desk) { queue(d); d.installed("suspend", true) }, "is suspended at GitHub"},
-		why.SuspendedByOperator: {func(d *desk) {
+		why.PoolPaused:        {func(d *desk) { queue(d); d.fleet.pools[0].Paused, d.fleet.pools[0].PausedNote = true, "by ada: disks" }, "Pool linux-4 is paused or drained (by ada: disks)."},
+		why.NotInstalled:      {func(d *desk) { queue(d); d.install("deleted", 1, "acme") }, "no longer installed at acme"},
+		why.SuspendedByGitHub: {func(d *desk) { queue(d); d.installed("suspend", true) }, "GitHub has suspended"},
+		why.SuspendedByAdministrator: {func(d *desk) {
 			queue(d)
 			_, err := d.Suspend(d.t.Context(), "acme", "unpaid")
 			require.NoError(d.t, err)
-		}, "An operator has suspended acme: unpaid."},
+		}, "An administrator has suspended acme: unpaid."},
 		why.RepositoryRemoved: {func(d *desk) {
 			queue(d)
 			d.repositories(dispatch.RepositoriesRemoved, "acme/app")
-		}, "no access to acme/app"},
+		}, "no longer has access to acme/app"},
 		why.RepositoryAtLimit: {func(d *desk) {
 			limit(d, adminapi.LimitsChange{JobsPerRepository: ptr(1)})
 			d.tell(fleet.JobEventQueued, 6, func(ev *dispatch.JobEvent) { ev.QueuedAt = ev.QueuedAt.Add(-time.Minute) })
 			queue(d)
 			d.claim("linux-4-a")
 			d.claim("linux-4-b")
-		}, "acme/app runs 1 of the 1 job that a repository of acme may."},
+		}, "acme/app is at its limit: 1 of 1 job per repository of acme."},
 		why.AccountAtLimit: {func(d *desk) {
 			limit(d, adminapi.LimitsChange{Jobs: ptr(1)})
 			d.tell(fleet.JobEventQueued, 6, func(ev *dispatch.JobEvent) { ev.QueuedAt = ev.QueuedAt.Add(-time.Minute) })
 			queue(d)
 			d.claim("linux-4-a")
 		}, "acme is at its limit on linux: it runs 1 of 1 job."},
-		why.TooLarge:      {func(d *desk) { limit(d, adminapi.LimitsChange{MilliCPU: ptr(1000)}); queue(d) }, "One runner of pool linux-4 is more than acme may use on linux"},
-		why.GitHubLimit:   {func(d *desk) { queue(d); d.fleet.until, d.fleet.limited = time.Now().Add(time.Hour), true }, "GitHub's rate limit for acme is used up until "},
-		why.GitHubFailing: {func(d *desk) { queue(d); d.fleet.until = time.Now().Add(time.Hour) }, "GitHub registers no runner for acme"},
+		why.TooLarge:      {func(d *desk) { limit(d, adminapi.LimitsChange{MilliCPU: ptr(1000)}); queue(d) }, "A runner of pool linux-4 exceeds the limits of acme on linux"},
+		why.GitHubLimit:   {func(d *desk) { queue(d); d.fleet.until, d.fleet.limited = time.Now().Add(time.Hour), true }, "GitHub's request quota for acme is exhausted until "},
+		why.GitHubFailing: {func(d *desk) { queue(d); d.fleet.until = time.Now().Add(time.Hour) }, "GitHub rejects registrations for acme"},
 		why.NoRunnerGroup: {func(d *desk) { queue(d); d.fleet.group, d.fleet.until = "builders", time.Now().Add(time.Minute) }, "acme has no runner group builders"},
-		why.LedgerHeld:    {func(d *desk) { queue(d); d.fleet.held = "the database was restored" }, "the database was restored."},
-		why.PoolSaturated: {func(d *desk) { queue(d); d.fleet.status.Idle, d.fleet.status.Saturated = 0, "1 job waits" }, "Pool linux-4 is full: 1 job waits."},
-		why.PoolStarved:   {func(d *desk) { queue(d); d.fleet.status.Idle, d.fleet.status.Starved = 0, "no node takes 1 runner" }, "no node takes 1 runner."},
+		why.LedgerFrozen:  {func(d *desk) { queue(d); d.fleet.held = "the database was restored" }, "the database was restored."},
+		why.PoolSaturated: {func(d *desk) { queue(d); d.fleet.status.Idle, d.fleet.status.Saturated = 0, "At capacity" }, "Pool linux-4 is full. At capacity."},
+		why.PoolStarved: {func(d *desk) {
+			queue(d)
+			d.fleet.status.Idle, d.fleet.status.Starved = 0, "1 runner cannot be scheduled"
+		}, "1 runner cannot be scheduled."},
 		why.PoolEmpty: {func(d *desk) {
 			queue(d)
 			d.fleet.status.Idle, d.fleet.status.Desired, d.fleet.status.Replicas = 0, 0, 0
-		}, "is to have no runners"},
-		why.PoolStarting: {func(d *desk) { queue(d); d.fleet.status.Idle, d.fleet.status.Booting = 0, 2 }, "2 are starting"},
+		}, "has 0 desired runners"},
+		why.PoolStarting: {func(d *desk) { queue(d); d.fleet.status.Idle, d.fleet.status.Starting = 0, 2 }, "2 are starting"},
 		why.BehindOthers: {func(d *desk) {
 			d.tell(fleet.JobEventQueued, 6, func(ev *dispatch.JobEvent) { ev.QueuedAt = ev.QueuedAt.Add(-time.Minute) })
 			queue(d)
-		}, "It is behind 1 job of acme that waited longer."},
-		why.AboutToBeClaimed: {queue, "Nothing is in its way"},
-		why.Registering:      {func(d *desk) { queue(d); d.claim("linux-4-a") }, "Pod linux-4-a of pool linux-4 was chosen for it"},
-		why.RunnerStarting:   {mint, "Runner runner-1 was registered for it"},
+		}, "1 job from acme is ahead of it in the queue."},
+		why.AboutToBeClaimed: {queue, "The next idle runner of pool linux-4 takes it."},
+		why.Registering:      {func(d *desk) { queue(d); d.claim("linux-4-a") }, "Pod linux-4-a of pool linux-4 claimed the job"},
+		why.RunnerStarting:   {mint, "Runner runner-1 was registered"},
 		why.NotAssigned: {func(d *desk) {
 			mint(d)
 			claim, err := d.store.Claim(d.t.Context(), podUIDs["linux-4-a"])
@@ -200,7 +203,7 @@ func TestWhy_EachAnswerIsTrue(t *testing.T) {
 			ok, err := d.store.Acknowledge(d.t.Context(), claim.PodUID, claim.Generation, time.Now())
 			require.NoError(d.t, err)
 			require.True(d.t, ok)
-		}, "Runner runner-1 in pod linux-4-a has had its configuration for"},
+		}, "Runner runner-1 in pod linux-4-a got its configuration"},
 	} {
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()

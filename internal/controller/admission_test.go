@@ -38,13 +38,13 @@ func TestRunnerPool_BadFieldsAreRefusedWithASentence(t *testing.T) {
 		"platform":         {func(p *v1alpha1.RunnerPool) { p.Spec.Platform = "windows" }, `"linux", "macos"`},
 		"no labels":        {func(p *v1alpha1.RunnerPool) { p.Spec.Labels = nil }, "labels"},
 		"a reserved label": {func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"Self-Hosted", "mine"} }, "put a label of your own first"},
-		"a label twice":    {func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"mine", "MINE"} }, "remove the one that is there twice"},
+		"a label twice":    {func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"mine", "MINE"} }, "remove the duplicate"},
 		"a label's form":   {func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"a,b"} }, "should match"},
-		"no CPU":           {func(p *v1alpha1.RunnerPool) { p.Spec.Resources.CPU = resource.MustParse("0") }, "cpu must be more than 0"},
-		"memory's unit":    {func(p *v1alpha1.RunnerPool) { p.Spec.Resources.Memory = resource.MustParse("16") }, "write the unit"},
+		"no CPU":           {func(p *v1alpha1.RunnerPool) { p.Spec.Resources.CPU = resource.MustParse("0") }, "cpu must be greater than 0"},
+		"memory's unit":    {func(p *v1alpha1.RunnerPool) { p.Spec.Resources.Memory = resource.MustParse("16") }, "include the unit"},
 		"TEN-6 disk's unit": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Resources.EphemeralStorage = ptr.To(resource.MustParse("20"))
-		}, "write the unit, such as 20Gi"},
+		}, "include the unit, such as 20Gi"},
 		"TEN-6 less than no disk": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Resources.EphemeralStorage = ptr.To(resource.MustParse("-20Gi"))
 		}, "at least 1Gi, or 0 for no limit"},
@@ -57,7 +57,7 @@ func TestRunnerPool_BadFieldsAreRefusedWithASentence(t *testing.T) {
 		"surge":    {func(p *v1alpha1.RunnerPool) { p.Spec.Rollout.MaxSurge = ptr.To(intstr.FromInt32(-1)) }, "not negative"},
 		"startTimeout": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Provisioning.StartTimeout = &metav1.Duration{Duration: -1}
-		}, "not negative, such as 10m"},
+		}, "0s or greater, such as 10m"},
 		"queueing": {func(p *v1alpha1.RunnerPool) { p.Spec.Queueing = "LIFO" }, "FairShare"},
 		"runner group": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Scope, p.Spec.RunnerGroup = v1alpha1.ScopeRepository, ptr.To(intstr.FromInt32(7))
@@ -87,18 +87,18 @@ func TestRunnerPool_BadFieldsAreRefusedWithASentence(t *testing.T) {
 		"volumes on a Mac": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Platform = v1alpha1.PlatformMacOS
 			p.Spec.Template.Volumes = []corev1.Volume{{Name: "cache", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
-		}, "put what jobs need into the image"},
+		}, "add the files that jobs need to the image"},
 		"half a CPU on a Mac": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Platform, p.Spec.Resources.CPU = v1alpha1.PlatformMacOS, resource.MustParse("3500m")
 		}, "whole number for platform macos"},
 		"dind without room": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Template.RuntimeClassName = ptr.To("kata")
 			p.Spec.Template.Dind = &v1alpha1.Dind{Storage: ptr.To(resource.MustParse("20"))}
-		}, "write the unit, such as 20Gi"},
+		}, "include the unit, such as 20Gi"},
 		"too old at once": {func(p *v1alpha1.RunnerPool) { p.Spec.MaxRunnerAge = &metav1.Duration{Duration: 10 * time.Minute} }, "raise maxRunnerAge"},
 		"another system": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Template.NodeSelector = map[string]string{corev1.LabelOSStable: "darwin"}
-		}, "another operating system than platform"},
+		}, "template.nodeSelector contradicts platform"},
 		"POOL-9 tolerates for a while": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Template.Tolerations = []corev1.Toleration{{
 				Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](300),

@@ -79,12 +79,12 @@ func (b *bench) shrunk(pool string, n int) []corev1.Pod {
 }
 
 // scaled makes a pool of one-core runners that autoscales on the bench's node, shrinking after times that a test can wait.
-func (b *bench) scaled(name string, minWarm, most int32, change ...func(*v1alpha1.RunnerPool)) {
+func (b *bench) scaled(name string, minIdle, most int32, change ...func(*v1alpha1.RunnerPool)) {
 	b.t.Helper()
 	b.pool(name, 1, append([]func(*v1alpha1.RunnerPool){func(p *v1alpha1.RunnerPool) {
 		p.Spec.Template.NodeSelector = map[string]string{"fleet": b.namespace}
 		p.Spec.Autoscaling = &v1alpha1.Autoscaling{
-			Enabled: true, MinWarm: ptr.To(minWarm), MaxReplicas: ptr.To(most),
+			Enabled: true, MinIdle: ptr.To(minIdle), MaxReplicas: ptr.To(most),
 			ScaleDownCooldown: &metav1.Duration{}, Stabilization: &metav1.Duration{Duration: 2 * time.Second},
 		}
 	}}, change...)...)

@@ -79,7 +79,7 @@ func collectorWasRefused(t *testing.T, env *kit.Env, namespace, name string) boo
 	log, err := os.ReadFile(env.Plane.LogPath(controlplane.ControllerManager))
 	require.NoError(t, err)
 	// Of several policies that refuse, the API server names one, in the order of a map.
-	return strings.Contains(string(log), namespace+"/"+name+" goes when its pool is drained") ||
+	return strings.Contains(string(log), namespace+"/"+name+" is removed when its pool is drained") ||
 		strings.Contains(string(log), "kubectl annotate pod -n "+namespace+" "+name+" ")
 }
 
@@ -117,7 +117,7 @@ func TestBusyRunner_EXCL7_ThePodGarbageCollectorLeavesItAlone(t *testing.T) {
 		log, err := os.ReadFile(y.env.Plane.LogPath(controlplane.ControllerManager))
 		require.NoError(t, err)
 		for line := range strings.Lines(string(log)) {
-			if strings.Contains(line, "only its node says when it has ended") && strings.Contains(line, y.namespace) {
+			if strings.Contains(line, "only its node may report its exit") && strings.Contains(line, y.namespace) {
 				return true
 			}
 		}

@@ -290,7 +290,7 @@ func TestBusyRunner_EXCL7_BreakGlassIsAudited(t *testing.T) {
 	}
 	y.eventually("written down", func() bool { return annotations()["idle 200"] != nil })
 	const allowed = "bullpen-busy-runner-deletion/busy-runner-deletion-allowed"
-	require.Equal(t, "alice deletes default/hangs although it works for acme: it hangs", annotations()["hangs 200"][allowed])
+	require.Equal(t, "alice deletes default/hangs although it has a job for acme: it hangs", annotations()["hangs 200"][allowed])
 	require.NotContains(t, annotations()["idle 200"], allowed)
 	require.Contains(t, annotations()["hangs 403"]["validation.policy.admission.k8s.io/validation_failure"], "would kill the job")
 }
@@ -393,10 +393,10 @@ func TestBusyRunner_EXCL7_CannotBeMadeToLookLikeSomethingElse(t *testing.T) {
 	for name, state := range map[string]func(*corev1.Pod){"waiting": idle, "working": working} {
 		pod := y.runner(name, state)
 		for _, c := range []client.Client{y.admin, server, y.as(controllerUser)} {
-			refusedAs(t, c.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelRunner, "null")), "leave them")
-			refusedAs(t, c.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelPool, `"other"`)), "leave them")
+			refusedAs(t, c.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelRunner, "null")), "keep them")
+			refusedAs(t, c.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelPool, `"other"`)), "keep them")
 		}
-		refusedAs(t, y.admin.Status().Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelRunner, `"false"`)), "leave them")
+		refusedAs(t, y.admin.Status().Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelRunner, `"false"`)), "keep them")
 		require.NoError(t, y.admin.Patch(t.Context(), pod.DeepCopy(), label("anything", `"else"`)))
 	}
 
@@ -415,7 +415,7 @@ func TestBusyRunner_EXCL7_CannotBeMadeToLookLikeSomethingElse(t *testing.T) {
 	} {
 		pod := y.runner(name, state)
 		for _, c := range []client.Client{y.admin, podGC} {
-			refusedAs(t, c.Status().Patch(t.Context(), pod.DeepCopy(), fail), "only its node says when it has ended")
+			refusedAs(t, c.Status().Patch(t.Context(), pod.DeepCopy(), fail), "only its node may report its exit")
 			refusedAs(t, c.Status().Patch(t.Context(), pod.DeepCopy(), merge(`{"status":{"phase":"Succeeded"}}`)), "only its node")
 		}
 		y.untouched(pod)

@@ -57,9 +57,9 @@ func TestPool_CLAIM12_LabelConflictIsSeenAndHealsByItself(t *testing.T) {
 	b := newBench(t)
 	b.pool("one", 0, labelled("Big-Linux"))
 	b.pool("two", 0, labelled("big-linux", "gpu"))
-	require.Contains(t, b.isOn("one", v1alpha1.ConditionLabelConflict, true).Message, "pool two has label big-linux too")
-	require.Contains(t, b.isOn("two", v1alpha1.ConditionLabelConflict, true).Message, "pool one has label big-linux too")
-	b.event("one", v1alpha1.ConditionLabelConflict, "jobs that ask for it wait")
+	require.Contains(t, b.isOn("one", v1alpha1.ConditionLabelConflict, true).Message, "pool two also has label big-linux")
+	require.Contains(t, b.isOn("two", v1alpha1.ConditionLabelConflict, true).Message, "pool one also has label big-linux")
+	b.event("one", v1alpha1.ConditionLabelConflict, "Jobs with this label stay queued")
 
 	b.edit("two", labelled("small-linux", "gpu"))
 	b.isOn("one", v1alpha1.ConditionLabelConflict, false)
@@ -109,7 +109,7 @@ func TestPool_POOL10_APodThatDoesNotGoIsSeen(t *testing.T) {
 	ahead.Store(int64(2 * time.Minute))
 	b.scale("stuck", 2) // a pass, without waiting for the minute to pass
 	c := b.isOn("stuck", v1alpha1.ConditionStuckTerminating, true)
-	require.Contains(t, c.Message, "1 deleted pod should have gone: "+name)
+	require.Contains(t, c.Message, "1 deleted pod still terminating: "+name)
 	require.Contains(t, c.Message, "held by example.com/holds")
 	told := b.event("stuck", "StuckTerminating", name)
 	require.Equal(t, name, told.Related.Name)
@@ -126,7 +126,7 @@ func TestPool_StarvedRepeatsWhatTheSchedulerSays(t *testing.T) {
 	b.eventually("the condition", func() bool { // until the scheduler has looked, it is that no node is there
 		c := b.condition("starved", v1alpha1.ConditionStarved)
 		return c != nil && c.Status == metav1.ConditionTrue && c.Reason == "Unschedulable" &&
-			strings.Contains(c.Message, "the scheduler says: Unschedulable: ")
+			strings.Contains(c.Message, "cannot be scheduled: Unschedulable: ")
 	})
 	require.Equal(t, []float64{1, 0}, []float64{b.gauge("bullpen_runnerpool_starved", "starved"), b.gauge("bullpen_runnerpool_saturated", "starved")})
 	b.event("starved", v1alpha1.ConditionStarved, "no") // the first word on it, whoever had it: nodes or the scheduler
@@ -141,7 +141,7 @@ func TestPool_SCALE3_TheLastNumberStandsUntilTheAutoscalerHasDecided(t *testing.
 	b.havePods("scaled", 4)
 	b.eventually("the number is in the status", func() bool { return ptr.Deref(b.get("scaled").Status.DesiredReplicas, 0) == 4 })
 	b.edit("scaled", func(p *v1alpha1.RunnerPool) {
-		p.Spec.Autoscaling = &v1alpha1.Autoscaling{Enabled: true, MinWarm: ptr.To[int32](1), MaxReplicas: ptr.To[int32](9)}
+		p.Spec.Autoscaling = &v1alpha1.Autoscaling{Enabled: true, MinIdle: ptr.To[int32](1), MaxReplicas: ptr.To[int32](9)}
 	})
 	b.eventually("it says so", func() bool {
 		c := b.condition("scaled", v1alpha1.ConditionScalingActive)

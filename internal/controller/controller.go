@@ -142,7 +142,7 @@ func Run(ctx context.Context, options Options) error {
 	if err != nil {
 		return err
 	}
-	options.Log.Info("controller starts", "namespace", options.Namespace, "leaderElection", options.LeaderElect)
+	options.Log.Info("starting controller", "namespace", options.Namespace, "leaderElection", options.LeaderElect)
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running the controller: %w", err)
 	}
@@ -158,7 +158,7 @@ func newManager(options Options) (manager.Manager, error) {
 	}
 	mgr, err := manager.New(unlimited(options.Config), managerOptions(options))
 	if unreached := (*url.Error)(nil); errors.As(err, &unreached) {
-		return nil, fmt.Errorf("the API server %s does not answer: %w; is it up, and is this its address?", options.Config.Host, unreached.Err)
+		return nil, fmt.Errorf("connecting to the API server %s: %w. Check that it is up and that the URL is correct.", options.Config.Host, unreached.Err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("preparing the controller: %w", err)
@@ -267,7 +267,7 @@ func CheckAddress(flag, address string) error {
 		return nil
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("--%s %q is not an address: write it like 127.0.0.1:9090 or :9090", flag, address)
+		return fmt.Errorf("--%s %q is not a host:port, such as 127.0.0.1:9090 or :9090", flag, address)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func TestRunnerPool_SCALE3_LimitsOutOfOrderAreRefusedWithASentence(t *testing.T)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
 	scaled := func(change func(*v1alpha1.Autoscaling)) func(*v1alpha1.RunnerPoolSpec) {
 		return func(spec *v1alpha1.RunnerPoolSpec) {
-			spec.Autoscaling = &v1alpha1.Autoscaling{Enabled: true, MinWarm: ptr.To[int32](2), MaxReplicas: ptr.To[int32](9)}
+			spec.Autoscaling = &v1alpha1.Autoscaling{Enabled: true, MinIdle: ptr.To[int32](2), MaxReplicas: ptr.To[int32](9)}
 			change(spec.Autoscaling)
 		}
 	}
@@ -41,19 +41,20 @@ func TestRunnerPool_SCALE3_LimitsOutOfOrderAreRefusedWithASentence(t *testing.T)
 		spoil func(*v1alpha1.RunnerPoolSpec)
 		want  string
 	}{
-		"more warm than there may be": {scaled(func(a *v1alpha1.Autoscaling) { a.MinWarm = ptr.To[int32](10) }), "raise maxReplicas, or lower minWarm"},
-		"no ceiling":                  {scaled(func(a *v1alpha1.Autoscaling) { a.MaxReplicas = nil }), "set maxReplicas"},
+		"more warm than there may be": {scaled(func(a *v1alpha1.Autoscaling) { a.MinIdle = ptr.To[int32](10) }), "raise maxReplicas, or lower minIdle"},
+		"the former name":             {scaled(func(a *v1alpha1.Autoscaling) { a.MinIdle, a.MinWarm = nil, ptr.To[int32](2) }), "minWarm is now minIdle: rename it"},
+		"no ceiling":                  {scaled(func(a *v1alpha1.Autoscaling) { a.MaxReplicas = nil }), "autoscaling requires maxReplicas"},
 		"a ceiling of none":           {scaled(func(a *v1alpha1.Autoscaling) { a.MaxReplicas = ptr.To[int32](0) }), "greater than or equal to 1"},
-		"fewer than none":             {scaled(func(a *v1alpha1.Autoscaling) { a.MinWarm = ptr.To[int32](-1) }), "greater than or equal to 0"},
-		"cooldown":                    {scaled(func(a *v1alpha1.Autoscaling) { a.ScaleDownCooldown = lasting(-time.Second) }), "not negative, such as 5m"},
+		"fewer than none":             {scaled(func(a *v1alpha1.Autoscaling) { a.MinIdle = ptr.To[int32](-1) }), "greater than or equal to 0"},
+		"cooldown":                    {scaled(func(a *v1alpha1.Autoscaling) { a.ScaleDownCooldown = lasting(-time.Second) }), "0s or greater, such as 5m"},
 		"stabilization":               {scaled(func(a *v1alpha1.Autoscaling) { a.Stabilization = lasting(-time.Second) }), "from 0s to 1h"},
 		"a long stabilization":        {scaled(func(a *v1alpha1.Autoscaling) { a.Stabilization = lasting(2 * time.Hour) }), "from 0s to 1h"},
-		"idleTimeout":                 {func(s *v1alpha1.RunnerPoolSpec) { s.IdleTimeout = lasting(-1) }, "not negative, such as 12h"},
+		"idleTimeout":                 {func(s *v1alpha1.RunnerPoolSpec) { s.IdleTimeout = lasting(-1) }, "0s or greater, such as 12h"},
 		"maxRunnerAge":                {func(s *v1alpha1.RunnerPoolSpec) { s.MaxRunnerAge = lasting(time.Second) }, "0s or at least 1m, such as 24h"},
 		"a negative age":              {func(s *v1alpha1.RunnerPoolSpec) { s.MaxRunnerAge = lasting(-time.Hour) }, "0s or at least 1m"},
 		"unschedulableTimeout": {func(s *v1alpha1.RunnerPoolSpec) {
 			s.Provisioning.UnschedulableTimeout = lasting(-time.Second)
-		}, "not negative, such as 15m"},
+		}, "0s or greater, such as 15m"},
 		"concurrent starts": {func(s *v1alpha1.RunnerPoolSpec) {
 			s.Provisioning.MaxConcurrentStarts = ptr.To[int32](0)
 		}, "greater than or equal to 1"},
@@ -68,15 +69,15 @@ func TestRunnerPool_SCALE3_LimitsOutOfOrderAreRefusedWithASentence(t *testing.T)
 
 	pool, err := try(scaled(func(a *v1alpha1.Autoscaling) { *a = v1alpha1.Autoscaling{Enabled: true, MaxReplicas: ptr.To[int32](1)} }))
 	require.NoError(t, err)
-	require.EqualValues(t, 1, *pool.Spec.Autoscaling.MinWarm)
+	require.Nil(t, pool.Spec.Autoscaling.MinIdle, "the controller has its default, which the former name of a stored pool overrides")
 	require.Equal(t, 5*time.Minute, pool.Spec.Autoscaling.ScaleDownCooldown.Duration)
 	require.Equal(t, 3*time.Minute, pool.Spec.Autoscaling.Stabilization.Duration)
 	require.Equal(t, 15*time.Minute, pool.Spec.Provisioning.UnschedulableTimeout.Duration)
 	pool, err = try(scaled(func(a *v1alpha1.Autoscaling) {
-		a.MinWarm, a.ScaleDownCooldown, a.Stabilization = ptr.To[int32](0), lasting(0), lasting(0)
+		a.MinIdle, a.ScaleDownCooldown, a.Stabilization = ptr.To[int32](0), lasting(0), lasting(0)
 	}))
 	require.NoError(t, err, "scale to zero, and at once")
-	require.Zero(t, *pool.Spec.Autoscaling.MinWarm)
+	require.Zero(t, *pool.Spec.Autoscaling.MinIdle)
 	require.Zero(t, pool.Spec.Autoscaling.ScaleDownCooldown.Duration)
 	off := []byte(`{"spec":{"autoscaling":{"enabled":false,"maxReplicas":null}}}`)
 	require.NoError(t, admin.Patch(t.Context(), pool, client.RawPatch(types.MergePatchType, off)), "one that does not autoscale needs no ceiling")
@@ -102,9 +103,9 @@ func TestRunnerPool_ColumnsAPersonReads(t *testing.T) {
 			wide = append(wide, column.Name)
 		}
 	}
-	require.Equal(t, []string{"Name", "Label", "Desired", "Idle", "Busy", "Booting", "Available", "Age"}, narrow)
-	require.Equal(t, []string{"Leaving", "Most", "Saturated", "Starved", "Intake", "Image", "Doing"}, wide)
+	require.Equal(t, []string{"Name", "Label", "Desired", "Idle", "Busy", "Starting", "Available", "Age"}, narrow)
+	require.Equal(t, []string{"Terminating", "Max", "Saturated", "Starved", "Intake", "Image", "Message"}, wide)
 	require.Equal(t, []any{"columns-label", 1.0, 1.0, 0.0, 0.0, "True"},
-		[]any{cells["Label"], cells["Desired"], cells["Idle"], cells["Busy"], cells["Booting"], cells["Available"]})
-	require.Equal(t, "the pool is what its spec says", cells["Doing"])
+		[]any{cells["Label"], cells["Desired"], cells["Idle"], cells["Busy"], cells["Starting"], cells["Available"]})
+	require.Equal(t, "the pool matches its spec", cells["Message"])
 }

@@ -149,7 +149,7 @@ func TestPool_POOL5_ATemplateRolledBackMidRollKillsNobody(t *testing.T) {
 	b.eventually("all are of the first template again", func() bool { return of("runner:2") == 0 && of("runner:1") == 4 })
 	b.eventually("and nothing is left to do", func() bool {
 		s := b.get("back").Status
-		return s.Idle == 3 && s.Busy == 1 && s.Leaving == 0 && s.Booting == 0
+		return s.Idle == 3 && s.Busy == 1 && s.Terminating == 0 && s.Starting == 0
 	})
 	require.Contains(t, b.podNames("back"), names[3])
 }

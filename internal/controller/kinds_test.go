@@ -60,13 +60,13 @@ func TestKinds_BadRunnersAreRefusedWithASentence(t *testing.T) {
 		"a group of a repository":     {func(s *v1alpha1.RunnerSpec) { s.Group = "builders" }, "remove group, or register with an organization"},
 		"a label with a space":        {func(s *v1alpha1.RunnerSpec) { s.Labels = []string{"big machine"} }, "should match"},
 		"an empty label":              {func(s *v1alpha1.RunnerSpec) { s.Labels = []string{""} }, "labels[0]"},
-		"a label twice":               {func(s *v1alpha1.RunnerSpec) { s.Labels = []string{"Big", "big"} }, "remove the one that is there twice"},
-		"no container runner":         {func(s *v1alpha1.RunnerSpec) { s.Template.Spec.Containers = s.Template.Spec.Containers[:1] }, "template holds no container named runner"},
-		"a mode without its settings": {func(s *v1alpha1.RunnerSpec) { s.ContainerMode = v1alpha1.ContainerModeKubernetes }, "kubernetes and containerMode Kubernetes belong together"},
+		"a label twice":               {func(s *v1alpha1.RunnerSpec) { s.Labels = []string{"Big", "big"} }, "remove the duplicate"},
+		"no container runner":         {func(s *v1alpha1.RunnerSpec) { s.Template.Spec.Containers = s.Template.Spec.Containers[:1] }, "template has no container named runner"},
+		"a mode without its settings": {func(s *v1alpha1.RunnerSpec) { s.ContainerMode = v1alpha1.ContainerModeKubernetes }, "kubernetes and containerMode Kubernetes require each other"},
 		"settings without their mode": {func(s *v1alpha1.RunnerSpec) {
 			s.Kubernetes = &v1alpha1.KubernetesMode{ServiceAccountName: "hooks", WorkVolumeClaim: claim}
-		}, "kubernetes and containerMode Kubernetes belong together"},
-		"a daemon without its mode": {func(s *v1alpha1.RunnerSpec) { s.Dind = &v1alpha1.Dind{} }, "dind is for containerMode Dind"},
+		}, "kubernetes and containerMode Kubernetes require each other"},
+		"a daemon without its mode": {func(s *v1alpha1.RunnerSpec) { s.Dind = &v1alpha1.Dind{} }, "dind requires containerMode Dind"},
 		"an unknown mode":           {func(s *v1alpha1.RunnerSpec) { s.ContainerMode = "podman" }, "Unsupported value"},
 		"a work volume nobody may write": {func(s *v1alpha1.RunnerSpec) {
 			s.ContainerMode = v1alpha1.ContainerModeKubernetes
@@ -136,7 +136,7 @@ func TestKinds_SCALE3_LimitsOutOfOrderAreRefusedWithASentence(t *testing.T) {
 		"no ceiling":             {func(a *v1alpha1.RunnerAutoscaling) { a.MaxReplicas = 0 }, "greater than or equal to 1"},
 		"a floor above it":       {func(a *v1alpha1.RunnerAutoscaling) { a.MinReplicas = ptr.To[int32](10) }, "raise maxReplicas, or lower minReplicas"},
 		"more than there may be": {func(a *v1alpha1.RunnerAutoscaling) { a.MaxReplicas = 1001 }, "less than or equal to 1000"},
-		"a negative cooldown":    {func(a *v1alpha1.RunnerAutoscaling) { a.ScaleDownCooldown = lasting(-time.Second) }, "not negative, such as 10m"},
+		"a negative cooldown":    {func(a *v1alpha1.RunnerAutoscaling) { a.ScaleDownCooldown = lasting(-time.Second) }, "0s or greater, such as 10m"},
 		"a number that swings": {func(a *v1alpha1.RunnerAutoscaling) {
 			a.PercentageBusy = &v1alpha1.PercentageBusy{UpAbove: 30, DownBelow: 30, UpFactor: 130, DownFactor: 70}
 		}, "downBelow must be less than upAbove"},

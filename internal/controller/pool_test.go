@@ -41,7 +41,7 @@ func TestPool_POOL1_PodsAndServiceAccountsComeAndGoTogether(t *testing.T) {
 		return told == 3
 	})
 	b.eventually("status", func() bool { return b.get("up").Status.Replicas == 2 })
-	require.Equal(t, "AsWished", b.condition("up", v1alpha1.ConditionProgressing).Reason)
+	require.Equal(t, "UpToDate", b.condition("up", v1alpha1.ConditionProgressing).Reason)
 }
 
 // A ServiceAccount whose pod went by itself goes too, and one without a pod is found after a restart.

@@ -342,14 +342,14 @@ func TestRunnerPool_R10_R11_R16_BadFieldsAreRefusedWithASentence(t *testing.T) {
 		spoil func(*v1alpha1.RunnerPool)
 		want  string
 	}{
-		"NET-4 the pool's label":     {labels(runnerpod.LabelPool), "written by Bullpen alone"},
-		"NET-4 any label of ours":    {labels("bullpen.dev/x"), "written by Bullpen alone"},
-		"EXCL-7 our annotation":      {annotations(runnerpod.AnnotationAllowDeletion), "written by Bullpen alone"},
-		"an annotation that we keep": {annotations(runnerpod.AnnotationSafeToEvict), "are written by Bullpen"},
+		"NET-4 the pool's label":     {labels(runnerpod.LabelPool), "are reserved"},
+		"NET-4 any label of ours":    {labels("bullpen.dev/x"), "are reserved"},
+		"EXCL-7 our annotation":      {annotations(runnerpod.AnnotationAllowDeletion), "are reserved"},
+		"an annotation that we keep": {annotations(runnerpod.AnnotationSafeToEvict), "are set by Bullpen"},
 		"an architecture":            {func(p *v1alpha1.RunnerPool) { p.Spec.Architecture = "mips" }, `"amd64", "arm64"`},
 		"two architectures": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Architecture, p.Spec.Template.NodeSelector = "arm64", map[string]string{corev1.LabelArchStable: "amd64"}
-		}, "another architecture than architecture"},
+		}, "template.nodeSelector contradicts architecture"},
 		"a Mac of another one": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Platform, p.Spec.Architecture = v1alpha1.PlatformMacOS, v1alpha1.ArchitectureAMD64
 		}, "Apple silicon"},

@@ -86,11 +86,11 @@ func TestSelfRegistering_EXCL7_CannotBeMadeToLookLikeSomethingElse(t *testing.T)
 	}
 	const unfinalized = `{"metadata":{"finalizers":null}}`
 	const unregistered = `{"metadata":{"annotations":{"` + runnerpod.AnnotationUnregistered + `":"2026-01-02T03:04:05Z"}}}`
-	refusedAs(t, patched(y.as(serverUser), unfinalized), "only the controller changes them")
-	refusedAs(t, patched(y.as(serverUser), unregistered), "only the controller changes them")
+	refusedAs(t, patched(y.as(serverUser), unfinalized), "only the controller may change them")
+	refusedAs(t, patched(y.as(serverUser), unregistered), "only the controller may change them")
 	require.NoError(t, patched(y.as(serverUser), `{"metadata":{"labels":{"other":"label"}}}`), "control: it may change pods")
 	require.NoError(t, patched(y.as(controllerUser), unregistered))
-	refusedAs(t, patched(y.as(serverUser), `{"metadata":{"annotations":{"`+runnerpod.AnnotationUnregistered+`":null}}}`), "only the controller changes them")
+	refusedAs(t, patched(y.as(serverUser), `{"metadata":{"annotations":{"`+runnerpod.AnnotationUnregistered+`":null}}}`), "only the controller may change them")
 	require.NoError(t, patched(y.as(controllerUser), unfinalized))
 }
 
@@ -121,6 +121,6 @@ func TestSelfRegistering_EXCL2_TheGarbageCollectorTakesNoStatefulSet(t *testing.
 	y.eventually("the garbage collector has been there", func() bool { return y.gone(others) })
 	require.False(t, y.gone(ours))
 	err := y.env.ClientAs(t, y.env.As(t, "system:serviceaccount:kube-system:generic-garbage-collector", "system:masters")).Delete(t.Context(), ours.DeepCopy())
-	refusedAs(t, err, "goes when its RunnerSet is drained")
+	refusedAs(t, err, "is removed when its RunnerSet is drained")
 	require.NoError(t, y.as(controllerUser).Delete(t.Context(), ours, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 }

@@ -19,5 +19,5 @@ func TestRun_AnAPIServerThatDoesNotAnswerIsNamed(t *testing.T) {
 		Pod:      runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"},
 		Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	})
-	require.ErrorContains(t, err, "the API server http://127.0.0.1:1 does not answer")
+	require.ErrorContains(t, err, "connecting to the API server http://127.0.0.1:1")
 }

@@ -11,10 +11,10 @@ const (
 	StepReceived     Step = "received"     // GitHub's event was taken
 	StepApproved     Step = "approved"     // it had waited at GitHub, and may run
 	StepClaimed      Step = "claimed"      // a pod was chosen
-	StepMinted       Step = "minted"       // its runner is registered
+	StepMinted       Step = "registered"   // its runner is registered
 	StepAcknowledged Step = "acknowledged" // the pod has its configuration
-	StepExecuting    Step = "executing"    // GitHub has assigned it
-	StepEnded        Step = "ended"
+	StepExecuting    Step = "running"      // GitHub has assigned it
+	StepEnded        Step = "completed"
 )
 
 // Phase is what a job goes through to get to a step.
@@ -22,24 +22,24 @@ type Phase string
 
 // The phases, each named by what takes the time.
 const (
-	PhaseWebhook  Phase = "webhook"  // GitHub tells us
-	PhaseApproval Phase = "approval" // a person has to approve, or a concurrency group holds it back
-	PhaseDispatch Phase = "dispatch" // it waits for room and a warm pod
-	PhaseMint     Phase = "mint"     // GitHub registers the runner
-	PhaseHandover Phase = "handover" // the pod is given its configuration
-	PhaseStart    Phase = "start"    // the runner connects, and GitHub assigns the job
+	PhaseWebhook  Phase = "webhook"      // GitHub tells us
+	PhaseApproval Phase = "approval"     // a person has to approve, or a concurrency group holds it back
+	PhaseDispatch Phase = "dispatch"     // it waits for room and a warm pod
+	PhaseMint     Phase = "registration" // GitHub registers the runner
+	PhaseHandover Phase = "handover"     // the pod is given its configuration
+	PhaseStart    Phase = "start"        // the runner connects, and GitHub assigns the job
 	PhaseRun      Phase = "run"
 )
 
 // Words say for people what a phase was spent on; empty for one that is not known.
 func (p Phase) Words() string {
 	return map[Phase]string{
-		PhaseWebhook:  "until GitHub told us",
-		PhaseApproval: "waiting at GitHub for an approval or a concurrency group",
-		PhaseDispatch: "waiting for room and a warm pod",
-		PhaseMint:     "until GitHub had registered the runner",
-		PhaseHandover: "until the pod had its configuration",
-		PhaseStart:    "until the runner was connected and GitHub had assigned the job",
+		PhaseWebhook:  "webhook delivery",
+		PhaseApproval: "pending at GitHub: approval or concurrency group",
+		PhaseDispatch: "waiting for quota or an idle runner",
+		PhaseMint:     "registration at GitHub",
+		PhaseHandover: "configuration delivered",
+		PhaseStart:    "runner connected, job assigned by GitHub",
 		PhaseRun:      "running",
 	}[p]
 }

@@ -20,7 +20,7 @@ type Metrics struct {
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "bullpen_github_requests_total",
-		Help: "Calls to GitHub by operation and outcome.",
+		Help: "Requests to GitHub, by operation and outcome.",
 	}, []string{"operation", "outcome"})}
 	if registerer == nil {
 		return m, nil
@@ -41,7 +41,7 @@ func (c *Client) measure() (err error) {
 	return c.options.Registerer.Register(&rateCollector{
 		client: c,
 		remaining: prometheus.NewDesc("bullpen_github_rate_remaining",
-			"Requests that GitHub last said are left in a bucket.", []string{"installation", "resource"}, nil),
+			"Remaining requests in a quota at GitHub, as last reported.", []string{"installation", "resource"}, nil),
 	})
 }
 

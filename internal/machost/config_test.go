@@ -146,15 +146,15 @@ func TestValidate_SaysEverythingThatIsWrongAtOnce(t *testing.T) {
 func TestValidate_RefusesWhatCouldDoHarm(t *testing.T) {
 	digest := strings.Repeat("a", 64)
 	for want, c := range map[string]machost.Config{
-		"user":                         {User: "root"},
-		"holds a user name or a passw": {User: "ci", Tart: machost.Tart{Archive: "https://me:pw@x/tart.tar.gz", SHA256: digest}},
-		"tart.archive":                 {User: "ci", Tart: machost.Tart{Archive: "https://x/tart.pkg", SHA256: digest}},
-		"no tart.archive":              {User: "ci", Tart: machost.Tart{SHA256: digest}},
-		"node.stateDir":                {User: "ci", Node: machost.Node{StateDir: "/Users/ci/../root"}},
-		"without spaces":               {User: "ci", Node: machost.Node{StateDir: "/Users/ci/my state"}},
-		"of up to 100":                 {User: "ci", Node: machost.Node{StateDir: "/" + strings.Repeat("x", 100)}},
-		"\"ci\\nroot\"":                {User: "ci\nroot"},
-		"node.clientCA":                {User: "ci", Node: machost.Node{ClientCA: "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"}},
+		"user":                            {User: "root"},
+		"contains a user name or a passw": {User: "ci", Tart: machost.Tart{Archive: "https://me:pw@x/tart.tar.gz", SHA256: digest}},
+		"tart.archive":                    {User: "ci", Tart: machost.Tart{Archive: "https://x/tart.pkg", SHA256: digest}},
+		"no tart.archive":                 {User: "ci", Tart: machost.Tart{SHA256: digest}},
+		"node.stateDir":                   {User: "ci", Node: machost.Node{StateDir: "/Users/ci/../root"}},
+		"without spaces":                  {User: "ci", Node: machost.Node{StateDir: "/Users/ci/my state"}},
+		"of up to 100":                    {User: "ci", Node: machost.Node{StateDir: "/" + strings.Repeat("x", 100)}},
+		"\"ci\\nroot\"":                   {User: "ci\nroot"},
+		"node.clientCA":                   {User: "ci", Node: machost.Node{ClientCA: "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"}},
 	} {
 		require.ErrorContains(t, c.Validate(), want, fmt.Sprint(c))
 	}

@@ -168,7 +168,7 @@ func (r *run) idle(ctx context.Context, name string, diff Diff) bool {
 	}
 	why := fmt.Sprintf("%d virtual machines run", running)
 	if err != nil {
-		why = fmt.Sprintf("nobody knows how many virtual machines run: %v", err)
+		why = fmt.Sprintf("cannot count the running virtual machines: %v", err)
 	}
 	r.tell(Event{Step: name, Phase: PhaseDeferred, Changes: diff.Changes, Message: why})
 	return false

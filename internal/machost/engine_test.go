@@ -248,7 +248,7 @@ func TestApply_EndsBetweenTwoSteps(t *testing.T) {
 	}
 	_, err := machost.Apply(ctx, options)
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, "apply again, and it goes on")
+	require.ErrorContains(t, err, "apply again to continue")
 	require.NotContains(t, b.log, "two.check")
 }
 
@@ -260,7 +260,7 @@ func TestApply_AnInterruptedProgramIsNoFailedOne(t *testing.T) {
 	one.failApply = &machost.StepError{File: "/etc/one", Err: fmt.Errorf("running it: %w", context.Canceled), Remedy: "Look at what it says."}
 	_, err := machost.Apply(t.Context(), b.options(one))
 	require.ErrorContains(t, err, "step one: /etc/one: ")
-	require.ErrorContains(t, err, "apply again, and it goes on")
+	require.ErrorContains(t, err, "apply again to continue")
 	require.NotContains(t, err.Error(), "Look at what it says")
 }
 
@@ -271,7 +271,7 @@ func TestApply_FailuresNameStepFileAndRemedy(t *testing.T) {
 		"The disk is full":          fmt.Errorf("fetching: %w", &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.ENOSPC}),
 		"Apply as root":             &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.EPERM},
 		"part of macOS 14":          &machost.ProgramError{Path: "/etc/pf.conf", Err: fs.ErrNotExist},
-		"who has made the link":     &machost.LinkError{Path: "/etc/pf.conf", Link: "/etc"},
+		"what created the link":     &machost.LinkError{Path: "/etc/pf.conf", Link: "/etc"},
 		"something of another kind": &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.ENOTDIR},
 		"do this":                   fmt.Errorf("more: %w", &machost.StepError{File: "/etc/pf.conf", Remedy: "do this", Err: errors.New("why")}),
 	} {

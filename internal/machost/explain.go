@@ -86,19 +86,19 @@ func remedyOf(err error) string {
 	)
 	switch {
 	case errors.As(err, &program) && errors.Is(err, fs.ErrNotExist):
-		return "It is part of macOS 14 and later: look whether this Mac is one, and apply again."
+		return "It is part of macOS 14 and later: check the version of macOS, and apply again."
 	case errors.As(err, &link):
-		return "Look who has made the link, remove it, and apply again."
+		return "Find out what created the link, remove it, and apply again."
 	case errors.Is(err, syscall.EROFS):
-		return "The file system is read-only: look with `diskutil info` and `log show` at why, repair it or restart the Mac, and apply again."
+		return "The file system is read-only: find the cause with `diskutil info` and `log show`, repair it or restart the Mac, and apply again."
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return "The disk is full: make room (`df -h`, `tart list`), and apply again."
 	case errors.Is(err, fs.ErrPermission):
-		return "Apply as root (sudo), and look whether the file is locked (`ls -lO`) or the folder protected by macOS."
+		return "Apply as root (sudo), and check whether the file is locked (`ls -lO`) or the directory protected by macOS."
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR):
-		return "Something of another kind stands there: move it away, and apply again."
+		return "Another kind of file exists there: move it, and apply again."
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return "It was stopped between two changes: apply again, and it goes on."
+		return "It was stopped between two changes: apply again to continue."
 	}
-	return "Apply again; if it comes again, the message above is the program's own."
+	return "Apply again; if it recurs, see the program's message above."
 }

@@ -95,13 +95,13 @@ func (l Local) Stat(file string) (FileInfo, error) {
 	defer at.close()
 	info, err := at.dir.Lstat(at.name)
 	if err != nil {
-		return FileInfo{}, pathError("looking at", file, err)
+		return FileInfo{}, pathError("inspecting", file, err)
 	}
 	uid, gid := owner(info)
 	told := FileInfo{Attributes: Attributes{Mode: info.Mode().Perm(), UID: uid, GID: gid}, IsDir: info.IsDir(), Size: info.Size()}
 	if info.Mode()&fs.ModeSymlink != 0 {
 		if told.Target, err = at.dir.Readlink(at.name); err != nil {
-			return FileInfo{}, pathError("looking at", file, err)
+			return FileInfo{}, pathError("inspecting", file, err)
 		}
 	}
 	return told, nil
@@ -215,7 +215,7 @@ func (l Local) Symlink(target, file string) error {
 // Rename is Host's.
 func (l Local) Rename(from, to string) error {
 	if path.Dir(from) != path.Dir(to) {
-		return fmt.Errorf("renaming %s to %s: not in one folder", from, to)
+		return fmt.Errorf("renaming %s to %s: not in the same directory", from, to)
 	}
 	at, err := l.find(from, 0)
 	if err != nil {

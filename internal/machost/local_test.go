@@ -226,7 +226,7 @@ func TestLocal_OneApplyAtATime(t *testing.T) {
 		}
 		got <- err
 	}()
-	require.Contains(t, await.Receive(t, said, "the locker says that it waits"), "waiting for another apply, process")
+	require.Contains(t, await.Receive(t, said, "the locker says that it waits"), "waiting for another apply (PID")
 
 	_, err = h.Locker(50*time.Millisecond)(t.Context(), func(string) {})
 	var locked *machost.LockedError

@@ -22,11 +22,11 @@ func (p place) close() { _ = p.dir.Close() }
 func (p place) sync() error {
 	f, err := p.dir.Open(".")
 	if err != nil {
-		return fmt.Errorf("syncing a folder: %w", err)
+		return fmt.Errorf("syncing a directory: %w", err)
 	}
 	defer f.Close()
 	if err := f.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) { // some file systems cannot
-		return fmt.Errorf("syncing a folder: %w", err)
+		return fmt.Errorf("syncing a directory: %w", err)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (l Local) walk(file, left string, how int) (at place, link string, err erro
 			return place{dir, name}, "", nil
 		case errors.Is(err, fs.ErrNotExist) && how&makeDirs != 0:
 			if err := makeDir(dir, name); err != nil {
-				return place{}, "", pathError("making a folder for", file, err)
+				return place{}, "", pathError("making a directory for", file, err)
 			}
 		case err != nil:
 			return place{}, "", pathError("finding", file, err)

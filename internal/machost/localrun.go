@@ -59,7 +59,7 @@ type HungError struct {
 
 // Error names the program.
 func (e *HungError) Error() string {
-	return fmt.Sprintf("running %s: it did not end within %s, and was killed", e.Path, e.After)
+	return fmt.Sprintf("running %s: timed out after %s and was killed", e.Path, e.After)
 }
 
 // Run is Host's. When ctx ends, or the program takes too long, the program and all that it has started in its process group are killed.
@@ -119,7 +119,7 @@ type LockedError struct{ PID int }
 
 // Error names the holder.
 func (e *LockedError) Error() string {
-	return fmt.Sprintf("another apply, process %d, works on this host", e.PID)
+	return fmt.Sprintf("another apply (PID %d) is running on this host", e.PID)
 }
 
 // Locker waits that long for another apply to end. It is for Options.Lock.
@@ -149,7 +149,7 @@ func (l Local) Locker(patience time.Duration) func(context.Context, func(string)
 			case <-ctx.Done():
 				if errors.Is(context.Cause(ctx), errPatience) {
 					return nil, &StepError{Step: "lock", File: lockFile, Err: &LockedError{other.PID},
-						Remedy: "Wait for it to end, or look at what holds it up, and apply again."}
+						Remedy: "Wait for it to finish, or find out what delays it, and apply again."}
 				}
 				return nil, ctx.Err()
 			}
@@ -180,4 +180,4 @@ func (l Local) lock() (*os.File, error) {
 
 const lockEvery = 100 * time.Millisecond
 
-var errPatience = errors.New("the other apply takes too long")
+var errPatience = errors.New("timed out waiting for the other apply")

@@ -89,7 +89,7 @@ func (v *validator) networks(field string, networks []netip.Prefix) {
 
 func (v *validator) tart(t Tart) {
 	if t.Archive == "" {
-		v.require(t.SHA256 == "", "tart.sha256", "there is no tart.archive whose digest it could be")
+		v.require(t.SHA256 == "", "tart.sha256", "tart.sha256 requires tart.archive")
 		return
 	}
 	digest, err := hex.DecodeString(t.SHA256)
@@ -98,10 +98,10 @@ func (v *validator) tart(t Tart) {
 	if !strings.HasPrefix(name, "/") {
 		address, err := url.Parse(name)
 		if err != nil || address.Scheme != "https" || address.Host == "" {
-			v.require(false, "tart.archive", "give an https:// address or an absolute path") // it may hold a password: not repeated
+			v.require(false, "tart.archive", "give an https:// URL or an absolute path") // it may hold a password: not repeated
 			return
 		}
-		v.require(address.User == nil, "tart.archive", "the address holds a user name or a password, and configuration is no place for secrets")
+		v.require(address.User == nil, "tart.archive", "the URL contains a user name or a password: remove them, configuration must not contain secrets")
 		name = address.Path
 	}
 	v.require(ArchiveKind(t.Archive) != "", "tart.archive", "%q: give a .tar.gz, .tgz or .zip", path.Base(name))
@@ -127,13 +127,13 @@ func (v *validator) node(n Node) {
 	v.require(n.Name == "" || nodeName.MatchString(n.Name), "node.name", "%q: use up to 253 of a-z, 0-9, - and .", n.Name)
 	if n.IP != "" {
 		_, err := netip.ParseAddr(n.IP)
-		v.require(err == nil, "node.ip", "%q is no IP address", n.IP)
+		v.require(err == nil, "node.ip", "%q is not an IP address", n.IP)
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.Labels)) {
 		prefix, name, prefixed := strings.Cut(key, "/")
 		v.require(labelName.MatchString(cmp.Or(name, prefix)) && (!prefixed || name != "" && nodeName.MatchString(prefix)), "node.labels",
-			"%q is no key of a label", key)
-		v.require(n.Labels[key] == "" || labelName.MatchString(n.Labels[key]), "node.labels", "%q is no value of a label (%s)", n.Labels[key], key)
+			"%q is not a label key", key)
+		v.require(n.Labels[key] == "" || labelName.MatchString(n.Labels[key]), "node.labels", "%q is not a label value (%s)", n.Labels[key], key)
 	}
 	v.require(n.StateDir == "" || plainPath.MatchString(n.StateDir) && path.Clean(n.StateDir) == n.StateDir && len(n.StateDir) <= maxStateDir, "node.stateDir",
 		"%q: give an absolute path without spaces, of up to %d characters", n.StateDir, maxStateDir)

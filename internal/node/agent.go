@@ -83,7 +83,7 @@ func (a *Agent) machine(podIP string) machine {
 // answer is waited for. The pods' containers go on without it (NODE-3).
 func (a *Agent) Run(ctx context.Context) error {
 	if err := os.MkdirAll(a.volumesDir(), 0o700); err != nil {
-		return fmt.Errorf("making the folder for volumes: %w", err)
+		return fmt.Errorf("making the directory for volumes: %w", err)
 	}
 	lease, err := newLease(a)
 	if err != nil {
@@ -107,7 +107,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if images, ok := a.opts.Sandbox.(sandbox.ImageCollector); ok {
 		a.wg.Go(func() { a.collectImages(ctx, images) })
 	}
-	a.nodeEvent(corev1.EventTypeNormal, "Starting", fmt.Sprintf("the Bullpen node agent %s runs pods by its back end %s", a.opts.Version, a.opts.SandboxName))
+	a.nodeEvent(corev1.EventTypeNormal, "Starting", fmt.Sprintf("the Bullpen node agent %s runs pods with back end %s", a.opts.Version, a.opts.SandboxName))
 	return a.watch(ctx)
 }
 
@@ -236,7 +236,7 @@ func (a *Agent) adoptOrphans(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		a.opts.Log.Error("listing what the sandbox has on record failed and will be tried again", "in", pause, "error", err)
+		a.opts.Log.Error("listing the sandbox's records failed, retrying", "in", pause, "error", err)
 		select {
 		case <-ctx.Done():
 			return

@@ -59,7 +59,7 @@ func (a *Agent) diskShort(short bool) string {
 	for _, dir := range a.disks() {
 		free, total, err := a.opts.DiskSpace(dir)
 		if err == nil && total > 0 && float64(free) < times*a.opts.MinDiskFree.of(total) {
-			return fmt.Sprintf("%d MiB of %d MiB are free where %s is, and %s should be", free>>20, total>>20, dir, a.opts.MinDiskFree)
+			return fmt.Sprintf("%d MiB of %d MiB are free on the disk of %s, %s required", free>>20, total>>20, dir, a.opts.MinDiskFree)
 		}
 	}
 	return ""
@@ -114,16 +114,16 @@ func (a *Agent) collectOnce(ctx context.Context, images sandbox.ImageCollector, 
 	a.metrics.freed.Add(float64(max(freed, 0)))
 	where := a.imagesDir()
 	if freed > 0 {
-		a.nodeEvent(corev1.EventTypeNormal, "ImagesRemoved", fmt.Sprintf("removed images that nothing used: %d MiB are free again of %d MiB that were wanted where %s is", freed>>20, want>>20, where))
+		a.nodeEvent(corev1.EventTypeNormal, "ImagesRemoved", fmt.Sprintf("removed unused images: freed %d MiB of %d MiB needed on the disk of %s", freed>>20, want>>20, where))
 	}
 	switch {
 	case err != nil:
-		a.opts.Log.Warn("removing unused images failed and will be tried again", "in", collectPause, "freed", freed, "error", err)
-		a.nodeEvent(corev1.EventTypeWarning, "ImageGCFailed", "removing images that nothing uses: "+err.Error())
+		a.opts.Log.Warn("removing unused images failed, retrying", "in", collectPause, "freed", freed, "error", err)
+		a.nodeEvent(corev1.EventTypeWarning, "ImageGCFailed", "removing unused images: "+err.Error())
 		return false
 	case a.toCollect() > 0:
 		a.nodeEvent(corev1.EventTypeWarning, "FreeDiskSpaceFailed", fmt.Sprintf(
-			"%d MiB more should be free where %s is, and no image is left that nothing uses; runners go on, and when less than %s is free no new ones are placed here: remove what else fills the disk",
+			"%d MiB more should be free on the disk of %s, and no unused images are left. Runners continue; below %s free, no new ones are scheduled here. Remove other files from the disk",
 			a.toCollect()>>20, where, a.opts.MinDiskFree))
 		return freed > 0
 	}

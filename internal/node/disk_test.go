@@ -91,7 +91,7 @@ func TestDisk_UnusedImagesGoBeforeTheNodeIsShortAndNoPodEver(t *testing.T) {
 	require.Empty(t, s.collected(), "there is room")
 
 	s.fill(14*gib, 40*gib, nil)
-	f.event("Node", f.name, "ImagesRemoved", "11264 MiB are free again of 11264 MiB that were wanted")
+	f.event("Node", f.name, "ImagesRemoved", "freed 11264 MiB of 11264 MiB needed")
 	n := f.node(nodeReady)
 	require.Equal(t, corev1.ConditionFalse, nodeCondition(n, "DiskPressure").Status)
 	require.Equal(t, []int64{11 * gib}, s.collected())
@@ -140,7 +140,7 @@ func TestDisk_ALargeReserveWantsNoMoreThanThereIs(t *testing.T) {
 	f.run(s, func(o *node.Options) {
 		o.DiskSpace, o.StatusInterval, o.MinDiskFree = s.space, 100*time.Millisecond, node.DiskReserve{Percent: 50}
 	})
-	f.event("Node", f.name, "ImagesRemoved", "5120 MiB are free again of 5120 MiB that were wanted")
+	f.event("Node", f.name, "ImagesRemoved", "freed 5120 MiB of 5120 MiB needed")
 	require.Equal(t, []int64{5 * gib}, s.collected())
 }
 
@@ -151,7 +151,7 @@ func TestDisk_AReserveThatIsLargerThanTheDisk(t *testing.T) {
 	f.run(s, func(o *node.Options) {
 		o.DiskSpace, o.StatusInterval, o.MinDiskFree = s.space, 100*time.Millisecond, node.DiskReserve{Bytes: 200 * gib}
 	})
-	f.event("Node", f.name, "ImagesRemoved", "5120 MiB are free again of 5120 MiB that were wanted")
+	f.event("Node", f.name, "ImagesRemoved", "freed 5120 MiB of 5120 MiB needed")
 	require.Equal(t, []int64{5 * gib}, s.collected())
 }
 
@@ -229,7 +229,7 @@ func TestStatus_PeopleOnTheHostSeeWhatPodsWaitFor(t *testing.T) {
 	for range 4 {
 		s.pull <- errors.New("no such image")
 	}
-	f.event("Pod", pod.Name, "FailedCreatePodSandBox", "no such image; trying again within ")
+	f.event("Pod", pod.Name, "FailedCreatePodSandBox", "no such image; retrying within ")
 	report = f.report(func(r node.Report) bool {
 		return strings.Contains(strings.Join(r.Pods[0].WaitsFor, ""), "prepare, again at")
 	})

@@ -169,7 +169,7 @@ func containerOf(pod *corev1.Pod, self *corev1.Container, name string) (*corev1.
 			return &pod.Spec.Containers[i], nil
 		}
 	}
-	return nil, fmt.Errorf("there is no container %q", name)
+	return nil, fmt.Errorf("container %q not found", name)
 }
 
 // secret reads a Secret: nil without an error when it is optional and not there.

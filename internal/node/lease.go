@@ -42,7 +42,7 @@ func (l *lease) run(ctx context.Context) {
 			l.a.leaseRenewed.Store(&now)
 		}
 		if err != nil && ctx.Err() == nil {
-			l.a.opts.Log.Warn("renewing the node's lease failed and will be tried again", "error", err)
+			l.a.opts.Log.Warn("renewing the node's lease failed, retrying", "error", err)
 			l.last = nil
 			if !answered(err) {
 				l.redial() // whoever does not answer may be at the end of a dead connection

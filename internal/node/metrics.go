@@ -24,15 +24,15 @@ func newMetrics() *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "bullpen", Subsystem: "node", Name: name, Help: help}, labels)
 	}
 	return &metrics{
-		operations: counter("operations_total", "Steps of pods, and removals of images, by result: ok, error or canceled.", "operation", "result"),
+		operations: counter("operations_total", "Pod operations and image removals, by result: ok, error or canceled.", "operation", "result"),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "bullpen", Subsystem: "node", Name: "operation_duration_seconds", Help: "How long steps of pods took that succeeded.",
+			Namespace: "bullpen", Subsystem: "node", Name: "operation_duration_seconds", Help: "Duration of successful pod operations.",
 			Buckets: []float64{.01, .05, .25, 1, 5, 15, 60, 300, 1200},
 		}, []string{"operation"}),
-		ended:    counter("containers_ended_total", "Containers that have ended, by how: ok, failed, or unknown when nobody saw it.", "result"),
+		ended:    counter("containers_exited_total", "Exited containers, by result: ok, failed or unknown.", "result"),
 		renewals: counter("lease_renewals_total", "Renewals of the node's lease, by result: ok or error.", "result"),
 		freed: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: "bullpen", Subsystem: "node", Name: "images_freed_bytes_total", Help: "Bytes that were freed by removing images.",
+			Namespace: "bullpen", Subsystem: "node", Name: "images_freed_bytes_total", Help: "Bytes freed by removing images.",
 		}),
 	}
 }
@@ -85,11 +85,11 @@ type collector struct{ a *Agent }
 func (a *Agent) Collector() prometheus.Collector { return collector{a} }
 
 var (
-	podsDesc        = prometheus.NewDesc("bullpen_node_pods", "Pods on the node, by phase; Terminating for those that are being deleted.", []string{"phase"}, nil)
-	capacityDesc    = prometheus.NewDesc("bullpen_node_capacity", "What the node has, by resource.", []string{"resource"}, nil)
-	allocatableDesc = prometheus.NewDesc("bullpen_node_allocatable", "What of it can be used now.", []string{"resource"}, nil)
+	podsDesc        = prometheus.NewDesc("bullpen_node_pods", "Pods on the node, by phase; Terminating if deleted.", []string{"phase"}, nil)
+	capacityDesc    = prometheus.NewDesc("bullpen_node_capacity", "Capacity of the node, by resource.", []string{"resource"}, nil)
+	allocatableDesc = prometheus.NewDesc("bullpen_node_allocatable", "Allocatable resources of the node, by resource.", []string{"resource"}, nil)
 	conditionDesc   = prometheus.NewDesc("bullpen_node_condition", "1 while a condition of the node is True, 0 while it is False, -1 while it is Unknown.", []string{"condition"}, nil)
-	leaseAgeDesc    = prometheus.NewDesc("bullpen_node_lease_age_seconds", "Time since the node's lease was last renewed; none before the first time.", nil, nil)
+	leaseAgeDesc    = prometheus.NewDesc("bullpen_node_lease_age_seconds", "Time since the node's lease was last renewed; absent before the first renewal.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -61,7 +61,7 @@ func (w *worker) begin(ctx context.Context, key string, timeout time.Duration, d
 			case !canceled:
 				op.problem = err.Error()
 				w.retryLater(op, longestRetry(key))
-				w.log.Warn("a step of a pod failed and will be tried again", "step", key, "in", op.retryAt.Sub(w.a.opts.Clock.Now()), "error", err)
+				w.log.Warn("pod operation failed, retrying", "step", key, "in", op.retryAt.Sub(w.a.opts.Clock.Now()), "error", err)
 			}
 			done(err)
 		})

@@ -85,7 +85,7 @@ func (o Options) withDefaults() (Options, error) {
 	case o.Sandbox == nil || o.SandboxName == "":
 		return o, fmt.Errorf("node %s: a sandbox and its name are required", o.Name)
 	case !filepath.IsAbs(o.StateDir):
-		return o, fmt.Errorf("state folder %q: give an absolute path", o.StateDir)
+		return o, fmt.Errorf("state directory %q: give an absolute path", o.StateDir)
 	case o.Capacity.Pods().IsZero() || o.Capacity.Cpu().IsZero() || o.Capacity.Memory().IsZero():
 		return o, fmt.Errorf("node %s: capacity needs cpu, memory and pods", o.Name)
 	}

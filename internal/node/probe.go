@@ -121,10 +121,10 @@ func (w *worker) unhealthy(ctx context.Context, name string, kind probeKind) {
 		return // it is asked again
 	}
 	w.post(ctx, func() {
-		w.log.Warn("a container's probe fails: ending it", "container", name, "probe", string(kind))
+		w.log.Warn("a container's probe failed: stopping the container", "container", name, "probe", string(kind))
 		w.containers[name].killSent = true
 		if w.pod != nil {
-			w.a.events.Eventf(w.pod, corev1.EventTypeWarning, "Unhealthy", "Container %s is ended: its %s probe fails", name, kind)
+			w.a.events.Eventf(w.pod, corev1.EventTypeWarning, "Unhealthy", "Stopping container %s: its %s probe failed", name, kind)
 		}
 	})
 }

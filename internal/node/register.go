@@ -52,7 +52,7 @@ func (r *registrar) run(ctx context.Context) {
 		err := r.ensure(ctx)
 		r.a.noteProblem(err)
 		if err != nil && ctx.Err() == nil {
-			r.a.opts.Log.Warn("reporting the node failed and will be tried again", "error", err)
+			r.a.opts.Log.Warn("reporting the node failed, retrying", "error", err)
 			if !answered(err) {
 				r.redial()
 			}
@@ -193,7 +193,7 @@ func (r *registrar) fill(node *corev1.Node, now time.Time) {
 	set(corev1.NodeMemoryPressure, p.memory != "", reasonOf(p.memory, "MemoryLow", "MemorySufficient"), p.memory)
 	set(corev1.NodeDiskPressure, p.disk != "", reasonOf(p.disk, "DiskLow", "DiskSufficient"), p.disk)
 	set(corev1.NodePIDPressure, p.pids != "", reasonOf(p.pids, "ProcessIDsLow", "ProcessIDsSufficient"), p.pids)
-	set(corev1.NodeReady, true, "NodeAgentReady", "the Bullpen node agent runs")
+	set(corev1.NodeReady, true, "NodeAgentReady", "the Bullpen node agent is running")
 	r.fillHostConditions(node, now)
 }
 

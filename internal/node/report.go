@@ -115,7 +115,7 @@ func (w *worker) show() {
 		p.Containers = append(p.Containers, reportContainer(name, w.containers[name].observed, w.refusal != nil))
 	}
 	if w.refusal != nil {
-		p.WaitsFor = append(p.WaitsFor, "it cannot be run here: "+w.refusal.Message)
+		p.WaitsFor = append(p.WaitsFor, "not supported on this node: "+w.refusal.Message)
 	}
 	now := w.a.opts.Clock.Now()
 	for key, op := range w.ops {

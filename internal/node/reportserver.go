@@ -27,7 +27,7 @@ func (a *Agent) noteProblem(err error) {
 	}
 	a.nodeProblem.Store(&problem)
 	if err := saveReport(filepath.Join(a.opts.StateDir, fileReport), a.Report()); err != nil {
-		a.opts.Log.Debug("writing down what the agent knows", "error", err)
+		a.opts.Log.Debug("writing the agent's report", "error", err)
 	}
 }
 
@@ -52,7 +52,7 @@ func (a *Agent) serveReport(ctx context.Context) {
 		err = os.Chmod(path, 0o600)
 	}
 	if err != nil {
-		a.opts.Log.Warn("bullpen node status will only know what the agent writes down now and then", "error", err)
+		a.opts.Log.Warn("cannot serve bullpen node status; it reads the agent's periodic report instead", "error", err)
 		return
 	}
 	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -62,12 +62,12 @@ func (a *Agent) serveReport(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		a.opts.Log.Warn("answering bullpen node status", "error", err)
+		a.opts.Log.Warn("serving bullpen node status", "error", err)
 	}
 }
 
 // ErrNoAgent says that no node agent has ever worked with a state folder.
-var ErrNoAgent = errors.New("no node agent has worked with this state folder")
+var ErrNoAgent = errors.New("no node agent has used this state directory")
 
 // ReadReport asks the node agent that works with a state folder; running is false when none does, and the report is the last that
 // one wrote down. ErrNoAgent when there is none.
@@ -82,7 +82,7 @@ func ReadReport(ctx context.Context, stateDir string) (report Report, running bo
 	if response, err := client.Do(request); err == nil {
 		defer func() { _ = response.Body.Close() }()
 		if err := json.NewDecoder(response.Body).Decode(&report); err != nil {
-			return report, true, fmt.Errorf("reading the node agent's answer: %w", err)
+			return report, true, fmt.Errorf("reading the node agent's response: %w", err)
 		}
 		return report, true, nil
 	}

@@ -56,7 +56,7 @@ func podStatus(pod *corev1.Pod, o observed) corev1.PodStatus {
 	st.Phase = phase(pod, o)
 	if ended := startAgain(pod, o); st.Phase == corev1.PodFailed && !terminal(pod.Status.Phase) && !o.stopping && ended != "" {
 		st.Reason = "ContainerEnded"
-		st.Message = "container " + ended + " has ended, and the Bullpen node agent starts no container twice: the pod's owner makes another pod"
+		st.Message = "container " + ended + " has exited, and the Bullpen node agent restarts no containers: the pod's owner creates another pod"
 	}
 	setConditions(&st, pod, o, initialized)
 	return st

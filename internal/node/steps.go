@@ -112,7 +112,7 @@ func (w *worker) mourn() {
 			t.observed.stage, t.observed.id = exited, st.ContainerID
 			t.observed.exit = sandbox.Exit{
 				Code: sandbox.UnknownExitCode, Unknown: true, Reason: "ContainerStatusUnknown",
-				Message:   "the container was running, and nothing of it is left on the node",
+				Message:   "the container was running, and no longer exists on the node",
 				StartedAt: st.State.Running.StartedAt.Time, FinishedAt: w.a.opts.Clock.Now(),
 			}
 		}
@@ -131,7 +131,7 @@ func (w *worker) confirmGone(ctx context.Context) {
 		case pod == nil:
 			w.presence = gone
 			if !w.removed {
-				w.log.Warn("the pod is gone from the API server; ending what runs for it")
+				w.log.Warn("the pod no longer exists in the API server; stopping its containers")
 			}
 		default:
 			w.presence = present
@@ -304,7 +304,7 @@ func (w *worker) inspect(ctx context.Context, name string, state *sandbox.Contai
 // again says beside an error when the step is tried again, if it is.
 func (w *worker) again(key string, err error) error {
 	if op := w.ops[key]; w.refusal == nil && op != nil && op.backoff > 0 {
-		return fmt.Errorf("%w; trying again within %s", err, op.backoff)
+		return fmt.Errorf("%w; retrying within %s", err, op.backoff)
 	}
 	return err
 }
@@ -398,7 +398,7 @@ func (w *worker) await(ctx context.Context, name string) {
 		t := w.containers[name]
 		t.observed.stage, t.observed.exit, t.observed.ready = exited, exit, false
 		w.a.metrics.containerEnded(t.observed)
-		w.log.Info("container ended", "container", name, "code", exit.Code, "signal", exit.Signal, "unknown", exit.Unknown)
+		w.log.Info("container exited", "container", name, "code", exit.Code, "signal", exit.Signal, "unknown", exit.Unknown)
 	})
 }
 

@@ -21,7 +21,7 @@ func checkMac(pool *v1alpha1.RunnerPool) error {
 	case template.RuntimeClassName != nil:
 		return refuse("spec.template.runtimeClassName is for platform linux, a macOS runner is a virtual machine already: remove it")
 	case len(template.Volumes) > 0 || len(template.VolumeMounts) > 0:
-		return refuse("spec.template.volumes is for platform linux, a macOS virtual machine shares no folders of its host with jobs: remove volumes and volumeMounts, and put what jobs need into the image")
+		return refuse("spec.template.volumes is for platform linux, a macOS virtual machine shares no directories of its host with jobs: remove volumes and volumeMounts, and add the files that jobs need to the image")
 	case template.NodeSelector[corev1.LabelOSStable] != "" && template.NodeSelector[corev1.LabelOSStable] != darwin:
 		return refuse("spec.template.nodeSelector asks for %s=%s, and a pool of platform macos needs Macs: remove it", corev1.LabelOSStable, template.NodeSelector[corev1.LabelOSStable])
 	case pool.Spec.Resources.CPU.MilliValue()%1000 != 0:

@@ -33,7 +33,7 @@ func TestCRDs_FitIntoAnAnnotationAndKeepOurWords(t *testing.T) {
 	text, err := os.ReadFile("../../charts/bullpen/crds/bullpen.dev_runnersets.yaml")
 	require.NoError(t, err)
 	for _, ours := range []string{
-		"Template is the pod.", "VolumeClaimTemplates are the volumes", "WorkVolumeClaim is the volume", "Labels that the runner is",
+		"Template of the pod.", "VolumeClaimTemplates are the volumes", "WorkVolumeClaim is the volume", "Labels of the runner, in",
 	} {
 		require.True(t, strings.Contains(string(text), ours), ours)
 	}

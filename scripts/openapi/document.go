@@ -17,23 +17,23 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
 )
 
-const intro = `The operators' API of a Bullpen server. A request carries a Kubernetes token as a bearer token (of the cluster's own audience or of
-bullpen-api), and the cluster's roles decide: bullpen-viewer may look, bullpen-operator may act. What is changed is in the audit log, with
-who has changed it. Every status of 400 and above has one sentence as its body, which says what to do. Fields may be added to answers within
-v1; none is taken away or changes its meaning. Bodies of requests with fields that are not there are refused.`
+const intro = `The admin API of a Bullpen server. Requests are authenticated by a Kubernetes token as a bearer token, for the audience of the
+cluster or bullpen-api, and authorized by the cluster's roles: bullpen-viewer can read, bullpen-operator can also change. The audit log records
+each change with its user. Errors (status 400 and above) have a sentence as their body that says what to do. Within v1, fields may be added to
+responses; none is removed or changes its meaning. Request bodies with unknown fields are rejected.`
 
 // all are the statuses that every operation may have.
 var all = []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusServiceUnavailable}
 
 var refusals = map[int]string{
-	http.StatusBadRequest:           "The request makes no sense; the sentence says what does.",
-	http.StatusUnauthorized:         "There is no token, or the cluster does not accept it.",
-	http.StatusForbidden:            "The cluster's roles do not allow it.",
-	http.StatusNotFound:             "There is no such thing.",
-	http.StatusConflict:             "The state of the thing forbids it, or a login names two accounts.",
-	http.StatusPreconditionFailed:   "It was changed since it was read: read it again, and decide anew.",
+	http.StatusBadRequest:           "The request is invalid.",
+	http.StatusUnauthorized:         "The token is missing or invalid.",
+	http.StatusForbidden:            "The cluster's roles deny it.",
+	http.StatusNotFound:             "Not found.",
+	http.StatusConflict:             "The current state does not allow it, or a login is ambiguous.",
+	http.StatusPreconditionFailed:   "It has changed since it was read: read it again and retry.",
 	http.StatusPreconditionRequired: "If-Match is missing.",
-	http.StatusServiceUnavailable:   "Kubernetes or the database could not be asked just now: try again after Retry-After.",
+	http.StatusServiceUnavailable:   "Kubernetes or the database does not respond: retry after Retry-After.",
 }
 
 // describe writes the document. It fails when routes and operations do not cover each other.

@@ -32,7 +32,7 @@ type operation struct {
 // page are the parameters of lists that come in pages.
 func page(cursor, kind, says string) []parameter {
 	return []parameter{
-		{name: "limit", kind: "integer", says: "Most entries of the page, 1 to 500; 100 if it is left out."},
+		{name: "limit", kind: "integer", says: "Maximum number of entries, 1 to 500. Default: 100."},
 		{name: cursor, kind: kind, says: says},
 	}
 }
@@ -52,40 +52,40 @@ func operations() []operation {
 
 func accountOperations() []operation {
 	account := adminapi.PathAccounts + "/{account}"
-	ofAccount := parameter{name: "account", kind: "string", says: "Only of this account, by login or @id."}
+	ofAccount := parameter{name: "account", kind: "string", says: "Filter by account: login or @id."}
 	return []operation{
 		{
-			route: "GET " + adminapi.PathAccounts, id: "listAccounts", tag: "accounts", says: "Lists accounts with what they use and what they may use, by login.",
-			query:  append(page("after", "string", "Where the former page said that the next one begins."), parameter{name: "deleted", kind: "boolean", says: "Deleted ones too."}),
+			route: "GET " + adminapi.PathAccounts, id: "listAccounts", tag: "accounts", says: "Lists accounts with their usage and limits, by login.",
+			query:  append(page("after", "string", "The value of next of the previous page."), parameter{name: "deleted", kind: "boolean", says: "Include deleted accounts."}),
 			answer: adminapi.AccountList{},
 		},
-		{route: "GET " + account, id: "getAccount", tag: "accounts", says: "Shows one account.", answer: adminapi.Account{}, etag: true, errors: []int{notFound, conflict}},
+		{route: "GET " + account, id: "getAccount", tag: "accounts", says: "Returns an account.", answer: adminapi.Account{}, etag: true, errors: []int{notFound, conflict}},
 		{
-			route: "PATCH " + account + "/limits", id: "changeLimits", tag: "accounts", says: "Changes limits of platforms; what is not named stays. If-Match is the account's ETag, or *.",
+			route: "PATCH " + account + "/limits", id: "changeLimits", tag: "accounts", says: "Changes limits per platform; others are kept. If-Match must be the account's ETag, or *.",
 			ifMatch: "required", body: adminapi.ChangeLimits{}, needs: true, answer: adminapi.Account{}, etag: true, errors: []int{notFound, conflict, changed, unsaid},
 		},
 		{
-			route: "POST " + account, path: account + ":suspend", id: "suspendAccount", tag: "accounts", says: "Withholds the account's queued jobs. What runs ends normally.",
+			route: "POST " + account, path: account + ":suspend", id: "suspendAccount", tag: "accounts", says: "Blocks the account's queued jobs. Running jobs are not affected.",
 			ifMatch: "optional", body: adminapi.Change{}, answer: adminapi.Account{}, etag: true, errors: []int{notFound, conflict, changed},
 		},
 		{
-			route: "POST " + account, path: account + ":resume", id: "resumeAccount", tag: "accounts", says: "Takes an operator's suspension back.",
+			route: "POST " + account, path: account + ":resume", id: "resumeAccount", tag: "accounts", says: "Ends an administrator's suspension.",
 			ifMatch: "optional", body: adminapi.Change{}, answer: adminapi.Account{}, etag: true, errors: []int{notFound, conflict, changed},
 		},
 		{
-			route: "DELETE " + account, id: "deleteAccount", tag: "accounts", says: "Forgets an account of which nothing runs and that has uninstalled the App.",
-			query: []parameter{{name: "purge", kind: "boolean", says: "Its history too, at once."}}, ifMatch: "optional", body: adminapi.Change{},
+			route: "DELETE " + account, id: "deleteAccount", tag: "accounts", says: "Deletes an account without running jobs that has uninstalled the App.",
+			query: []parameter{{name: "purge", kind: "boolean", says: "Delete its history, too."}}, ifMatch: "optional", body: adminapi.Change{},
 			errors: []int{notFound, conflict, changed},
 		},
 		{
-			route: "GET " + adminapi.PathAudit, id: "listAudit", tag: "audit", says: "Lists who changed what, the latest first.",
-			query: append(page("before", "integer", "What the former page gave as next."), ofAccount), answer: adminapi.AuditList{}, errors: []int{notFound, conflict},
+			route: "GET " + adminapi.PathAudit, id: "listAudit", tag: "audit", says: "Lists changes, newest first.",
+			query: append(page("before", "integer", "The value of next of the previous page."), ofAccount), answer: adminapi.AuditList{}, errors: []int{notFound, conflict},
 		},
 		{
-			route: "GET " + adminapi.PathUsage, id: "listUsage", tag: "usage", says: "Says what accounts have used, by month and pool: one month if there is only one of from and to, the present one if there is neither.",
+			route: "GET " + adminapi.PathUsage, id: "listUsage", tag: "usage", says: "Lists the usage of accounts by month and pool. With only one of from and to: that month; with neither: the current month.",
 			query: []parameter{
-				{name: "from", kind: "string", says: "The first month, like 2026-11."}, {name: "to", kind: "string", says: "The last month."},
-				ofAccount, {name: "after", kind: "integer", says: "What the former page gave as next."},
+				{name: "from", kind: "string", says: "The first month, such as 2026-11."}, {name: "to", kind: "string", says: "The last month."},
+				ofAccount, {name: "after", kind: "integer", says: "The value of next of the previous page."},
 			},
 			answer: adminapi.UsageList{}, errors: []int{notFound, conflict},
 		},
@@ -96,34 +96,34 @@ func fleetOperations() []operation {
 	job := adminapi.PathJobs + "/{job}"
 	return []operation{
 		{
-			route: "GET " + adminapi.PathJobs, id: "listJobs", tag: "jobs", says: "Lists jobs that wait or run, the latest first.",
-			query: append(page("before", "integer", "What the former page gave as next."),
-				parameter{name: "account", kind: "string", says: "Only of this account, by login or @id."},
-				parameter{name: "repository", kind: "string", says: "Only of this repository, as owner/name."},
-				parameter{name: "state", kind: "string", list: true, says: "Only in this state.", enum: []string{"waiting", "queued", "claimed", "minted", "executing", "completed", "cancelled", "stale"}},
-				parameter{name: "ended", kind: "boolean", says: "Those that have ended, too."}),
+			route: "GET " + adminapi.PathJobs, id: "listJobs", tag: "jobs", says: "Lists jobs that are not completed, newest first.",
+			query: append(page("before", "integer", "The value of next of the previous page."),
+				parameter{name: "account", kind: "string", says: "Filter by account: login or @id."},
+				parameter{name: "repository", kind: "string", says: "Filter by repository: owner/name."},
+				parameter{name: "state", kind: "string", list: true, says: "Filter by state.", enum: adminapi.JobStates()},
+				parameter{name: "ended", kind: "boolean", says: "Include completed jobs."}),
 			answer: adminapi.JobList{}, errors: []int{notFound, conflict},
 		},
-		{route: "GET " + job, id: "getJob", tag: "jobs", says: "Shows one job, and where its time went.", answer: adminapi.Job{}, errors: []int{notFound}},
-		{route: "GET " + job + "/why", id: "whyJob", tag: "jobs", says: "Says why a job has no runner yet, or what became of it.", answer: adminapi.Why{}},
-		{route: "GET " + adminapi.PathPools, id: "listPools", tag: "pools", says: "Lists pools with what they have and what waits for them, by name.", answer: adminapi.PoolList{}},
-		{route: "GET " + adminapi.PathPools + "/{namespace}/{pool}", id: "getPool", tag: "pools", says: "Shows one pool.", answer: adminapi.Pool{}, errors: []int{notFound}},
-		{route: "GET " + adminapi.PathHosts, id: "listHosts", tag: "hosts", says: "Lists the Macs that are prepared as nodes (kind MacHost), by name.", answer: adminapi.HostList{}},
+		{route: "GET " + job, id: "getJob", tag: "jobs", says: "Returns a job with its timeline.", answer: adminapi.Job{}, errors: []int{notFound}},
+		{route: "GET " + job + "/why", id: "whyJob", tag: "jobs", says: "Explains why a job has no runner yet, or its outcome.", answer: adminapi.Why{}},
+		{route: "GET " + adminapi.PathPools, id: "listPools", tag: "pools", says: "Lists pools with their runners and demand, by name.", answer: adminapi.PoolList{}},
+		{route: "GET " + adminapi.PathPools + "/{namespace}/{pool}", id: "getPool", tag: "pools", says: "Returns a pool.", answer: adminapi.Pool{}, errors: []int{notFound}},
+		{route: "GET " + adminapi.PathHosts, id: "listHosts", tag: "hosts", says: "Lists MacHosts, by name.", answer: adminapi.HostList{}},
 		{
 			route: "GET " + adminapi.PathRunners, id: "listRunners", tag: "runners", says: "Lists the runner pods of pools, by namespace and name.",
-			query: append(page("after", "string", "What the former page gave as next."),
-				parameter{name: "pool", kind: "string", says: "Only of this pool, as namespace/name."},
-				parameter{name: "namespace", kind: "string", says: "Only in this namespace."},
-				parameter{name: "stage", kind: "string", list: true, says: "Only in this stage.", enum: adminapi.RunnerStages()}),
+			query: append(page("after", "string", "The value of next of the previous page."),
+				parameter{name: "pool", kind: "string", says: "Filter by pool: namespace/name."},
+				parameter{name: "namespace", kind: "string", says: "Filter by namespace."},
+				parameter{name: "stage", kind: "string", list: true, says: "Filter by stage.", enum: adminapi.RunnerStages()}),
 			answer: adminapi.RunnerList{},
 		},
 		{
 			route: "GET " + adminapi.PathRunners + "/{namespace}/{runner}/log", id: "getRunnerLog", tag: "runners",
-			says: "Returns the last lines of a runner that died within the last week (404: nothing is kept of it).", answer: adminapi.RunnerLog{}, errors: []int{notFound},
+			says: "Returns the last log lines of a runner that failed within 7 days (404: none).", answer: adminapi.RunnerLog{}, errors: []int{notFound},
 		},
 		{
 			route: "POST " + adminapi.PathRunners + "/{namespace}/{runner}/retire", id: "retireRunner", tag: "runners",
-			says: "Takes a runner that waits for work out of its pool; one that works is refused (409).", body: adminapi.Change{}, answer: adminapi.RetiredRunner{}, errors: []int{notFound, conflict},
+			says: "Removes an idle runner; a busy one is rejected (409).", body: adminapi.Change{}, answer: adminapi.RetiredRunner{}, errors: []int{notFound, conflict},
 		},
 	}
 }

@@ -179,7 +179,7 @@ func notes(t *testing.T, text string) string {
 }
 
 func TestNotes_R7_SayWhatRunnersMayNotReachAndWhichSecretsAreMissing(t *testing.T) {
-	const doubt = "Runners reach public addresses only"
+	const doubt = "Runners can reach public addresses only"
 	for name, text := range map[string]string{
 		"GitHub's own": least, "data residency": "github: {appID: 1, url: 'https://acme.ghe.com'}\n", "an address": "github: {appID: 1, url: 'https://10.1.2.3'}\n",
 		"ranges": "github: {appID: 1, url: 'https://ghes.example.com', cidrs: [10.0.0.0/24]}\n", "no policy": "github: {appID: 1, url: 'https://ghes.example.com'}\nnetworkPolicy: {enabled: false}\n",

@@ -59,7 +59,7 @@ pools:
     platform: linux
     labels: [linux-4cpu, self-hosted]
     resources: {cpu: 4, memory: 16Gi}
-    autoscaling: {enabled: true, minWarm: 2, maxReplicas: 50}
+    autoscaling: {enabled: true, minIdle: 2, maxReplicas: 50}
     template: {image: "ghcr.io/actions/actions-runner:latest"}
   fixed:
     platform: linux
@@ -355,7 +355,7 @@ func TestMacHosts_NET8_AreOffUnlessTurnedOn(t *testing.T) {
 	require.Equal(t, []string{"list", "watch"}, texts(at(t, rules, 0, "verbs")))
 
 	_, err := helmchart.Render(helmchart.Release{Values: values(t, least+"macHosts: {enabled: true}\n")})
-	require.ErrorContains(t, err, "macHosts.secrets is empty")
+	require.ErrorContains(t, err, "requires macHosts.secrets")
 }
 
 // R5: what the chart says of taints by default is what the controller does without it, and a list takes its place.

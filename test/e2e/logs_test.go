@@ -69,7 +69,7 @@ func logsAndCommands(t *testing.T, dir string, w *where) {
 	require.Regexp(t, regexp.MustCompile(`^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z three$`), out)
 	out, err = kubectl(t, w, admin, "logs", "talkative", "-c", "main", "--previous")
 	require.Error(t, err)
-	require.Contains(t, out, "there is no previous container")
+	require.Contains(t, out, "no previous container")
 
 	followAll(t, w, end)
 	out, err = kubectl(t, w, admin, "logs", "talkative", "-c", "main", "--tail=1")

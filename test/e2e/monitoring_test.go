@@ -29,7 +29,7 @@ metadata: {name: scaled, namespace: bullpen-runners, finalizers: [bullpen.dev/ru
 spec:
   platform: linux
   labels: [scaled]
-  autoscaling: {enabled: true, minWarm: 0, maxReplicas: 2}
+  autoscaling: {enabled: true, minIdle: 0, maxReplicas: 2}
   resources: {cpu: 100m, memory: 64Mi}
   template: {image: bullpen, command: [bullpen, dev, runner, --work, /bullpen/work]}
 `

@@ -51,7 +51,7 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 	submit(t, dir, w, strings.ReplaceAll(heldJob, "held", "waited"))
 	require.Eventually(t, func() bool {
 		demand := pool().Demand
-		return demand != nil && demand.Withheld["pool_paused"] == 1 && demand.Queued == 0
+		return demand != nil && demand.Blocked["pool_paused"] == 1 && demand.Queued == 0
 	}, patience, commandInterval)
 	whyTheJobWaits(t, dir, "acme", "pool-paused")
 	require.Positive(t, pool().Idle, "who waits for work stays")
@@ -59,7 +59,7 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 	require.Equal(t, "Paused", string(ask("drain").Was))
 	require.Eventually(t, func() bool {
 		p := pool()
-		return p.Idle == 0 && p.Booting == 0 && p.Leaving == 0 && p.Busy == busy
+		return p.Idle == 0 && p.Starting == 0 && p.Terminating == 0 && p.Busy == busy
 	}, patience, commandInterval, "idle ones leave, the one that works does not")
 	require.True(t, longJobRuns(t, dir))
 	whyTheJobWaits(t, dir, "acme", "pool-paused")

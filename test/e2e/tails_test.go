@@ -56,5 +56,5 @@ func lastWords(t *testing.T, dir string, w *where) {
 			strings.TrimSpace(stdout) == strings.TrimSpace(live)
 	}, patience, commandInterval)
 	require.Eventually(t, func() bool { return len(idle()) > 0 }, patience, commandInterval, "another takes its place")
-	refused(t, "no last lines of nobody are kept", "runners", "logs", "nobody", "--state-dir", dir)
+	refused(t, `no log of runner "nobody"`, "runners", "logs", "nobody", "--state-dir", dir)
 }

@@ -40,7 +40,7 @@ func traced(t *testing.T, dir string, collector *tracingtest.Collector) {
 	require.Equal(t, "success", whole.Attributes["cicd.pipeline.task.run.result"])
 	require.Equal(t, job.Pool, whole.Attributes["bullpen.pool"])
 	for _, name := range []string{
-		"webhook", "claim", "mint", "phase webhook", "phase dispatch", "phase mint", "phase handover", "phase start", "phase run",
+		"webhook", "claim", "register", "phase webhook", "phase dispatch", "phase registration", "phase handover", "phase start", "phase run",
 	} {
 		require.Equal(t, whole.ID, spans[name].Parent, name)
 		require.Equal(t, id, spans[name].Attributes["cicd.pipeline.task.run.id"], name)

@@ -367,6 +367,6 @@ spec:
   resources: {cpu: 500m, memory: 256Mi}
   template: {image: bullpen}
 `)
-	refused(t, "must belong to this pool alone", "up", "--state-dir", dir, "--pool-file", pool)
+	refused(t, "must be unique to this pool", "up", "--state-dir", dir, "--pool-file", pool)
 	require.Empty(t, processesOf(t, dir))
 }

@@ -44,7 +44,7 @@ func TestApply_AFullDiskIsReportedBeforeAnythingIsChanged(t *testing.T) {
 	done := h.apply("-o", "json")
 	require.Equal(t, 1, done.state.ExitCode())
 	require.Contains(t, done.stderr, "step preflight")
-	require.Contains(t, done.stderr, "Make room")
+	require.Contains(t, done.stderr, "Free disk space")
 	after := h.tree(volatile)
 	for _, path := range []string{"/usr/local", "/usr/local/var", "/usr/local/var/bullpen"} { // of the lock
 		delete(after, path)

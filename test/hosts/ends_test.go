@@ -66,7 +66,7 @@ func TestApply_CtrlCEndsItBetweenTwoChanges(t *testing.T) {
 	require.NoError(t, err)
 	require.Error(t, command.Wait())
 	require.Equal(t, 1, command.ProcessState.ExitCode(), "it ends by itself: %s", stderr)
-	require.Contains(t, stderr.String(), "apply again, and it goes on")
+	require.Contains(t, stderr.String(), "apply again to continue")
 	require.Contains(t, rest.String(), `"phase":"Failed"`)
 	h.requireNotWorse()
 	h.converged()

@@ -143,7 +143,7 @@ func (w *world) plan(places int64, change func(*scaling.Signal)) map[string]int 
 			Name: pool.Name, Autoscaled: true, Max: 10, Runner: scaling.Room{MilliCPU: 1000, Memory: 1 << 30, Pods: 1}, Nodes: []string{"node"},
 		}
 		if pool.Name == "linux" {
-			sized.MinWarm = 1
+			sized.MinIdle = 1
 		}
 		in.Pools = append(in.Pools, sized)
 	}

@@ -68,7 +68,7 @@ func (s *System) pool(kind, name string) *v1alpha1.RunnerPool {
 	case schedule.PoolAuto:
 		pool.Spec.Replicas = nil
 		pool.Spec.Autoscaling = &v1alpha1.Autoscaling{
-			Enabled: true, MinWarm: ptr.To[int32](1), MaxReplicas: ptr.To(int32(max(2, s.opts.Runners/2))), //nolint:gosec // a small number
+			Enabled: true, MinIdle: ptr.To[int32](1), MaxReplicas: ptr.To(int32(max(2, s.opts.Runners/2))), //nolint:gosec // a small number
 			ScaleDownCooldown: &metav1.Duration{Duration: 5 * time.Second}, Stabilization: &metav1.Duration{Duration: 10 * time.Second},
 		}
 	case schedule.PoolReal:

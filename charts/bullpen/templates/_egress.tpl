@@ -1,4 +1,4 @@
-{{/* The way to GitHub: proxies, a private CA, and what runners may therefore reach. */}}
+{{/* Connections to GitHub: proxies, a private CA, and the egress rules that runners need for them. */}}
 
 {{/* The parts of a URL whose scheme may be missing. */}}
 {{- define "bullpen.parse" -}}
@@ -18,8 +18,8 @@
 {{- end }}
 
 {{/*
-What is reached without a proxy: this pod, the cluster's Services and its API server, a collector of traces that speaks plain http, and what
-the values say. Tools agree about ".example.com", and not about "*.example.com".
+Hosts that bypass the proxy: this pod, the cluster's Services and its API server, a trace collector with plain http, and those in the
+values. Tools agree on ".example.com", but not on "*.example.com".
 */}}
 {{- define "bullpen.noProxy" -}}
 {{- $direct := list "localhost" "127.0.0.1" "::1" ".svc" ".cluster.local" "$(KUBERNETES_SERVICE_HOST)" }}
@@ -34,8 +34,8 @@ the values say. Tools agree about ".example.com", and not about "*.example.com".
 {{- end }}
 
 {{/*
-The proxy as variables of a container: (dict "root" $ "own" $v.env). A variable of the container's own takes its place. One that holds a
-password is read from its Secret (NET-12).
+The proxy as variables of a container: (dict "root" $ "own" $v.env). A variable of the container overrides it. URLs with a password are
+read from their Secret (NET-12).
 */}}
 {{- define "bullpen.proxyEnv" -}}
 {{- if include "bullpen.proxied" .root }}
@@ -66,7 +66,7 @@ password is read from its Secret (NET-12).
 {{- end }}
 {{- end }}
 
-{{/* The controller's arguments for the runners' way to GitHub. */}}
+{{/* The controller's arguments for the runners' connections to GitHub. */}}
 {{- define "bullpen.runnerEgress" -}}
 {{- $proxy := .Values.proxy }}
 {{- if and .Values.runners.proxy (include "bullpen.proxied" .) }}
@@ -89,7 +89,7 @@ password is read from its Secret (NET-12).
 {{- end }}
 {{- end }}
 
-{{/* The source of a projected volume that holds the CA as ca.crt. */}}
+{{/* The source of a projected volume with the CA as ca.crt. */}}
 {{- define "bullpen.githubCA" -}}
 {{- with .Values.github.caSecret }}
 {{- if .name }}
@@ -101,7 +101,7 @@ password is read from its Secret (NET-12).
 {{- end }}
 {{- end }}
 
-{{/* The ranges of private addresses at which runners find GitHub, as a list in JSON. */}}
+{{/* The private address ranges of GitHub, as a JSON list. */}}
 {{- define "bullpen.githubCIDRs" -}}
 {{- $at := include "bullpen.parse" .Values.github.url | fromJson }}
 {{- concat (without (list $at.cidr) "") .Values.github.cidrs | uniq | toJson }}
@@ -120,7 +120,7 @@ password is read from its Secret (NET-12).
 {{- uniq $ranges | toJson }}
 {{- end }}
 
-{{/* Rules by which runners reach a GitHub and a proxy at private addresses. */}}
+{{/* Egress rules for a GitHub and a proxy at private addresses. */}}
 {{- define "bullpen.egressRules" -}}
 {{- $at := include "bullpen.parse" .Values.github.url | fromJson }}
 {{- with include "bullpen.githubCIDRs" . | fromJsonArray }}
@@ -152,7 +152,7 @@ password is read from its Secret (NET-12).
 {{- end }}
 {{- end }}
 
-{{/* What runners cannot reach if it has a private address, in words: the name of a host says nothing of that. */}}
+{{/* Hosts that runners cannot reach if their address is private, which a host name does not show. */}}
 {{- define "bullpen.egressDoubts" -}}
 {{- if .Values.networkPolicy.enabled }}
 {{- $at := include "bullpen.parse" .Values.github.url | fromJson }}

@@ -1,4 +1,4 @@
-{{/* The name that everything of this release begins with; at most 40 characters, so that every suffix fits into 63. */}}
+{{/* The prefix of all names of this release; at most 40 characters, so that every suffix fits into 63. */}}
 {{- define "bullpen.fullname" -}}
 {{- $name := .Release.Name | replace "." "-" }}
 {{- if not (contains "bullpen" $name) }}{{ $name = printf "%s-bullpen" $name }}{{ end }}
@@ -7,14 +7,14 @@
 {{- $name }}
 {{- end }}
 
-{{/* The name of an object in a namespace: (dict "part" "server" "root" $). */}}
+{{/* The name of a namespaced object: (dict "part" "server" "root" $). */}}
 {{- define "bullpen.name" -}}
 {{ include "bullpen.fullname" .root }}-{{ .part }}
 {{- end }}
 
 {{/*
-The name of an object that belongs to no namespace. It carries the release's, by which two releases of one name differ;
-only a release that lives in the namespace that is named after it needs none. No namespace holds a dot.
+The name of a cluster-scoped object. It includes the release's namespace, so that releases with the same name differ, unless the namespace
+is named after the release. No namespace contains a dot.
 */}}
 {{- define "bullpen.clusterName" -}}
 {{- $full := include "bullpen.fullname" .root }}
@@ -29,12 +29,12 @@ only a release that lives in the namespace that is named after it needs none. No
 {{- if gt (len $default) 63 }}{{ $default = printf "%s-%s" ($default | trunc 54 | trimSuffix "-") ($default | sha256sum | trunc 8) }}{{ end }}
 {{- $name := default $default .Values.runners.namespace }}
 {{- if eq $name .Release.Namespace }}
-{{- fail (printf "runners.namespace is %s, where the server and the controller live: runners run other people's code, so give them a namespace of their own" $name) }}
+{{- fail (printf "runners.namespace must not be %s, the namespace of the server and the controller, because runners execute untrusted code" $name) }}
 {{- end }}
 {{- $name }}
 {{- end }}
 
-{{/* The user that a ServiceAccount of this release is. */}}
+{{/* The user name of a ServiceAccount of this release. */}}
 {{- define "bullpen.principal" -}}
 system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "bullpen.name" . }}
 {{- end }}
@@ -61,7 +61,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- .Values.image.repository }}:{{ $tag }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{/* The pod's own part of a pod spec: who it runs as, where it may run. */}}
+{{/* The pod-level part of a pod spec: security context and scheduling. */}}
 {{- define "bullpen.podSpec" -}}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
@@ -98,7 +98,7 @@ topologySpreadConstraints:
   {{- end }}
 {{- end }}
 
-{{/* What no container of this chart may do. */}}
+{{/* The security context of all containers of this chart. */}}
 {{- define "bullpen.confined" -}}
 securityContext:
   allowPrivilegeEscalation: false
@@ -106,27 +106,27 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* The address of a Service of this release, as any pod of the cluster reaches it: (dict "part" "dispatch" "root" $). */}}
+{{/* The cluster-internal host name of a Service of this release: (dict "part" "dispatch" "root" $). */}}
 {{- define "bullpen.url" -}}
 http://{{ include "bullpen.name" . }}.{{ .root.Release.Namespace }}.svc
 {{- end }}
 
 {{/*
-Whether Helm itself installs this release, and so runs its hooks. To what is built on "helm template" a hook is an object like any other:
-the Job that drains the pools would do so as soon as it is applied. There is no cluster to look into then.
+Whether Helm itself installs this release and runs its hooks. Tools based on "helm template" treat a hook like any other object, and would
+run the Job that drains the pools as soon as it is applied. There, lookup returns nothing.
 */}}
 {{- define "bullpen.hooks" -}}
 {{- if or (eq .Values.hooks "always") (and (eq .Values.hooks "auto") (lookup "v1" "Namespace" "" "kube-system")) }}true{{ end }}
 {{- end }}
 
-{{/* What marks a hook and removes it when it has done its work: (dict "at" "pre-upgrade" "weight" "-1"). */}}
+{{/* The annotations of a hook that is deleted when it succeeds: (dict "at" "pre-upgrade" "weight" "-1"). */}}
 {{- define "bullpen.hook" -}}
 helm.sh/hook: {{ .at }}
 helm.sh/hook-weight: {{ .weight | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
-{{/* The pod spec of something that runs once and needs no place of its own. */}}
+{{/* The pod spec of a one-off Job. */}}
 {{- define "bullpen.oncePodSpec" -}}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:

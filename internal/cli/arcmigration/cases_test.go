@@ -75,7 +75,7 @@ func TestConvert_ReportedCasesComeOutRight(t *testing.T) {
 		},
 		"a07-threshold-of-one": func(c checked) { c.has("upAbove: 99\n") }, // M6
 		"a08-helmrelease": func(c checked) { // M7
-			c.has("kind: RunnerPool", "name: shop\n", "- shop\n", "maxReplicas: 3", "minWarm: 1", "scope: Repository")
+			c.has("kind: RunnerPool", "name: shop\n", "- shop\n", "maxReplicas: 3", "minIdle: 1", "scope: Repository")
 		},
 		"a09-argocd": func(c checked) { c.has("kind: RunnerPool", "- shop\n", "maxReplicas: 3") }, // M7
 		"a11-mode-none": func(c checked) { // M13

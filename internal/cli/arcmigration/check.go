@@ -146,8 +146,8 @@ func (c *conversion) checkPool(spec fields) {
 		}
 	}
 	scaling, _ := spec["autoscaling"].(fields)
-	least, _ := number(scaling["minWarm"])
+	least, _ := number(scaling["minIdle"])
 	if most, ok := number(scaling["maxReplicas"]); ok && least > most {
-		c.find(Failed, c.origin("spec.autoscaling.minWarm"), "minRunners is more than maxRunners", "")
+		c.find(Failed, c.origin("spec.autoscaling.minIdle"), "minRunners is more than maxRunners", "")
 	}
 }

@@ -75,7 +75,7 @@ func (p *scaleSetParts) poolScaling(spec fields) {
 		return
 	}
 	least, _ := p.integer(p.v.get("minRunners"))
-	p.from("spec.autoscaling.minWarm", p.v.get("minRunners"))
+	p.from("spec.autoscaling.minIdle", p.v.get("minRunners"))
 	p.from("spec.autoscaling.maxReplicas", p.v.place("maxRunners"))
 	scaling := fields{"enabled": true}
 	p.ceiling(scaling, poolSchema().at("autoscaling", "maxReplicas"))
@@ -83,7 +83,7 @@ func (p *scaleSetParts) poolScaling(spec fields) {
 		p.find(Changed, p.v.get("minRunners"), "it is more than maxRunners, and is lowered to that", "")
 		least = int64(ceiling)
 	}
-	scaling["minWarm"] = max(least, 0)
+	scaling["minIdle"] = max(least, 0)
 	spec["autoscaling"] = scaling
 }
 

@@ -45,11 +45,11 @@ func read(ctx context.Context, source Source, now func() time.Time) (Fleet, erro
 	if f.Accounts, err = source.Accounts(ctx, false); err != nil {
 		return Fleet{}, err
 	}
-	waiting, err := source.Jobs(ctx, cli.JobFilter{States: []string{"waiting", "queued"}, Most: mostWaiting})
+	waiting, err := source.Jobs(ctx, cli.JobFilter{States: []string{adminapi.JobPendingApproval, adminapi.JobQueued, adminapi.JobBlocked}, Most: mostWaiting})
 	if err != nil {
 		return Fleet{}, err
 	}
-	running, err := source.Jobs(ctx, cli.JobFilter{States: []string{"claimed", "minted", "executing"}, Most: mostRunning})
+	running, err := source.Jobs(ctx, cli.JobFilter{States: []string{adminapi.JobAssigned, adminapi.JobRunning}, Most: mostRunning})
 	if err != nil {
 		return Fleet{}, err
 	}

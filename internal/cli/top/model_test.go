@@ -58,14 +58,14 @@ func (k *known) Why(_ context.Context, job int64) (adminapi.Why, error) {
 func aFleet() *known {
 	k := &known{
 		pools: []adminapi.Pool{
-			{Namespace: "bullpen-runners", Name: "linux-4", Labels: []string{"linux-4"}, Idle: 4, Busy: 34, Desired: 40, Intake: "Paused", Booting: 2, Demand: &adminapi.PoolDemand{Queued: 3}},
+			{Namespace: "bullpen-runners", Name: "linux-4", Labels: []string{"linux-4"}, Idle: 4, Busy: 34, Desired: 40, Intake: "Paused", Starting: 2, Demand: &adminapi.PoolDemand{Queued: 3}},
 			{Namespace: "bullpen-runners", Name: "macos", Problems: []adminapi.Problem{{Condition: "Starved", Sentence: "No Mac has room."}}, Demand: &adminapi.PoolDemand{}},
 		},
 		accounts: []adminapi.Account{
 			{ID: 1, Login: "acme", Budgets: []adminapi.Budget{{Platform: "linux", Usage: adminapi.Usage{Jobs: 9}, Limits: adminapi.Limits{Jobs: 10, MilliCPU: 1, MemoryMB: 1}}}},
 			{ID: 2, Login: "zoo", Budgets: []adminapi.Budget{{Platform: "macos", Usage: adminapi.Usage{Jobs: 1}, Limits: adminapi.Limits{Jobs: 4, MilliCPU: 1, MemoryMB: 1}}}},
 		},
-		jobs: []adminapi.Job{{ID: 100, State: "executing", Repository: "acme/runs", QueuedAt: noon.Add(-time.Hour), StartedAt: &noon}},
+		jobs: []adminapi.Job{{ID: 100, State: "running", Repository: "acme/runs", QueuedAt: noon.Add(-time.Hour), StartedAt: &noon}},
 	}
 	for i := range int64(30) { // the latest first, as the API has them
 		k.jobs = append(k.jobs, adminapi.Job{ID: 30 - i, State: "queued", Repository: "acme/app", Name: "build", QueuedAt: noon.Add(-time.Duration(i) * time.Minute)})

@@ -8,6 +8,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
 )
 
@@ -104,7 +105,7 @@ func (m model) extras() []string {
 	}
 	lines := []string{"", bold + "WAITS LONGEST" + normal}
 	for i, j := range m.fleet.Jobs[:min(mostWhys, len(m.fleet.Jobs))] {
-		if j.State == "waiting" || j.State == "queued" {
+		if j.State == adminapi.JobPendingApproval || j.State == adminapi.JobQueued || j.State == adminapi.JobBlocked {
 			cells := pick(cli.JobTable(m.fleet.Jobs, m.fleet.At), i, []string{"WAITED", "ID", "REPOSITORY"}, nil)
 			lines = append(lines, fmt.Sprintf("%7s  %s  %s  (%s)", cells[0], cells[1], few(m.fleet.Why[j.ID]), cells[2]))
 		}

@@ -15,7 +15,7 @@ func TestDecide_R9_NamesWhatItWaitsFor(t *testing.T) {
 	pool := Owner{Kind: v1alpha1.KindRunnerPool, Name: "linux", Deleting: true, Held: true}
 	idle := Runner{Name: "linux-a", Pool: "linux", Node: "n1"}
 	busy := idle
-	busy.Work = "it works for acme"
+	busy.Work = "it has a job for acme"
 	own := Runner{Name: "gpu-a", Node: "n1"}
 	for name, c := range map[string]struct {
 		controller Liveness
@@ -25,8 +25,8 @@ func TestDecide_R9_NamesWhatItWaitsFor(t *testing.T) {
 		blocked    bool
 		plan       func(Plan) bool
 	}{
-		"a busy runner, with a controller":    {controller: Running, owner: pool, runner: busy, why: "busy: it works for acme"},
-		"a busy runner, without one":          {controller: Gone, owner: pool, runner: busy, why: "busy: it works for acme"},
+		"a busy runner, with a controller":    {controller: Running, owner: pool, runner: busy, why: "busy: it has a job for acme"},
+		"a busy runner, without one":          {controller: Gone, owner: pool, runner: busy, why: "busy: it has a job for acme"},
 		"an idle one, with a controller":      {controller: Running, owner: pool, runner: idle, why: "the controller removes it"},
 		"an idle one, before it is known":     {owner: pool, runner: idle, why: "the controller removes it"},
 		"an idle one, without a controller":   {controller: Gone, owner: pool, runner: idle, plan: func(p Plan) bool { return len(p.Retire) == 1 }},
@@ -71,7 +71,7 @@ func TestDecide_POOL13_EXCL4_RemovesNothingThatIsWanted(t *testing.T) {
 				return Runner{
 					Name: names.Draw(t, "name"), Pool: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "pool"), Ended: rapid.Bool().Draw(t, "ended"),
 					Lost: rapid.Bool().Draw(t, "lost"), Deleting: rapid.Bool().Draw(t, "deleting"), Held: rapid.Bool().Draw(t, "held"),
-					Work: rapid.SampledFrom([]string{"", "it works for acme"}).Draw(t, "work"),
+					Work: rapid.SampledFrom([]string{"", "it has a job for acme"}).Draw(t, "work"),
 				}
 			}), 0, 4).Draw(t, "runners"),
 			Accounts:     rapid.SliceOfN(names, 0, 3).Draw(t, "accounts"),

@@ -13,7 +13,6 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
-	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
 // Server is the fence, as an administrator reaches it.
@@ -167,7 +166,7 @@ func (o Options) retire(ctx context.Context, c *cluster, r Runner) (*Waiting, er
 		return &Waiting{Object: "runner " + r.Name, Why: refused.Sentence}, nil
 	case err != nil: // EXCL-3
 		return blocked(fmt.Sprintf("the server cannot be asked whether it has been given a job (%v): repair that, or say --without-server if it is gone", err)), nil
-	case granted.UID != r.UID, granted.State != string(fleet.ClaimRetired) && granted.State != string(fleet.ClaimSpent):
+	case granted.UID != r.UID, granted.State != adminapi.RunnerRetired && granted.State != adminapi.RunnerFinished:
 		return nil, nil //nolint:nilnil // another pod of that name: observed next time
 	}
 	return nil, c.removePod(ctx, r)

@@ -237,7 +237,7 @@ func TestRun_R9_POOL13_EndsWithoutAController(t *testing.T) {
 	done, report := s.start(o)
 	s.gone("linux-idle")
 	s.gone("linux-ended")
-	s.says("waiting for runner linux-busy: busy: it works for acme")
+	s.says("waiting for runner linux-busy: busy: it has a job for acme")
 	s.says("waiting for runner linux-chosen: linux-chosen was chosen for a job")
 	require.Empty(t, done)
 	require.True(t, s.there("linux-busy") && s.there("linux-chosen"))

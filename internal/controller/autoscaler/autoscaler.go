@@ -182,7 +182,7 @@ func (a *Autoscaler) pass(ctx context.Context) time.Duration {
 		return 0 // what an interrupted look has shown is not worth publishing
 	}
 	if seen.err != nil {
-		a.metrics.passes.WithLabelValues("blind").Inc()
+		a.metrics.passes.WithLabelValues("no_data").Inc()
 		a.complain(seen.err.Error())
 		a.publishBlind(ctx, seen.err.Error())
 		return a.options.Busy
@@ -218,7 +218,7 @@ func (a *Autoscaler) remember(seen observation, results []scaling.Result) {
 	a.states, a.uids = states, seen.uids
 	outcome := "decided"
 	if blind != "" {
-		outcome = "blind"
+		outcome = "no_data"
 	}
 	a.metrics.passes.WithLabelValues(outcome).Inc()
 	a.complain(blind)
@@ -228,9 +228,9 @@ func (a *Autoscaler) remember(seen observation, results []scaling.Result) {
 func (a *Autoscaler) complain(blind string) {
 	switch {
 	case blind != "" && a.blind == "":
-		a.options.Log.Warn("the number of runners is left alone", "reason", blind)
+		a.options.Log.Warn("autoscaling suspended: data is missing, pool size unchanged", "reason", blind)
 	case blind == "" && a.blind != "":
-		a.options.Log.Info("the number of runners is decided again")
+		a.options.Log.Info("autoscaling resumed")
 	}
 	a.blind = blind
 }

@@ -107,14 +107,14 @@ func (b *bench) ask(pools ...runnerapi.PoolSignals) {
 	b.signals.Pools = pools
 }
 
-func pool(name string, minWarm, most int32, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
+func pool(name string, minIdle, most int32, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	p := &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
 		Spec: v1alpha1.RunnerPoolSpec{
 			Platform: v1alpha1.PlatformLinux, Labels: []string{name}, Replicas: ptr.To[int32](1),
 			Resources:   v1alpha1.RunnerResources{CPU: resource.MustParse("1"), Memory: resource.MustParse("1Gi")},
 			Template:    v1alpha1.RunnerTemplate{Image: "runner:1"},
-			Autoscaling: &v1alpha1.Autoscaling{Enabled: true, MinWarm: &minWarm, MaxReplicas: &most},
+			Autoscaling: &v1alpha1.Autoscaling{Enabled: true, MinIdle: &minIdle, MaxReplicas: &most},
 		},
 	}
 	for _, c := range change {
@@ -222,7 +222,7 @@ func TestPass_POOL8_WhatCannotBeReadLeavesTheNumber(t *testing.T) {
 			require.NoError(b, b.Update(b.Context(), &p))
 		}, map[string]string{"a": "", "vm": "reading where pods of vm may run: spec.template.image is empty: name the runner's image"}},
 		"one pool's signal": {func(b *bench) { b.ask(runnerapi.PoolSignals{Name: "a", Queued: 9}) },
-			map[string]string{"a": "", "vm": "the server has not said what this pool is asked for"}},
+			map[string]string{"a": "", "vm": "the server's response does not include this pool"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, node("n", 100), pool("a", 0, 50), pool("vm", 0, 50, inVM), pool("f", 0, 0, fixed),
@@ -423,22 +423,22 @@ func TestMetrics_TellWhatIsDecidedAndForgetWhatIsGone(t *testing.T) {
 	})
 	b.look(0)
 	require.Equal(t, map[string]float64{"a": 3, "f": 2}, b.series("bullpen_runnerpool_queued_jobs"))
-	require.Equal(t, map[string]float64{"a": 0, "f": 5}, b.series("bullpen_runnerpool_withheld_jobs"))
+	require.Equal(t, map[string]float64{"a": 0, "f": 5}, b.series("bullpen_runnerpool_blocked_jobs"))
 	require.Equal(t, map[string]float64{"f": float64(oldest.Unix())}, b.series("bullpen_runnerpool_oldest_queued_timestamp_seconds"))
 	require.Equal(t, map[string]float64{"a": 9}, b.series("bullpen_autoscaler_desired_runners"))
 	require.Equal(t, map[string]float64{"a": 22}, b.series("bullpen_autoscaler_target_runners"))
 	require.Equal(t, map[string]float64{"a load": 3, "a blocked": 0, "a floor": 2, "a head_room": 4, "a held": 0}, b.series("bullpen_autoscaler_granted_runners"))
-	require.Equal(t, map[string]float64{"a": 0}, b.series("bullpen_autoscaler_blind"))
+	require.Equal(t, map[string]float64{"a": 0}, b.series("bullpen_autoscaler_no_data"))
 	require.Equal(t, map[string]float64{"up a": 1}, b.series("bullpen_autoscaler_decisions_total"))
 	b.down = errors.New("down")
 	b.look(time.Second)
-	require.Equal(t, map[string]float64{"a": 1}, b.series("bullpen_autoscaler_blind"))
+	require.Equal(t, map[string]float64{"a": 1}, b.series("bullpen_autoscaler_no_data"))
 	require.Empty(t, b.series("bullpen_autoscaler_granted_runners"))
 	require.Empty(t, b.series("bullpen_runnerpool_queued_jobs"), "nobody knows")
-	require.Equal(t, map[string]float64{"blind": 1, "decided": 1}, b.series("bullpen_autoscaler_passes_total"))
+	require.Equal(t, map[string]float64{"no_data": 1, "decided": 1}, b.series("bullpen_autoscaler_passes_total"))
 	require.NoError(t, b.Delete(t.Context(), pool("a", 0, 0)))
 	b.look(time.Second)
-	require.Empty(t, b.series("bullpen_autoscaler_blind"))
+	require.Empty(t, b.series("bullpen_autoscaler_no_data"))
 	require.Empty(t, b.series("bullpen_autoscaler_decisions_total"))
 	require.Equal(t, runnerpool.Decision{}, b.decision("a"))
 }

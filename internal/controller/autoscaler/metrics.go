@@ -15,8 +15,8 @@ func newMetrics(registry prometheus.Registerer, a *Autoscaler) (*metrics, error)
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "bullpen", Subsystem: "autoscaler", Name: name, Help: help}, labels)
 	}
 	m := &metrics{
-		passes:    counter("passes_total", "Passes over all pools, by outcome. One that is blind for some pool leaves that pool's number alone.", "outcome"),
-		decisions: counter("decisions_total", "Changes of a pool's number of runners, by direction.", "pool", "direction"),
+		passes:    counter("passes_total", "Passes over all pools, by outcome; no_data: at least one pool's data was missing and its size is unchanged.", "outcome"),
+		decisions: counter("decisions_total", "Changes of the pool size, by direction.", "pool", "direction"),
 	}
 	for _, c := range []prometheus.Collector{m.passes, m.decisions, verdictCollector{a}} {
 		if err := registry.Register(c); err != nil {
@@ -34,13 +34,13 @@ func (m *metrics) forget(pool string) {
 type verdictCollector struct{ autoscaler *Autoscaler }
 
 var (
-	desiredDesc = prometheus.NewDesc("bullpen_autoscaler_desired_runners", "Runners that the pool is to have.", []string{"pool"}, nil)
-	targetDesc  = prometheus.NewDesc("bullpen_autoscaler_target_runners", "Runners that the pool would have if the nodes had no end.", []string{"pool"}, nil)
-	grantedDesc = prometheus.NewDesc("bullpen_autoscaler_granted_runners", "Runners that the pool is to have, by what they are for.", []string{"pool", "tier"}, nil)
-	queuedDesc  = prometheus.NewDesc("bullpen_runnerpool_queued_jobs", "Jobs that would be handed out now if the pool had runners.", []string{"pool"}, nil)
-	heldDesc    = prometheus.NewDesc("bullpen_runnerpool_withheld_jobs", "Jobs that wait for something else than a runner.", []string{"pool"}, nil)
-	oldestDesc  = prometheus.NewDesc("bullpen_runnerpool_oldest_queued_timestamp_seconds", "When the oldest of the jobs that wait for a runner was queued.", []string{"pool"}, nil)
-	blindDesc   = prometheus.NewDesc("bullpen_autoscaler_blind", "1 while the pool's number is left alone, because something that it depends on cannot be read.", []string{"pool"}, nil)
+	desiredDesc = prometheus.NewDesc("bullpen_autoscaler_desired_runners", "Desired number of runners.", []string{"pool"}, nil)
+	targetDesc  = prometheus.NewDesc("bullpen_autoscaler_target_runners", "Number of runners that the pool would have, ignoring node capacity.", []string{"pool"}, nil)
+	grantedDesc = prometheus.NewDesc("bullpen_autoscaler_granted_runners", "Desired number of runners, by purpose.", []string{"pool", "tier"}, nil)
+	queuedDesc  = prometheus.NewDesc("bullpen_runnerpool_queued_jobs", "Queued jobs.", []string{"pool"}, nil)
+	heldDesc    = prometheus.NewDesc("bullpen_runnerpool_blocked_jobs", "Blocked jobs.", []string{"pool"}, nil)
+	oldestDesc  = prometheus.NewDesc("bullpen_runnerpool_oldest_queued_timestamp_seconds", "Time when the oldest queued job was queued.", []string{"pool"}, nil)
+	blindDesc   = prometheus.NewDesc("bullpen_autoscaler_no_data", "1 while the autoscaler lacks data and the pool size is unchanged.", []string{"pool"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -77,7 +77,7 @@ func (c verdictCollector) Collect(found chan<- prometheus.Metric) {
 		gauge(targetDesc, v.target)
 		gauge(blindDesc, 0)
 		for tier, n := range map[string]int{
-			"load": v.share.Load, "blocked": v.share.Blocked, "floor": v.share.Floor, "head_room": v.share.HeadRoom, "held": v.share.Held,
+			"load": v.share.Load, "blocked": v.share.Blocked, "floor": v.share.Floor, "head_room": v.share.HeadRoom, "cooldown": v.share.Held,
 		} {
 			gauge(grantedDesc, n, tier)
 		}

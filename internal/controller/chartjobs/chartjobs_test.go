@@ -98,7 +98,7 @@ func TestDrain_POOL2_ReturnsWhenTheLastPoolIsGoneAndTouchesNoOthers(t *testing.T
 		require.NoError(t, err)
 	}
 	_, err = pools.Patch(t.Context(), "two", types.MergePatchType,
-		[]byte(`{"status":{"busy":2,"replicas":2,"readyReplicas":0,"booting":0,"idle":0,"leaving":0,"finished":0}}`), metav1.PatchOptions{}, "status")
+		[]byte(`{"status":{"busy":2,"replicas":2,"readyReplicas":0,"starting":0,"idle":0,"terminating":0,"finished":0}}`), metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
 
 	var out output
@@ -121,7 +121,7 @@ func TestDrain_POOL2_ReturnsWhenTheLastPoolIsGoneAndTouchesNoOthers(t *testing.T
 	require.Empty(t, ended, "a pool with busy runners is left")
 	release("two")
 	require.NoError(t, await.Receive(t, ended, "the chart's job returns"))
-	require.Contains(t, out.String(), "no pool is left")
+	require.Contains(t, out.String(), "no pools left")
 	other, err := pools.Get(t.Context(), "other", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Nil(t, other.GetDeletionTimestamp(), "the pool of another release")

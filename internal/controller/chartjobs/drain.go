@@ -41,7 +41,7 @@ type DrainOptions struct {
 // It takes as long as that takes, unless ctx ends before. It says on out what it waits for, whenever that changes.
 func Drain(ctx context.Context, cluster dynamic.Interface, options DrainOptions, out io.Writer) error {
 	if options.Selector == "" {
-		return fmt.Errorf("draining the pools of %s: no selector: name the release's labels, or everybody's pools would go", options.Namespace)
+		return fmt.Errorf("draining the pools of %s: no selector: set the release's labels, or all pools would be deleted", options.Namespace)
 	}
 	tick := time.NewTicker(options.Every)
 	defer tick.Stop()
@@ -55,7 +55,7 @@ func Drain(ctx context.Context, cluster dynamic.Interface, options DrainOptions,
 			return fmt.Errorf("draining the pools of %s: %w", options.Namespace, err)
 		}
 		if len(left) == 0 {
-			fmt.Fprintln(out, "no pool is left")
+			fmt.Fprintln(out, "no pools left")
 			return nil
 		}
 		if now := "waiting for " + strings.Join(left, ", "); now != said {

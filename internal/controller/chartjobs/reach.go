@@ -16,7 +16,7 @@ func Test(ctx context.Context, client *http.Client, urls []string, every time.Du
 		for {
 			err := ask(ctx, client, url)
 			if err == nil {
-				fmt.Fprintf(out, "%s is well\n", url)
+				fmt.Fprintf(out, "%s is healthy\n", url)
 				break
 			}
 			select {
@@ -44,7 +44,7 @@ func ask(ctx context.Context, client *http.Client, url string) error {
 		return fmt.Errorf("asking %s: %w", url, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("asking %s: it answers %s: %s", url, response.Status, body)
+		return fmt.Errorf("requesting %s: got %s: %s", url, response.Status, body)
 	}
 	return nil
 }

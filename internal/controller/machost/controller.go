@@ -87,7 +87,7 @@ type Reconciler struct {
 }
 
 // errLookAgain says that somebody else has changed an object meanwhile.
-var errLookAgain = errors.New("changed meanwhile")
+var errLookAgain = errors.New("changed concurrently")
 
 // Setup adds the controller to the manager, whose cache must hold MacHosts, ConfigMaps, runner pods and nodes as
 // nodes.TrimNode leaves them.
@@ -212,7 +212,7 @@ func (r *Reconciler) act(ctx context.Context, host *v1alpha1.MacHost, before *v1
 	case attempt:
 		if r.crew.begin(key, host.UID, w) {
 			r.events.attempt(host, a.Why)
-			r.options.Log.Info("applying to a Mac", "machost", key, "address", w.Request.Address, "why", a.Why)
+			r.options.Log.Info("configuring a Mac", "machost", key, "address", w.Request.Address, "why", a.Why)
 		}
 	case cordon, uncordon:
 		if err := r.setCordon(ctx, key, o.node, a.Do == cordon); err != nil {
@@ -324,7 +324,7 @@ func (r *Reconciler) leave(ctx context.Context, key types.NamespacedName, all ma
 		if err := r.setCordon(ctx, key, node, false); err != nil {
 			return err
 		}
-		r.options.Log.Info("uncordoned the node of a MacHost that is gone", "machost", key, "node", node.Name)
+		r.options.Log.Info("uncordoned the node of a deleted MacHost", "machost", key, "node", node.Name)
 	}
 	return nil
 }

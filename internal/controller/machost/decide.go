@@ -2,6 +2,7 @@ package machost
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -133,18 +134,18 @@ func next(o observed, now time.Time) action {
 	case o.Working:
 		return action{State: StateApplying, Why: "the steps are being checked and applied", Again: lookAgain, Due: due, keep: true}
 	case o.Paused:
-		return action{State: StatePaused, Why: "spec.paused is true, or the MacHost is being deleted: the Mac is left as it is", Again: lookAgain, Due: due}
+		return action{State: StatePaused, Why: "spec.paused is true, or the MacHost is being deleted: the Mac is not changed", Again: lookAgain, Due: due}
 	case o.Problem != nil:
 		return action{State: o.Problem.State, Why: o.Problem.Why, Again: lookAgain, Due: due}
 	case o.Outcome == OutcomeWrongPassword && o.Held == o.Account:
 		return action{State: StateWrongPassword, Again: lookAgain, Due: due,
-			Why: "no attempt is made before the Secret of the password, the address or the user changes, for macOS may lock the account (any change of the Secret counts, an annotation's too): " + o.LastError}
+			Why: "no further attempt until the password's Secret, the address or the user changes, because macOS may lock the account (any change of the Secret counts, even of an annotation): " + o.LastError}
 	case o.Outcome == OutcomeRunning && o.Account != "" && o.Held == twice(o.Account):
 		return action{State: StateWrongPassword, Again: lookAgain, Due: due,
-			Why: "two attempts were cut off with the controllers that made them, and each may have had its password refused: no other is made before the Secret of the password, the address or the user changes, for macOS may lock the account (any change of the Secret counts, an annotation's too)"}
+			Why: "two attempts were interrupted with their controllers, and each may have failed to log in: no further attempt until the password's Secret, the address or the user changes, because macOS may lock the account (any change of the Secret counts, even of an annotation)"}
 	case o.Outcome == OutcomeHostKeyChanged && o.Held == o.Identity:
 		return action{State: StateHostKeyChanged, Again: lookAgain, Due: due,
-			Why: "no attempt is made before spec.hostKey or the address changes; if the Mac was reinstalled, write its new fingerprint there: " + o.LastError}
+			Why: "no further attempt until spec.hostKey or the address changes. If the Mac was reinstalled, set its new fingerprint there: " + o.LastError}
 	case due == "":
 		return o.wellOrWaiting(now)
 	}
@@ -154,7 +155,7 @@ func next(o observed, now time.Time) action {
 		}
 	}
 	if !o.Room {
-		return action{State: StateQueued, Why: "others are being worked on: " + due, Again: drainLook, Due: due, keep: true}
+		return action{State: StateQueued, Why: "other Macs are being configured: " + due, Again: drainLook, Due: due, keep: true}
 	}
 	return action{Do: attempt, State: StateApplying, Why: due, Again: lookAgain, Due: due, keep: true}
 }
@@ -168,7 +169,7 @@ func (o observed) due(now time.Time) string {
 	case o.Problem == nil && o.Applied != o.WantedNow:
 		return "the configuration, a Secret or the bullpen binary has changed since it was applied"
 	case o.Problem == nil && (o.Wanted != o.WantedNow || o.Outcome != OutcomeSucceeded):
-		return "the last attempt has not ended well"
+		return "the last attempt did not succeed"
 	case o.nodeOverdue(now):
 		return o.nodeTrouble()
 	default:
@@ -180,7 +181,7 @@ func (o observed) nodeTrouble() string {
 	if o.Node.Exists {
 		return "the Mac's Node is not ready"
 	}
-	return "the Mac's Node is not there"
+	return "the Mac's Node does not exist"
 }
 
 func (o observed) nodeOverdue(now time.Time) bool {
@@ -197,7 +198,7 @@ func (o observed) grace() time.Duration {
 // wellOrWaiting is for a host of which nothing is wanted: it is ready, or its Node has some time left to become so.
 func (o observed) wellOrWaiting(now time.Time) action {
 	if o.Node.well() {
-		return action{State: StateReady, Why: "the Mac is as its configuration says", Again: lookAgain}
+		return action{State: StateReady, Why: "the Mac matches its configuration", Again: lookAgain}
 	}
 	state := StateNodeMissing
 	if o.Node.Exists {
@@ -207,8 +208,11 @@ func (o observed) wellOrWaiting(now time.Time) action {
 	if !o.Missing.IsZero() {
 		left = min(left, max(o.Missing.Add(o.grace()).Sub(now), time.Second))
 	}
-	return action{State: state, Why: fmt.Sprintf("every step is as it should be, and %s; without it the steps are checked again after %s", o.nodeTrouble(), o.grace()), Again: left}
+	return action{State: state, Why: fmt.Sprintf("every step is up to date, but %s; the steps are checked again after %s", o.nodeTrouble(), o.grace()), Again: left}
 }
+
+// cause is the last error without its full stop, for the middle of a message.
+func (o observed) cause() string { return strings.TrimRight(o.LastError, ". ") }
 
 // waiting says what an attempt for what is wanted waits for, and whether it does.
 func (o observed) waiting(now time.Time, due string) (action, bool) {
@@ -217,16 +221,16 @@ func (o observed) waiting(now time.Time, due string) (action, bool) {
 	switch {
 	case o.exhausted() && left > 0:
 		return action{State: StateFailed, Again: again, Due: due,
-			Why: fmt.Sprintf("%d attempts have failed; the next one is at %s, or once the spec, the configuration, a Secret or the annotation bullpen.dev/reapply changes: %s",
-				o.Attempts, o.Next.UTC().Format(time.RFC3339), o.LastError)}, true
+			Why: fmt.Sprintf("%d attempts failed: %[3]s. Next attempt at %[2]s, or when the spec, the configuration, a Secret or the annotation bullpen.dev/reapply changes.",
+				o.Attempts, o.Next.UTC().Format(time.RFC3339), o.cause())}, true
 	case o.Outcome == OutcomeUnreachable && left > 0:
 		return action{State: StateUnreachable, Again: again, Due: due, keep: o.Unreachable < unreachableHold,
-			Why: fmt.Sprintf("%d attempts in a row did not come as far as the Mac; the next one is at %s: %s", o.Unreachable, o.Next.UTC().Format(time.RFC3339), o.LastError)}, true
+			Why: fmt.Sprintf("%d attempts in a row could not reach the Mac: %[3]s. Next attempt at %[2]s.", o.Unreachable, o.Next.UTC().Format(time.RFC3339), o.cause())}, true
 	case o.Outcome == OutcomeDeferred:
 		return o.draining(now, left, due)
 	case left > 0:
 		return action{State: StateBackingOff, Again: again, Due: due, keep: true,
-			Why: fmt.Sprintf("attempt %d failed; the next one is at %s: %s", o.Attempts, o.Next.UTC().Format(time.RFC3339), o.LastError)}, true
+			Why: fmt.Sprintf("attempt %d failed: %[3]s. Next attempt at %[2]s.", o.Attempts, o.Next.UTC().Format(time.RFC3339), o.cause())}, true
 	}
 	return action{}, false
 }
@@ -240,23 +244,23 @@ func (o observed) draining(now time.Time, left time.Duration, due string) (actio
 		if left == 0 {
 			return action{}, false
 		}
-		return action{State: StateDraining, Why: "machines run on the Mac, and it has no Node to cordon: a disruptive change waits for their end", Again: min(left, lookAgain), Due: due, keep: true}, true
+		return action{State: StateDraining, Why: "virtual machines run on the Mac, and it has no Node to cordon: a disruptive change waits for them to stop", Again: min(left, lookAgain), Due: due, keep: true}, true
 	case !n.Unschedulable && o.Turn != "":
-		return action{State: StateWaitingForTurn, Why: "a disruptive change waits until " + o.Turn + " of the same pool has had its own", Again: drainLook, Due: due, keep: true}, true
+		return action{State: StateWaitingForTurn, Why: "a disruptive change waits until " + o.Turn + " of the same pool is done", Again: drainLook, Due: due, keep: true}, true
 	case !n.Unschedulable:
-		return action{Do: cordon, State: StateDraining, Why: "a disruptive change waits for the end of the machines that run", Again: drainLook, Due: due, keep: true}, true
+		return action{Do: cordon, State: StateDraining, Why: "a disruptive change waits for running virtual machines to stop", Again: drainLook, Due: due, keep: true}, true
 	case n.Runners > 0:
 		a := action{State: StateDraining, Again: drainLook, Due: due, keep: true,
-			Why: fmt.Sprintf("the Node is cordoned, and a disruptive change waits for the end of %d runners", n.Runners)}
+			Why: fmt.Sprintf("the Node is cordoned, and a disruptive change waits for %d runners to finish", n.Runners)}
 		if n.Mine && !n.CordonedAt.IsZero() && now.Sub(n.CordonedAt) >= drainPatience {
 			a.Overdue = true
-			a.Why += fmt.Sprintf(", for more than %s: nobody ends them but you", drainPatience)
+			a.Why += fmt.Sprintf(", for more than %s. They must be stopped manually.", drainPatience)
 		}
 		return a, true
 	case n.Mine && now.Sub(n.CordonedAt) < settle:
-		return action{State: StateDraining, Why: "the Node is cordoned and empty; whether it stays so is seen in a moment", Again: settle, Due: due, keep: true}, true
+		return action{State: StateDraining, Why: "the Node is cordoned and empty; verifying that it stays empty", Again: settle, Due: due, keep: true}, true
 	case left > 0 && !(n.Mine && o.Next.Sub(n.CordonedAt) < busyRetry+settle): // the last attempt was before the Node was cordoned
-		return action{State: StateDraining, Why: "the Node is cordoned and has no runners, and still machines run on the Mac: end those that somebody else has started", Again: min(max(left, time.Second), drainLook), Due: due, keep: true,
+		return action{State: StateDraining, Why: "the Node is cordoned and has no runners, but virtual machines still run on the Mac: stop those that Bullpen did not start", Again: min(max(left, time.Second), drainLook), Due: due, keep: true,
 			Overdue: n.Mine && !n.CordonedAt.IsZero() && now.Sub(n.CordonedAt) >= drainPatience}, true
 	}
 	return action{}, false

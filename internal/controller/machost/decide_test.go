@@ -60,7 +60,7 @@ func TestDecide(t *testing.T) {
 		},
 		"a Node that stays away": {
 			o:  with(func(o *observed) { o.Node.Exists = false; o.Missing = noon.Add(-nodeGrace) }),
-			do: attempt, state: StateApplying, says: "not there",
+			do: attempt, state: StateApplying, says: "does not exist",
 		},
 		"a Node that is silent for a while": {
 			o: with(func(o *observed) { o.Node.Ready = false; o.Missing = noon.Add(-silentGrace + time.Second) }), state: StateNodeNotReady,
@@ -76,16 +76,16 @@ func TestDecide(t *testing.T) {
 		"another password":               {o: with(ended(OutcomeWrongPassword, "another")), do: attempt, state: StateApplying},
 		"a changed host key":             {o: with(ended(OutcomeHostKeyChanged, "identity")), state: StateHostKeyChanged, says: "spec.hostKey"},
 		"another pin":                    {o: with(ended(OutcomeHostKeyChanged, "another")), do: attempt, state: StateApplying},
-		"what a failed attempt has left": {o: with(ended(OutcomeFailed, ""), func(o *observed) { o.WantedNow = "a" }), do: attempt, state: StateApplying, says: "not ended well"},
+		"what a failed attempt has left": {o: with(ended(OutcomeFailed, ""), func(o *observed) { o.WantedNow = "a" }), do: attempt, state: StateApplying, says: "did not succeed"},
 		"an attempt whose controller has died": {
 			o: with(drifted, func(o *observed) { o.memory = o.begin("b", noon.Add(-time.Minute), middle) }), do: attempt, state: StateApplying,
 		},
 		"deferred":                                     {o: with(ended(OutcomeDeferred, "")), do: cordon, state: StateDraining},
 		"deferred, another one's turn":                 {o: with(ended(OutcomeDeferred, ""), func(o *observed) { o.Turn = "mac-1" }), state: StateWaitingForTurn, says: "mac-1"},
 		"deferred, cordoned, runners work":             {o: with(ended(OutcomeDeferred, ""), mine, func(o *observed) { o.Node.Runners = 2 }), state: StateDraining, says: "2 runners"},
-		"deferred, cordoned a moment ago":              {o: with(ended(OutcomeDeferred, ""), mine, func(o *observed) { o.Node.CordonedAt = noon }), state: StateDraining, says: "in a moment"},
+		"deferred, cordoned a moment ago":              {o: with(ended(OutcomeDeferred, ""), mine, func(o *observed) { o.Node.CordonedAt = noon }), state: StateDraining, says: "verifying"},
 		"deferred, and no Node":                        {o: with(ended(OutcomeDeferred, ""), func(o *observed) { o.Node = nodeView{Wanted: true} }), state: StateDraining, says: "no Node"},
-		"deferred though cordoned, machines of others": {o: with(ended(OutcomeDeferred, ""), mine), state: StateDraining, says: "somebody else"},
+		"deferred though cordoned, machines of others": {o: with(ended(OutcomeDeferred, ""), mine), state: StateDraining, says: "did not start"},
 		"drained": {
 			o: with(ended(OutcomeDeferred, ""), mine, func(o *observed) {
 				o.memory.Next = noon.Add(busyRetry - time.Minute)

@@ -49,7 +49,7 @@ func TestDrain_ADisruptiveChangeWaitsForTheBusyMachine(t *testing.T) {
 	b.drift()
 	b.eventually("cordoned", func() bool { return b.cordonedByUs("one") })
 	require.True(t, b.macs.requests()[0].Hold, "a machine may start at any time")
-	b.eventually("it says for what it waits", func() bool { _, why := b.state("one"); return strings.Contains(why, "the end of 1 runners") })
+	b.eventually("it says for what it waits", func() bool { _, why := b.state("one"); return strings.Contains(why, "for 1 runners to finish") })
 	require.Equal(t, metav1.ConditionFalse, b.condition("one", v1alpha1.ConditionDrained).Status)
 	b.stays("one", 10*time.Minute, func() {
 		require.Equal(t, 1, b.macs.count(), "there is nothing to try while it runs")

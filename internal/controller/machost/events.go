@@ -50,7 +50,7 @@ func (e *eventWriter) cordoned(host *v1alpha1.MacHost, node string, on bool, why
 }
 
 func (e *eventWriter) left(host *v1alpha1.MacHost) {
-	e.write(host, corev1.EventTypeNormal, "Left", "Delete", "The Mac and its Node "+nodeNameOf(host)+" stay as they are. To take the Mac out, cordon the Node, stop the node agent there, and delete the Node")
+	e.write(host, corev1.EventTypeNormal, "Left", "Delete", "The Mac and its Node "+nodeNameOf(host)+" are not changed. To remove the Mac, cordon the Node, stop its node agent, and delete the Node")
 }
 
 func (e *eventWriter) write(host *v1alpha1.MacHost, kind, reason, action, note string) {

@@ -26,7 +26,7 @@ func TestMacHost_IsPreparedAndBecomesReady(t *testing.T) {
 		return succeeded
 	})
 	b.mac("one", func(m *v1alpha1.MacHost) { m.Spec.Pool, m.Spec.NodeIP = "xcode", "10.0.0.21" })
-	require.Contains(t, b.is("one", machost.StateNodeMissing), "Node is not there")
+	require.Contains(t, b.is("one", machost.StateNodeMissing), "Node does not exist")
 	r := b.macs.requests()[0]
 	require.Equal(t, "one.example.com:22", r.Address)
 	require.Equal(t, "ci", r.User)
@@ -126,7 +126,7 @@ func TestMacHost_FailuresBackOffUpToACap(t *testing.T) {
 	require.Contains(t, b.is("one", machost.StateBackingOff), "Make room.")
 	require.Equal(t, "/usr/local: the disk is full. Make room.", b.condition("one", "step/tart").Message)
 	b.stays("one", time.Second/2, func() { require.Equal(t, 1, b.macs.count(), "the first pause is half a minute") })
-	require.Contains(t, b.is("one", machost.StateFailed, time.Minute), "5 attempts have failed")
+	require.Contains(t, b.is("one", machost.StateFailed, time.Minute), "5 attempts failed")
 	require.Equal(t, 5, b.macs.count())
 	b.stays("one", time.Minute, func() { require.Equal(t, 5, b.macs.count()) })
 	require.Len(t, b.events("Failed"), 1)
@@ -258,7 +258,7 @@ func TestMacHost_SaysWhatIsMissing(t *testing.T) {
 		}, machost.StateInvalid, "ssh-keygen"},
 		"another-key": {func(m *v1alpha1.MacHost) {
 			m.Spec.BootstrapKubeconfigSecretRef = &v1alpha1.SecretKey{Name: keySecret, Key: "id"}
-		}, machost.StateInvalid, "holds no kubeconfig"},
+		}, machost.StateInvalid, "is not a kubeconfig"},
 		"other-user": {func(m *v1alpha1.MacHost) { m.Spec.User = "admin" }, machost.StateInvalid, "leave out spec.user"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -285,9 +285,9 @@ func TestMacHost_TwoOfOneNodeAreNotBothPrepared(t *testing.T) {
 	b.mac("one")
 	b.is("one", machost.StateNodeMissing)
 	b.mac("two", func(m *v1alpha1.MacHost) { m.Spec.NodeName = b.node("one") })
-	require.Contains(t, b.is("two", machost.StateConflict), "MacHost one has the Node")
+	require.Contains(t, b.is("two", machost.StateConflict), "MacHost one already uses the Node")
 	b.mac("three", func(m *v1alpha1.MacHost) { m.Spec.Address = "one.example.com" })
-	require.Contains(t, b.is("three", machost.StateConflict), "MacHost one has the address")
+	require.Contains(t, b.is("three", machost.StateConflict), "MacHost one already uses the address")
 	require.Equal(t, 1, b.macs.count())
 }
 
@@ -297,11 +297,11 @@ func TestMacHost_RefusesContradictionsInSentences(t *testing.T) {
 		change func(*v1alpha1.MacHost)
 		says   string
 	}{
-		{func(m *v1alpha1.MacHost) { m.Spec.ConfigRef = nil }, "give either configRef"},
-		{func(m *v1alpha1.MacHost) { m.Spec.Config = &runtime.RawExtension{Raw: []byte(`{}`)} }, "give either configRef"},
-		{func(m *v1alpha1.MacHost) { m.Spec.Address = "one.example.com:22" }, "write the port into port"},
-		{func(m *v1alpha1.MacHost) { m.Spec.NodeIP = "example.com" }, "nodeIP is an IP address"},
-		{func(m *v1alpha1.MacHost) { m.Name = "with.dots" }, "choose such a name"},
+		{func(m *v1alpha1.MacHost) { m.Spec.ConfigRef = nil }, "set exactly one of configRef"},
+		{func(m *v1alpha1.MacHost) { m.Spec.Config = &runtime.RawExtension{Raw: []byte(`{}`)} }, "set exactly one of configRef"},
+		{func(m *v1alpha1.MacHost) { m.Spec.Address = "one.example.com:22" }, "without a port: set port"},
+		{func(m *v1alpha1.MacHost) { m.Spec.NodeIP = "example.com" }, "nodeIP must be an IP address"},
+		{func(m *v1alpha1.MacHost) { m.Name = "with.dots" }, "because the Mac and its Node are named after it"},
 		{func(m *v1alpha1.MacHost) { m.Spec.HostKey = "abc" }, "spec.hostKey"},
 	} {
 		mac := b.newMac("wrong", c.change)

@@ -13,17 +13,17 @@ type metrics struct {
 }
 
 var (
-	hostsDesc   = prometheus.NewDesc("bullpen_machost_hosts", "MacHosts by what they are doing, or what is in their way.", []string{"state"}, nil)
-	runningDesc = prometheus.NewDesc("bullpen_machost_attempts_running", "Attempts that are under way.", nil, nil)
+	hostsDesc   = prometheus.NewDesc("bullpen_machost_hosts", "MacHosts by state.", []string{"state"}, nil)
+	runningDesc = prometheus.NewDesc("bullpen_machost_attempts_running", "Running attempts.", nil, nil)
 )
 
 func newMetrics(registry prometheus.Registerer, r *Reconciler) (*metrics, error) {
 	m := &metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "bullpen", Subsystem: "machost", Name: "attempts_total", Help: "Attempts that have ended, by outcome.",
+			Namespace: "bullpen", Subsystem: "machost", Name: "attempts_total", Help: "Completed attempts, by outcome.",
 		}, []string{"outcome"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: "bullpen", Subsystem: "machost", Name: "attempt_duration_seconds", Help: "How long attempts took.",
+			Namespace: "bullpen", Subsystem: "machost", Name: "attempt_duration_seconds", Help: "Duration of attempts.",
 			Buckets: []float64{1, 5, 15, 60, 300, 900, 3600},
 		}),
 	}

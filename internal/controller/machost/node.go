@@ -144,10 +144,10 @@ func conflictOf(host *v1alpha1.MacHost, hosts []v1alpha1.MacHost) *problem {
 			continue
 		}
 		if nodeNameOf(other) == nodeNameOf(host) {
-			return &problem{StateConflict, fmt.Sprintf("MacHost %s has the Node %s already: give this one another nodeName, or delete one of them", other.Name, nodeNameOf(host))}
+			return &problem{StateConflict, fmt.Sprintf("MacHost %s already uses the Node %s: set another nodeName, or delete one of them", other.Name, nodeNameOf(host))}
 		}
 		if other.Spec.Address == host.Spec.Address && other.Spec.Port == host.Spec.Port {
-			return &problem{StateConflict, fmt.Sprintf("MacHost %s has the address %s already: give this one its own, or delete one of them", other.Name, host.Spec.Address)}
+			return &problem{StateConflict, fmt.Sprintf("MacHost %s already uses the address %s: set another address, or delete one of them", other.Name, host.Spec.Address)}
 		}
 	}
 	return nil

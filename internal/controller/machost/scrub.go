@@ -32,7 +32,7 @@ func (s scrubber) text(text string) string {
 	text = s.redactor.Text(text)
 	for _, line := range s.key {
 		if strings.Contains(text, line) {
-			return "(withheld: it repeats the SSH key)"
+			return "(redacted: contains the SSH key)"
 		}
 	}
 	return printable(text, longestText)

@@ -23,10 +23,10 @@ type SSH struct {
 func (SSH) CheckKey(key machost.Secret) error {
 	_, err := ssh.ParsePrivateKey([]byte(key.Reveal()))
 	if missing := (*ssh.PassphraseMissingError)(nil); errors.As(err, &missing) {
-		return errors.New("it is protected by a passphrase: make a key without one for the controller")
+		return errors.New("it has a passphrase: create a key without one for the controller")
 	}
 	if err != nil { // what the parser says could hold some of it
-		return errors.New("it is no private key in PEM: make one by ssh-keygen -t ed25519 -N ''")
+		return errors.New("not a PEM private key: create one with ssh-keygen -t ed25519 -N ''")
 	}
 	return nil
 }
@@ -35,7 +35,7 @@ func (SSH) CheckKey(key machost.Secret) error {
 func (s SSH) Bootstrap(ctx context.Context, r Request) Result {
 	signer, err := ssh.ParsePrivateKey([]byte(r.Key.Reveal()))
 	if err != nil {
-		return Result{Outcome: OutcomeFailed, Err: errors.New("reading the SSH key: it is no private key in PEM")}
+		return Result{Outcome: OutcomeFailed, Err: errors.New("reading the SSH key: not a PEM private key")}
 	}
 	result, err := remote.Bootstrap(ctx, remote.Options{
 		Target:  remote.Target{Address: r.Address, User: r.User, Key: signer, HostKey: r.HostKey},

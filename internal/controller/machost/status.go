@@ -14,15 +14,15 @@ import (
 
 func recall(s *v1alpha1.MacHostStatus) memory {
 	return memory{
-		Applied: s.AppliedHash, AppliedTime: timeOf(s.AppliedTime), Wanted: s.WantedHash, Attempts: int(s.Attempts), Unreachable: int(s.Unreachable),
-		Next: timeOf(s.NextAttempt), Outcome: Outcome(s.Outcome), Held: s.HeldBy, Missing: timeOf(s.NodeMissingSince),
+		Applied: s.AppliedHash, AppliedTime: timeOf(s.AppliedTime), Wanted: s.DesiredHash, Attempts: int(s.Attempts), Unreachable: int(s.Unreachable),
+		Next: timeOf(s.NextAttempt), Outcome: Outcome(s.Outcome), Held: s.BlockedBy, Missing: timeOf(s.NodeMissingSince),
 	}
 }
 
 func remember(s *v1alpha1.MacHostStatus, m memory) {
-	s.AppliedHash, s.AppliedTime, s.WantedHash = m.Applied, orNil(m.AppliedTime), m.Wanted
+	s.AppliedHash, s.AppliedTime, s.DesiredHash = m.Applied, orNil(m.AppliedTime), m.Wanted
 	s.Attempts, s.Unreachable = int32(m.Attempts), int32(m.Unreachable) //nolint:gosec // both are small: the one has a cap, the other grows every few minutes
-	s.NextAttempt, s.Outcome, s.HeldBy, s.NodeMissingSince = orNil(m.Next), string(m.Outcome), m.Held, orNil(m.Missing)
+	s.NextAttempt, s.Outcome, s.BlockedBy, s.NodeMissingSince = orNil(m.Next), string(m.Outcome), m.Held, orNil(m.Missing)
 }
 
 func timeOf(t *metav1.Time) time.Time {
@@ -59,13 +59,13 @@ func conclude(host *v1alpha1.MacHost, result *Result, now time.Time) {
 	case OutcomeUnreachable, OutcomeLoginRefused, OutcomeHostKeyChanged:
 		set(v1alpha1.ConditionReachable, metav1.ConditionFalse, string(result.Outcome), s.LastError)
 	default:
-		set(v1alpha1.ConditionReachable, metav1.ConditionTrue, "Reached", "the last attempt came in by SSH")
+		set(v1alpha1.ConditionReachable, metav1.ConditionTrue, "Reached", "the last SSH connection succeeded")
 	}
 	switch {
 	case result.Outcome == OutcomeSucceeded:
-		set(v1alpha1.ConditionBootstrapped, metav1.ConditionTrue, "Applied", "every step has been right at once")
+		set(v1alpha1.ConditionBootstrapped, metav1.ConditionTrue, "Applied", "all steps are applied")
 	case meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionBootstrapped) == nil:
-		set(v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, "NotApplied", "not every step has been right yet")
+		set(v1alpha1.ConditionBootstrapped, metav1.ConditionFalse, "NotApplied", "not all steps are applied yet")
 	}
 }
 
@@ -83,14 +83,14 @@ var phases = map[machost.Phase]struct {
 	status  metav1.ConditionStatus
 	message string
 }{
-	machost.PhaseApplying:  {metav1.ConditionUnknown, "it is being applied"},
-	machost.PhaseConfirm:   {metav1.ConditionUnknown, "it waits for the proof that the Mac can still be reached"},
-	machost.PhaseUnchanged: {metav1.ConditionTrue, "it was as it should be"},
-	machost.PhaseApplied:   {metav1.ConditionTrue, "it was changed, and is as it should be"},
-	machost.PhaseDone:      {metav1.ConditionTrue, "it is done"},
-	machost.PhasePlanned:   {metav1.ConditionFalse, "it differs"},
-	machost.PhaseDeferred:  {metav1.ConditionFalse, "it waits until no machine runs"},
-	machost.PhaseFailed:    {metav1.ConditionFalse, "it failed"},
+	machost.PhaseApplying:  {metav1.ConditionUnknown, "being applied"},
+	machost.PhaseConfirm:   {metav1.ConditionUnknown, "waiting for confirmation that the Mac is still reachable"},
+	machost.PhaseUnchanged: {metav1.ConditionTrue, "up to date"},
+	machost.PhaseApplied:   {metav1.ConditionTrue, "changed and up to date"},
+	machost.PhaseDone:      {metav1.ConditionTrue, "done"},
+	machost.PhasePlanned:   {metav1.ConditionFalse, "differs from the configuration"},
+	machost.PhaseDeferred:  {metav1.ConditionFalse, "waiting until no virtual machine runs"},
+	machost.PhaseFailed:    {metav1.ConditionFalse, "failed"},
 }
 
 // showSteps writes a condition for each step. After an attempt that went well, those that it has not named are of an older version and go.
@@ -144,7 +144,7 @@ func show(s *v1alpha1.MacHostStatus, a action, node nodeView, generation int64, 
 	case !node.Exists || !node.Unschedulable:
 		set(v1alpha1.ConditionDrained, metav1.ConditionFalse, "NotCordoned", a.Why)
 	case node.Runners > 0:
-		set(v1alpha1.ConditionDrained, metav1.ConditionFalse, "RunnersWork", fmt.Sprintf("runners on the cordoned Node: %d", node.Runners))
+		set(v1alpha1.ConditionDrained, metav1.ConditionFalse, "RunnersBusy", fmt.Sprintf("runners on the cordoned Node: %d", node.Runners))
 	default:
 		set(v1alpha1.ConditionDrained, metav1.ConditionTrue, "Empty", "the Node is cordoned, and has no runners")
 	}

@@ -41,7 +41,7 @@ func (r *Reconciler) want(ctx context.Context, host *v1alpha1.MacHost) (wanted, 
 		HostKey: cmp.Or(spec.HostKey, host.Status.HostKey), Config: config,
 	}}
 	if spec.PasswordSecretRef != nil && w.Request.User != config.User {
-		return wanted{}, &problem{StateInvalid, fmt.Sprintf("spec.user is %s and the configuration's user is %s, and a password is of one of them: leave out spec.user, or spec.passwordSecretRef", w.Request.User, config.User)}, nil
+		return wanted{}, &problem{StateInvalid, fmt.Sprintf("spec.user is %s, but the configuration's user is %s, and there is one password: remove spec.user or spec.passwordSecretRef", w.Request.User, config.User)}, nil
 	}
 	versions, wrong, err := r.readSecrets(ctx, host, &w.Request)
 	if err != nil || wrong != nil {
@@ -93,7 +93,7 @@ func (r *Reconciler) readSecrets(ctx context.Context, host *v1alpha1.MacHost, re
 			return nil, wrong, nil
 		case wrong == nil:
 			if !isKubeconfig(kubeconfig.Secret) {
-				return nil, &problem{StateInvalid, fmt.Sprintf("the key %s of the Secret %s holds no kubeconfig, and nothing else is sent to a Mac in place of one", ref.Key, ref.Name)}, nil
+				return nil, &problem{StateInvalid, fmt.Sprintf("the key %s of the Secret %s is not a kubeconfig", ref.Key, ref.Name)}, nil
 			}
 			request.Secrets.BootstrapKubeconfig, versions["kubeconfig"] = kubeconfig.Secret, kubeconfig.Version
 		}
@@ -123,7 +123,7 @@ func (r *Reconciler) config(ctx context.Context, host *v1alpha1.MacHost) (machos
 		{config.Node.Labels[v1alpha1.LabelMacPool], "the label " + v1alpha1.LabelMacPool, "spec.pool"},
 	} {
 		if own.is != "" {
-			return config, &problem{StateInvalid, fmt.Sprintf("%s: %s is of one Mac alone: remove it, and set %s of the MacHost", where, own.field, own.instead)}, nil
+			return config, &problem{StateInvalid, fmt.Sprintf("%s: %s differs per Mac: remove it, and set %s of the MacHost", where, own.field, own.instead)}, nil
 		}
 	}
 	config.Hostname = cmp.Or(host.Spec.Hostname, host.Name)
@@ -146,7 +146,7 @@ func (r *Reconciler) configText(ctx context.Context, host *v1alpha1.MacHost) (te
 	ref := host.Spec.ConfigRef
 	if ref == nil {
 		if host.Spec.Config == nil {
-			return nil, "", &problem{StateInvalid, "there is neither spec.configRef nor spec.config: give one of them"}, nil
+			return nil, "", &problem{StateInvalid, "set spec.configRef or spec.config"}, nil
 		}
 		return host.Spec.Config.Raw, "spec.config", nil, nil
 	}

@@ -41,7 +41,7 @@ func (r *Reconciler) configEvents() handler.TypedEventHandler[*corev1.ConfigMap,
 	seen := func(ctx context.Context, config *corev1.ConfigMap, q queue) {
 		var hosts v1alpha1.MacHostList
 		if err := r.client.List(ctx, &hosts, client.InNamespace(config.Namespace)); err != nil {
-			r.options.Log.Warn("finding the MacHosts of a ConfigMap; they are looked at within a minute", "configmap", config.Name, "error", err)
+			r.options.Log.Warn("finding the MacHosts of a ConfigMap failed; they are reconciled within a minute", "configmap", config.Name, "error", err)
 			return
 		}
 		for i := range hosts.Items {
@@ -74,7 +74,7 @@ func (r *Reconciler) nodeEvents() handler.TypedEventHandler[*corev1.Node, reconc
 		}
 		var hosts v1alpha1.MacHostList
 		if err := r.client.List(ctx, &hosts, client.UnsafeDisableDeepCopy); err != nil {
-			r.options.Log.Warn("finding the MacHost of a Node; it is looked at within a minute", "node", node.Name, "error", err)
+			r.options.Log.Warn("finding the MacHost of a Node failed; it is reconciled within a minute", "node", node.Name, "error", err)
 			return
 		}
 		for i := range hosts.Items {

@@ -118,14 +118,14 @@ func TestProblem_SaysWhyNothingCanStart(t *testing.T) {
 		"cordoned":          {testPool(), cordon, "node n1 is cordoned"},
 		"cordon is ignored": {everything, cordon, ""},
 		"deletion never is": {everything, func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, "node n1 is being deleted"},
-		"nothing said":      {testPool(), func(n *corev1.Node) { n.Status.Conditions = nil }, "node n1 has not said yet that it is ready"},
+		"nothing said":      {testPool(), func(n *corev1.Node) { n.Status.Conditions = nil }, "node n1 has not reported ready yet"},
 		"not ready": {testPool(), func(n *corev1.Node) {
 			n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = corev1.ConditionFalse, "KubeletNotReady"
 		}, "node n1 is not ready (KubeletNotReady)"},
 		"silent":            {testPool(), func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, "node n1 is not ready (no reason given)"},
 		"no memory":         {testPool(), condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), "node n1 is short of memory"},
 		"no disk":           {testPool(), condition(corev1.NodeDiskPressure, corev1.ConditionTrue), "node n1 is short of disk space"},
-		"no process ids":    {testPool(), condition(corev1.NodePIDPressure, corev1.ConditionTrue), "node n1 is short of process ids"},
+		"no process ids":    {testPool(), condition(corev1.NodePIDPressure, corev1.ConditionTrue), "node n1 is short of PIDs"},
 		"no pressure":       {testPool(), condition(corev1.NodeDiskPressure, corev1.ConditionFalse), ""},
 		"pressure unknown":  {testPool(), condition(corev1.NodeDiskPressure, corev1.ConditionUnknown), ""},
 		"a taint":           {testPool(), taint(corev1.TaintEffectNoSchedule), "node n1 has the taint gpu=yes:NoSchedule, which the pool does not tolerate"},
@@ -240,7 +240,7 @@ func TestProblem_NODE9_AMacWithoutASlotThatCanBeUsedStartsNothing(t *testing.T) 
 	}
 	p := placement(t, pool, nil)
 	for slots, want := range map[int64]string{
-		0: "node n1 has 0 slots for macOS virtual machines that can be used; its conditions say why", 1: "", 2: "",
+		0: "node n1 has 0 usable slots for macOS virtual machines; see its conditions", 1: "", 2: "",
 	} {
 		trimmed, err := TrimNode(mac(slots))
 		require.NoError(t, err)

@@ -107,7 +107,7 @@ func (p Placement) Problem(node *corev1.Node) string {
 		return fmt.Sprintf("node %s does not offer ephemeral-storage, which the pool's runners request: enable localStorageCapacityIsolation of its kubelet, or set spec.resources.ephemeralStorage to 0", node.Name)
 	}
 	if slots := Allocatable(node).VMs; slots < p.pod.VMs { // NODE-9: it has taken itself out of scheduling, or is no Mac of ours
-		return fmt.Sprintf("node %s has %d slots for macOS virtual machines that can be used; its conditions say why", node.Name, slots)
+		return fmt.Sprintf("node %s has %d usable slots for macOS virtual machines; see its conditions", node.Name, slots)
 	}
 	return ""
 }
@@ -169,7 +169,7 @@ func Leaving(node *corev1.Node, tolerations []corev1.Toleration) string {
 var pressures = map[corev1.NodeConditionType]string{
 	corev1.NodeMemoryPressure: "is short of memory",
 	corev1.NodeDiskPressure:   "is short of disk space",
-	corev1.NodePIDPressure:    "is short of process ids",
+	corev1.NodePIDPressure:    "is short of PIDs",
 }
 
 // Unwell says in a sentence what is wrong with the node by its own word: it is not ready, or short of something. Empty
@@ -178,7 +178,7 @@ func Unwell(node *corev1.Node) string {
 	ready := condition(node, corev1.NodeReady)
 	switch {
 	case ready == nil:
-		return fmt.Sprintf("node %s has not said yet that it is ready", node.Name)
+		return fmt.Sprintf("node %s has not reported ready yet", node.Name)
 	case ready.Status != corev1.ConditionTrue:
 		return fmt.Sprintf("node %s is not ready (%s)", node.Name, cmp.Or(ready.Reason, "no reason given"))
 	}

@@ -73,7 +73,7 @@ func parseTaint(text string) (taintPattern, error) {
 	var p taintPattern
 	p.key, p.value, p.valueed = strings.Cut(text, "=")
 	if p.key, p.prefix = strings.CutSuffix(p.key, "*"); p.prefix && len(p.key) < 3 {
-		return p, fmt.Errorf("the taint %q: write more of the key before the *, or idle runners leave nodes that stay", text)
+		return p, fmt.Errorf("the taint %q is too broad: write more of the key before the *", text)
 	}
 	if strings.Contains(text, ":") {
 		return p, fmt.Errorf("the taint %q names an effect: leave it out, NoSchedule and NoExecute always count and PreferNoSchedule never does", text)
@@ -143,7 +143,7 @@ func (d Departure) For(tolerations []corev1.Toleration) string {
 	}
 	for text := range strings.SplitSeq(d.taints, "\n") {
 		if taint := readTaint(text); !scheduling.TolerationsTolerateTaint(klog.Logger{}, tolerations, &taint, false) {
-			return fmt.Sprintf("node %s has the taint %s, and is about to be taken away", d.node, text)
+			return fmt.Sprintf("node %s has the taint %s and is being removed", d.node, text)
 		}
 	}
 	return ""

@@ -108,13 +108,13 @@ func TestDeparture_R5_SaysWhyARunnerLeavesANode(t *testing.T) {
 		"cordoned":                  {testNode(cordon), nil, "node n1 is cordoned"},
 		"cordoned, tolerated":       {testNode(cordon), []corev1.Toleration{exists(corev1.TaintNodeUnschedulable)}, ""},
 		"being deleted":             {testNode(removed), []corev1.Toleration{exists("")}, "node n1 is being deleted"},
-		"Karpenter":                 {testNode(tainted(disrupted)), nil, "node n1 has the taint karpenter.sh/disrupted:NoSchedule, and is about to be taken away"},
-		"the autoscaler":            {testNode(tainted(scaleDown)), nil, "node n1 has the taint ToBeDeletedByClusterAutoscaler=1732590000:NoSchedule, and is about to be taken away"},
+		"Karpenter":                 {testNode(tainted(disrupted)), nil, "node n1 has the taint karpenter.sh/disrupted:NoSchedule and is being removed"},
+		"the autoscaler":            {testNode(tainted(scaleDown)), nil, "node n1 has the taint ToBeDeletedByClusterAutoscaler=1732590000:NoSchedule and is being removed"},
 		"Karpenter, tolerated":      {testNode(tainted(disrupted)), []corev1.Toleration{exists("karpenter.sh/disrupted")}, ""},
 		"everything tolerated":      {testNode(tainted(disrupted, scaleDown), cordon), []corev1.Toleration{exists("")}, ""},
-		"one of two tolerated":      {testNode(tainted(disrupted, scaleDown)), []corev1.Toleration{exists("karpenter.sh/disrupted")}, "node n1 has the taint ToBeDeletedByClusterAutoscaler=1732590000:NoSchedule, and is about to be taken away"},
-		"another value tolerated":   {testNode(tainted(scaleDown)), []corev1.Toleration{{Key: scaleDown.Key, Value: "1"}}, "node n1 has the taint ToBeDeletedByClusterAutoscaler=1732590000:NoSchedule, and is about to be taken away"},
-		"tolerates the cordon only": {testNode(cordon, tainted(disrupted)), []corev1.Toleration{exists(corev1.TaintNodeUnschedulable)}, "node n1 has the taint karpenter.sh/disrupted:NoSchedule, and is about to be taken away"},
+		"one of two tolerated":      {testNode(tainted(disrupted, scaleDown)), []corev1.Toleration{exists("karpenter.sh/disrupted")}, "node n1 has the taint ToBeDeletedByClusterAutoscaler=1732590000:NoSchedule and is being removed"},
+		"another value tolerated":   {testNode(tainted(scaleDown)), []corev1.Toleration{{Key: scaleDown.Key, Value: "1"}}, "node n1 has the taint ToBeDeletedByClusterAutoscaler=1732590000:NoSchedule and is being removed"},
+		"tolerates the cordon only": {testNode(cordon, tainted(disrupted)), []corev1.Toleration{exists(corev1.TaintNodeUnschedulable)}, "node n1 has the taint karpenter.sh/disrupted:NoSchedule and is being removed"},
 	} {
 		d := DepartureOf(c.node, DefaultTaints())
 		require.Equal(t, c.want, d.For(c.tolerations), name)

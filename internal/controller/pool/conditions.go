@@ -104,11 +104,11 @@ func (c *conditions) available(f facts) {
 	const kind = v1alpha1.ConditionAvailable
 	switch {
 	case f.counts.of[lifecycle.StageIdle]+f.counts.of[lifecycle.StageBusy] > 0:
-		c.set(kind, true, "Serving", "runners serve")
+		c.set(kind, true, "RunnersAvailable", "runners are available")
 	case f.wish.Desired == 0:
-		c.set(kind, true, "NoneWanted", "no runner is wanted")
+		c.set(kind, true, "NoneDesired", "no runners are desired")
 	default:
-		c.set(kind, false, "NoRunnerReady", "no runner can take a job yet")
+		c.set(kind, false, "NoRunnerReady", "no runner is ready yet")
 	}
 }
 
@@ -124,20 +124,20 @@ func (c *conditions) progressing(f facts) {
 	case f.counts.create != "":
 		c.set(kind, false, reasonCreateFailed, f.counts.create)
 	case f.plan.Held > 0:
-		c.set(kind, false, "StartsFail", "runners end before they can take a job; new ones are started slowly")
+		c.set(kind, false, "RunnersFailing", "runners exit before they can take a job; new ones are created with a backoff")
 	case f.counts.outdated > 0:
-		c.set(kind, true, "Rolling", "idle runners are being replaced after a change of the template")
+		c.set(kind, true, "RollingOut", "replacing idle runners after a template change")
 	case present != f.wish.Desired || of[lifecycle.StageLeaving] > 0:
-		c.set(kind, true, "Scaling", "runners are being created or removed")
+		c.set(kind, true, "Scaling", "creating or removing runners")
 	default:
-		c.set(kind, false, "AsWished", "the pool is what its spec says")
+		c.set(kind, false, "UpToDate", "the pool matches its spec")
 	}
 }
 
 func (c *conditions) draining(f facts) {
 	if f.wish.Terminating {
 		c.set(v1alpha1.ConditionDraining, true, "WaitingForRunners",
-			fmt.Sprintf("the pool is being deleted and waits for %s; nothing is asked of them", many(f.counts.of[lifecycle.StageBusy], "busy runner")))
+			fmt.Sprintf("the pool is being deleted and waits for %s to finish", many(f.counts.of[lifecycle.StageBusy], "busy runner")))
 		return
 	}
 	meta.RemoveStatusCondition(&c.list, v1alpha1.ConditionDraining) // restored from a backup, with the status of then
@@ -155,10 +155,10 @@ func (c *conditions) deletionProtected(pool *v1alpha1.RunnerPool) {
 func (c *conditions) removalBlocked(f facts) {
 	const kind = v1alpha1.ConditionRemovalBlocked
 	if f.counts.unsure == 0 {
-		c.clear(kind, "FenceAnswers", "the server answers")
+		c.clear(kind, "FenceAvailable", "the server responds")
 		return
 	}
-	c.set(kind, true, reasonFenceUnknown, fmt.Sprintf("%s should go and cannot, because nobody can say whether work is done there: %s",
+	c.set(kind, true, reasonFenceUnknown, fmt.Sprintf("%s cannot be removed, because it is unknown whether a job is running: %s",
 		many(f.counts.unsure, "runner"), f.counts.blocked))
 }
 
@@ -167,28 +167,29 @@ func (c *conditions) saturated(pool *v1alpha1.RunnerPool, f facts) {
 	const kind = v1alpha1.ConditionSaturated
 	of, demand := f.counts.of, f.decision.Demand
 	if demand == nil {
-		c.clearLater(kind, "Unknown", "nothing recent is known of the jobs that wait")
+		c.clearLater(kind, "Unknown", "no recent data about queued jobs")
 		return
 	}
 	present := of[lifecycle.StageBooting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageLeaving]
 	most := poolspec.Most(pool)
 	if f.wish.Terminating || of[lifecycle.StageIdle] > 0 || demand.Queued <= of[lifecycle.StageBooting] || present < most {
-		c.clearLater(kind, "HasRoom", "no job waits for more runners than there may be")
+		c.clearLater(kind, "BelowCapacity", "Pool is no longer saturated")
 		return
 	}
-	reason, limit := "AtReplicas", "spec.replicas"
+	limit := "spec.replicas"
 	if poolspec.Autoscales(pool) {
-		reason, limit = "AtMaximum", "spec.autoscaling.maxReplicas"
+		limit = "spec.autoscaling.maxReplicas"
 	}
-	c.set(kind, true, reason, fmt.Sprintf("%s, no runner is idle, and there are %d runners of the %d that %s allows: raise it if they wait too long",
-		waiting(demand.Queued), present, most, limit))
+	c.set(kind, true, "AtCapacity", fmt.Sprintf("At capacity: %s, %s queued. Raise %s to run more at once.",
+		occupied(of[lifecycle.StageBusy], present, most), many(demand.Queued, "job"), limit))
 }
 
-func waiting(jobs int) string {
-	if jobs == 1 {
-		return "1 job waits"
+// occupied says how many of the runners that a pool may have exist, and how many of them are busy.
+func occupied(busy, present, most int) string {
+	if busy == present {
+		return fmt.Sprintf("%d of %d runners busy", busy, most)
 	}
-	return fmt.Sprintf("%d jobs wait", jobs)
+	return fmt.Sprintf("%d of %d runners exist (%d busy)", present, most, busy)
 }
 
 // starved: there should be more runners, and they cannot start.
@@ -196,12 +197,12 @@ func (c *conditions) starved(f facts) {
 	const kind = v1alpha1.ConditionStarved
 	switch {
 	case f.wish.Terminating:
-		c.clearLater(kind, "NoneWanted", "no runner is wanted")
+		c.clearLater(kind, "NoneDesired", "no runners are desired")
 	case f.counts.unplaced > 0:
 		c.set(kind, true, string(lifecycle.ReasonUnschedulable),
-			fmt.Sprintf("no node takes %s; the scheduler says: %s", many(f.counts.unplaced, "runner"), f.counts.schedulerSays))
+			fmt.Sprintf("%s cannot be scheduled: %s", many(f.counts.unplaced, "runner"), f.counts.schedulerSays))
 	case f.plan.Refused > 0:
-		message := fmt.Sprintf("%s cannot be started now", many(f.plan.Refused, "more runner"))
+		message := fmt.Sprintf("%s cannot start now", many(f.plan.Refused, "more runner"))
 		if f.counts.startsSay != "" {
 			message += ": " + f.counts.startsSay
 		}
@@ -209,7 +210,7 @@ func (c *conditions) starved(f facts) {
 	case f.decision.Short != "":
 		c.set(kind, true, "FleetFull", f.decision.Short)
 	default:
-		c.clearLater(kind, "HasRoom", "every runner that is wanted can start")
+		c.clearLater(kind, "RunnersCanStart", "all desired runners can start")
 	}
 }
 
@@ -219,7 +220,7 @@ func (c *conditions) refused(f facts) {
 	switch demand := f.decision.Demand; {
 	case demand == nil: // nothing recent is known
 	case demand.Refused == "":
-		c.clearLater(kind, "NothingRefused", "GitHub refuses no runner of the pool")
+		c.clearLater(kind, "RunnersAccepted", "GitHub accepts the pool's runners")
 	default:
 		c.set(kind, true, "GitHubRefuses", demand.Refused)
 	}
@@ -229,7 +230,7 @@ func (c *conditions) refused(f facts) {
 func (c *conditions) labelConflict(f facts) {
 	const kind = v1alpha1.ConditionLabelConflict
 	if len(f.rivals) == 0 {
-		c.clear(kind, "NoConflict", "no other pool has the label")
+		c.clear(kind, "NoConflict", "no other pool has this label")
 		return
 	}
 	clauses := []string{}
@@ -238,16 +239,16 @@ func (c *conditions) labelConflict(f facts) {
 			clauses = append(clauses, fmt.Sprintf("and %d more", len(f.rivals)-namesInEvent))
 			break
 		}
-		clauses = append(clauses, fmt.Sprintf("pool %s has label %s too", r.pool, r.label))
+		clauses = append(clauses, fmt.Sprintf("pool %s also has label %s", r.pool, r.label))
 	}
 	c.set(kind, true, "SameLabel", strings.Join(clauses, ", ")+
-		": jobs that ask for it wait, because they are no pool's alone; change the label of one of the pools, or delete one")
+		". Jobs with this label stay queued. Change the label of one of the pools, or delete one.")
 }
 
 func (c *conditions) stuckTerminating(f facts) {
 	const kind = v1alpha1.ConditionStuckTerminating
 	if f.counts.stuck == 0 {
-		c.clear(kind, "AllGone", "every pod that was deleted has gone")
+		c.clear(kind, "PodsDeleted", "all deleted pods are gone")
 		return
 	}
 	names := make([]string, len(f.counts.stuckFew))
@@ -257,7 +258,7 @@ func (c *conditions) stuckTerminating(f facts) {
 	if more := f.counts.stuck - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
-	c.set(kind, true, "NotGone", fmt.Sprintf("%s should have gone: %s",
+	c.set(kind, true, "PodsTerminating", fmt.Sprintf("%s still terminating: %s",
 		many(f.counts.stuck, "deleted pod"), strings.Join(names, ", "))) // POOL-10
 }
 
@@ -265,20 +266,20 @@ func (c *conditions) scalingActive(pool *v1alpha1.RunnerPool, f facts) {
 	const kind = v1alpha1.ConditionScalingActive
 	old := meta.FindStatusCondition(c.list, kind)
 	undecided := func() {
-		c.put(kind, metav1.ConditionUnknown, "Undecided", fmt.Sprintf("the number stays at %d until the autoscaler has looked around", f.wish.Desired))
+		c.put(kind, metav1.ConditionUnknown, "AwaitingData", fmt.Sprintf("the pool size stays at %d until the autoscaler has data", f.wish.Desired))
 	}
-	told := f.decision.BlindSince.Add(blindHold)
+	due := f.decision.BlindSince.Add(blindHold)
 	switch {
 	case !poolspec.Autoscales(pool) || f.wish.Terminating:
 		meta.RemoveStatusCondition(&c.list, kind)
-	case f.decision.Blind != "" && c.now.Before(told) && (old == nil || old.Status != metav1.ConditionFalse):
-		if c.look = earlier(c.look, told); old == nil {
+	case f.decision.Blind != "" && c.now.Before(due) && (old == nil || old.Status != metav1.ConditionFalse):
+		if c.look = earlier(c.look, due); old == nil {
 			undecided()
 		}
 	case f.decision.Blind != "":
-		c.set(kind, false, "Blind", fmt.Sprintf("the number stays at %d: %s", f.wish.Desired, f.decision.Blind))
+		c.set(kind, false, "NoData", fmt.Sprintf("the pool size stays at %d: %s", f.wish.Desired, f.decision.Blind))
 	case f.decision.Decided:
-		c.set(kind, true, "Decided", "the number of runners follows the jobs")
+		c.set(kind, true, "DemandKnown", "the pool size follows the job queue")
 	case old == nil: // after a restart, what was so before stands
 		undecided()
 	}

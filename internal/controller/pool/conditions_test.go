@@ -71,13 +71,13 @@ func TestConditions_Saturated(t *testing.T) {
 	}{
 		"nothing is known":     {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}},
 		"nobody waits":         {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}, decision: waits(0)},
-		"all replicas busy":    {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}, decision: waits(1), reason: "AtReplicas", message: "1 job waits, no runner is idle, and there are 4 runners of the 4 that spec.replicas allows"},
+		"all replicas busy":    {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}, decision: waits(1), reason: "AtCapacity", message: "At capacity: 4 of 4 runners busy, 1 job queued. Raise spec.replicas to run more at once."},
 		"one is idle":          {pool: poolFor(), of: stages{lifecycle.StageBusy: 3, lifecycle.StageIdle: 1}, decision: waits(1)},
 		"one is about to be":   {pool: poolFor(), of: stages{lifecycle.StageBusy: 3, lifecycle.StageBooting: 1}, decision: waits(1)},
-		"more wait than that":  {pool: poolFor(), of: stages{lifecycle.StageBusy: 3, lifecycle.StageBooting: 1}, decision: waits(2), reason: "AtReplicas"},
+		"more wait than that":  {pool: poolFor(), of: stages{lifecycle.StageBusy: 3, lifecycle.StageBooting: 1}, decision: waits(2), reason: "AtCapacity", message: "At capacity: 4 of 4 runners exist (3 busy), 2 jobs queued."},
 		"one is being created": {pool: poolFor(), of: stages{lifecycle.StageBusy: 3}, decision: waits(9)},
 		"it can grow":          {pool: poolFor(scaling(10)), of: stages{lifecycle.StageBusy: 4}, decision: waits(9)},
-		"at the maximum":       {pool: poolFor(scaling(4)), of: stages{lifecycle.StageBusy: 3, lifecycle.StageLeaving: 1}, decision: waits(9), reason: "AtMaximum", message: "9 jobs wait, no runner is idle, and there are 4 runners of the 4 that spec.autoscaling.maxReplicas allows: raise it"},
+		"at the maximum":       {pool: poolFor(scaling(4)), of: stages{lifecycle.StageBusy: 3, lifecycle.StageLeaving: 1}, decision: waits(9), reason: "AtCapacity", message: "At capacity: 4 of 4 runners exist (3 busy), 9 jobs queued. Raise spec.autoscaling.maxReplicas to run more at once."},
 		"a terminating one":    {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}, decision: waits(9), gone: true},
 	} {
 		f := facts{wish: lifecycle.Wish{Desired: 4, Terminating: c.gone}, counts: counts{of: c.of}, decision: c.decision}
@@ -113,9 +113,9 @@ func TestConditions_StarvedSaysWhatIsInTheWay(t *testing.T) {
 		message string
 	}{
 		"nothing":    {},
-		"scheduler":  {facts{counts: counts{unplaced: 2, schedulerSays: "Unschedulable: 0/3 nodes are available"}}, "no node takes 2 runners; the scheduler says: Unschedulable: 0/3 nodes are available"},
-		"starts":     {facts{plan: lifecycle.Plan{Refused: 5}, counts: counts{startsSay: "node n1 has 4 of 4 starts"}}, "5 more runners cannot be started now: node n1 has 4 of 4 starts"},
-		"for no say": {facts{plan: lifecycle.Plan{Refused: 1}}, "1 more runner cannot be started now"},
+		"scheduler":  {facts{counts: counts{unplaced: 2, schedulerSays: "Unschedulable: 0/3 nodes are available"}}, "2 runners cannot be scheduled: Unschedulable: 0/3 nodes are available"},
+		"starts":     {facts{plan: lifecycle.Plan{Refused: 5}, counts: counts{startsSay: "node n1 has 4 of 4 starts"}}, "5 more runners cannot start now: node n1 has 4 of 4 starts"},
+		"for no say": {facts{plan: lifecycle.Plan{Refused: 1}}, "1 more runner cannot start now"},
 		"the fleet":  {facts{decision: Decision{Short: "the fleet has 16Gi left"}}, "the fleet has 16Gi left"},
 		"draining":   {facts{wish: lifecycle.Wish{Terminating: true}, counts: counts{unplaced: 2}}, ""},
 	} {
@@ -195,7 +195,7 @@ func TestConditions_P5_LoadTurnsThemAtMostTwiceAMinute(t *testing.T) {
 func TestConditions_CLAIM12_LabelConflictNamesTheOthers(t *testing.T) {
 	f := facts{wish: wishFor(1), rivals: []rival{{"b", "linux-4"}, {"c", "linux-4"}}}
 	list := conditionsOf(poolFor(), nil, f, t0).list
-	require.Contains(t, messageOf(list, v1alpha1.ConditionLabelConflict), "pool b has label linux-4 too, pool c has label linux-4 too: jobs that ask for it wait")
+	require.Contains(t, messageOf(list, v1alpha1.ConditionLabelConflict), "pool b also has label linux-4, pool c also has label linux-4. Jobs with this label stay queued")
 	f.rivals = nil
 	list = conditionsOf(poolFor(), list, f, t0).list
 	require.True(t, meta.IsStatusConditionFalse(list, v1alpha1.ConditionLabelConflict), "healed at once")
@@ -203,7 +203,7 @@ func TestConditions_CLAIM12_LabelConflictNamesTheOthers(t *testing.T) {
 	for i := range 9 {
 		f.rivals = append(f.rivals, rival{fmt.Sprintf("p%d", i), "x"})
 	}
-	require.Contains(t, messageOf(conditionsOf(poolFor(), nil, f, t0).list, v1alpha1.ConditionLabelConflict), "p4 has label x too, and 4 more: ")
+	require.Contains(t, messageOf(conditionsOf(poolFor(), nil, f, t0).list, v1alpha1.ConditionLabelConflict), "p4 also has label x, and 4 more. ")
 }
 
 func TestConditions_ScalingActive(t *testing.T) {
@@ -217,7 +217,7 @@ func TestConditions_ScalingActive(t *testing.T) {
 	require.Equal(t, metav1.ConditionTrue, of(pool, []metav1.Condition{*c}, Decision{}).Status, "a restart turns nothing")
 	c = of(pool, []metav1.Condition{*c}, Decision{Decided: true, Blind: "the server does not answer"})
 	require.Equal(t, metav1.ConditionFalse, c.Status)
-	require.Equal(t, "the number stays at 7: the server does not answer", c.Message)
+	require.Equal(t, "the pool size stays at 7: the server does not answer", c.Message)
 	require.Nil(t, of(poolFor(), []metav1.Condition{*c}, Decision{}), "a pool of a fixed number has no such condition")
 }
 
@@ -245,10 +245,10 @@ func TestConditions_ScalingActiveTurnsWhenNothingIsSeenForAWhile(t *testing.T) {
 		require.Empty(t, recorder.events)
 		_, active = at(c.list, t0.Add(blindHold))
 		require.Equal(t, metav1.ConditionFalse, active.Status)
-		require.Equal(t, "the number stays at 7: refused", active.Message)
+		require.Equal(t, "the pool size stays at 7: refused", active.Message)
 		blip.decision.Blind = "timed out"
 		_, active = at([]metav1.Condition{active}, t0.Add(time.Second))
-		require.Equal(t, "the number stays at 7: timed out", active.Message, "what is told already is kept up to date")
+		require.Equal(t, "the pool size stays at 7: timed out", active.Message, "what is told already is kept up to date")
 		blip.decision.Blind = "refused"
 	}
 }
@@ -304,14 +304,14 @@ func TestTurned_OneEventForEachTurn(t *testing.T) {
 	writer.turned(key, nil, first)
 	writer.turned(key, first, conditionsOf(poolFor(), first, on, t0.Add(time.Second)).list)
 	require.Equal(t, []string{
-		"Warning Starved Unschedulable - no node takes 1 runner; the scheduler says: no room",
-		"Warning LabelConflict SameLabel - pool b has label x too: jobs that ask for it wait, because they are no pool's alone; change the label of one of the pools, or delete one",
+		"Warning Starved Unschedulable - 1 runner cannot be scheduled: no room",
+		"Warning LabelConflict SameLabel - pool b also has label x. Jobs with this label stay queued. Change the label of one of the pools, or delete one.",
 	}, recorder.events)
 	recorder.events = nil
 	writer.turned(key, first, conditionsOf(poolFor(), first, facts{wish: wishFor(4)}, t0.Add(time.Hour)).list)
 	require.Equal(t, []string{
-		"Normal Starved HasRoom - every runner that is wanted can start",
-		"Normal LabelConflict NoConflict - no other pool has the label",
+		"Normal NoLongerStarved RunnersCanStart - all desired runners can start",
+		"Normal LabelConflictResolved NoConflict - no other pool has this label",
 	}, recorder.events)
 
 	recorder.events = nil
@@ -323,8 +323,8 @@ func TestTurned_OneEventForEachTurn(t *testing.T) {
 	writer.turned(key, active, blind)
 	writer.turned(key, blind, active)
 	require.Equal(t, []string{
-		"Warning ScalingActive Blind - the number stays at 0: no server",
-		"Normal ScalingActive Decided - the number of runners follows the jobs",
+		"Warning ScalingInactive NoData - the pool size stays at 0: no server",
+		"Normal ScalingActive DemandKnown - the pool size follows the job queue",
 	}, recorder.events)
 }
 
@@ -342,16 +342,30 @@ func TestAsked_OneEventPerReasonAndBatch(t *testing.T) {
 	granted := lifecycle.Answer{Verdict: lifecycle.Granted}
 	ask(2, lifecycle.ReasonUnschedulable, "no node has taken it for 15m0s: 0/3 nodes are available: 3 Insufficient cpu", granted)
 	ask(7, lifecycle.ReasonIdleTimeout, "it has been idle for 12h0m0s", granted)
-	ask(1, lifecycle.ReasonNodeCordoned, "node n1 is cordoned", lifecycle.Answer{Verdict: lifecycle.Busy, Detail: "it works for acme"})
+	ask(1, lifecycle.ReasonNodeCordoned, "node n1 is cordoned", lifecycle.Answer{Verdict: lifecycle.Busy, Detail: "it has a job for acme"})
 	ask(1, lifecycle.ReasonMaxAge, "it is 25h0m0s old", lifecycle.Answer{Verdict: lifecycle.Unknown, Detail: "no database"})
 	writer.asked(key, asks, answers)
 	require.Equal(t, []string{
 		"Warning Unschedulable Remove - Removing Unschedulable-0, Unschedulable-1: no node has taken it for 15m0s: 0/3 nodes are available: 3 Insufficient cpu",
 		"Normal IdleTimeout Remove - Removing IdleTimeout-0, IdleTimeout-1, IdleTimeout-2, IdleTimeout-3, IdleTimeout-4 and 2 more: it has been idle for 12h0m0s",
-		"Normal NodeCordoned Keep - Keeping NodeCordoned-0: node n1 is cordoned; it works for acme",
-		"Warning FenceUnknown Keep - Keeping MaxAge-0, because nobody can say whether they work: it is 25h0m0s old; no database",
+		"Normal NodeCordoned Keep - Keeping NodeCordoned-0: node n1 is cordoned; it has a job for acme",
+		"Warning FenceUnknown Keep - Keeping MaxAge-0, because it is unknown whether they are busy: it is 25h0m0s old; no database",
 	}, recorder.events)
 	recorder.events = nil
 	writer.createFailed(key, errors.New("creating pod x: exceeded quota\nand more"))
 	require.Equal(t, []string{"Warning CreateFailed Create - creating pod x: exceeded quota"}, recorder.events)
+}
+
+// Users filter Events by reason: one about the end of a problem must not have the problem's name.
+func TestTurns_AnEndNeverHasTheNameOfAProblem(t *testing.T) {
+	problems := map[string]bool{}
+	for _, turn := range turns {
+		problems[turn.begins] = true
+	}
+	for kind, turn := range turns {
+		require.False(t, problems[turn.ends], kind)
+		if turn.bad == metav1.ConditionTrue {
+			require.NotEqual(t, kind, turn.ends)
+		}
+	}
 }

@@ -350,7 +350,7 @@ func (r *Reconciler) rivals(ctx context.Context, key types.NamespacedName, pool 
 // decision is what is known and decided for a pool; nothing, where no pool autoscales, and of a former pool of its name.
 func (r *Reconciler) decision(pool *v1alpha1.RunnerPool) Decision {
 	if r.options.Scaler == nil {
-		return Decision{Blind: "this controller runs without an autoscaler"}
+		return Decision{Blind: "the autoscaler is disabled in this controller"}
 	}
 	if d := r.options.Scaler.Decision(client.ObjectKeyFromObject(pool)); d.Pool == pool.UID {
 		return d
@@ -403,7 +403,7 @@ func (r *Reconciler) release(ctx context.Context, pool *v1alpha1.RunnerPool) (re
 	if len(pods.Items) > 0 {
 		return reconcile.Result{RequeueAfter: statusEvery}, nil // POOL-2: the cache lags; it will show the pod
 	}
-	r.events.write(client.ObjectKeyFromObject(pool), corev1.EventTypeNormal, reasonDrained, "Drain", "The last runner is gone")
+	r.events.write(client.ObjectKeyFromObject(pool), corev1.EventTypeNormal, reasonDrained, "Drain", "All runners are gone")
 	return reconcile.Result{}, client.IgnoreNotFound(r.patchFinalizer(ctx, pool, controllerutil.RemoveFinalizer))
 }
 

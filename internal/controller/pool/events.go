@@ -58,36 +58,45 @@ func (e *eventWriter) writeAbout(pool types.NamespacedName, pod, uid, kind, reas
 // stuck tells of pods that were deleted and do not go (POOL-10): of a few one by one, of the rest in a number.
 func (e *eventWriter) stuck(pool types.NamespacedName, pods []stuckPod) {
 	for _, pod := range pods[:min(len(pods), namesInEvent)] {
-		e.writeAbout(pool, pod.name, pod.uid, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", "Deleted, and still there: %s", pod)
+		e.writeAbout(pool, pod.name, pod.uid, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", "Deleted but still terminating: %s", pod)
 	}
 	if more := len(pods) - namesInEvent; more > 0 {
-		e.write(pool, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", "Deleted, and still there: %s", many(more, "more pod"))
+		e.write(pool, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", "Deleted but still terminating: %s", many(more, "more pod"))
 	}
 }
 
-// badWhen is the status in which a condition needs a person, for those whose turns are told by an Event.
-var badWhen = map[string]metav1.ConditionStatus{
-	v1alpha1.ConditionSaturated:     metav1.ConditionTrue,
-	v1alpha1.ConditionStarved:       metav1.ConditionTrue,
-	v1alpha1.ConditionLabelConflict: metav1.ConditionTrue,
-	v1alpha1.ConditionOutdated:      metav1.ConditionTrue,
-	v1alpha1.ConditionRefused:       metav1.ConditionTrue,
-	v1alpha1.ConditionDraining:      metav1.ConditionTrue,
-	v1alpha1.ConditionScalingActive: metav1.ConditionFalse,
+// turn says which status of a condition is a problem, and the reasons of the Events about its beginning and its end.
+type turn struct {
+	bad          metav1.ConditionStatus
+	begins, ends string
+	normal       bool // no problem: an Event of type Normal
 }
 
-// turned tells of conditions that have turned on or off.
+// turns are of the conditions whose turns are reported in an Event. An Event never carries the name of a problem that is over.
+var turns = map[string]turn{
+	v1alpha1.ConditionSaturated:     {bad: metav1.ConditionTrue, begins: v1alpha1.ConditionSaturated, ends: "NoLongerSaturated"},
+	v1alpha1.ConditionStarved:       {bad: metav1.ConditionTrue, begins: v1alpha1.ConditionStarved, ends: "NoLongerStarved"},
+	v1alpha1.ConditionLabelConflict: {bad: metav1.ConditionTrue, begins: v1alpha1.ConditionLabelConflict, ends: "LabelConflictResolved"},
+	v1alpha1.ConditionOutdated:      {bad: metav1.ConditionTrue, begins: v1alpha1.ConditionOutdated, ends: "NoLongerOutdated"},
+	v1alpha1.ConditionRefused:       {bad: metav1.ConditionTrue, begins: v1alpha1.ConditionRefused, ends: "AcceptedByGitHub"},
+	v1alpha1.ConditionDraining:      {bad: metav1.ConditionTrue, begins: reasonDraining, ends: reasonDrained, normal: true},
+	v1alpha1.ConditionScalingActive: {bad: metav1.ConditionFalse, begins: "ScalingInactive", ends: v1alpha1.ConditionScalingActive},
+}
+
+// turned writes an Event about each condition that has turned on or off.
 func (e *eventWriter) turned(pool types.NamespacedName, before, after []metav1.Condition) {
 	for _, c := range after {
-		bad, told := badWhen[c.Type]
+		turn, reported := turns[c.Type]
 		old := meta.FindStatusCondition(before, c.Type)
-		was := old != nil && old.Status == bad
-		if is := c.Status == bad; !told || is == was {
-			continue
-		} else if is && c.Type != v1alpha1.ConditionDraining {
-			e.write(pool, corev1.EventTypeWarning, c.Type, c.Reason, "%s", c.Message)
-		} else {
-			e.write(pool, corev1.EventTypeNormal, c.Type, c.Reason, "%s", c.Message)
+		was := old != nil && old.Status == turn.bad
+		switch is := c.Status == turn.bad; {
+		case !reported || is == was:
+		case !is:
+			e.write(pool, corev1.EventTypeNormal, turn.ends, c.Reason, "%s", c.Message)
+		case turn.normal:
+			e.write(pool, corev1.EventTypeNormal, turn.begins, c.Reason, "%s", c.Message)
+		default:
+			e.write(pool, corev1.EventTypeWarning, turn.begins, c.Reason, "%s", c.Message)
 		}
 	}
 }
@@ -132,7 +141,7 @@ func (e *eventWriter) asked(pool types.NamespacedName, asks []lifecycle.Action, 
 		case lifecycle.Busy:
 			e.write(pool, corev1.EventTypeNormal, string(k.reason), "Keep", "Keeping %s: %s", listed(names[k]), details[k])
 		default:
-			e.write(pool, corev1.EventTypeWarning, reasonFenceUnknown, "Keep", "Keeping %s, because nobody can say whether they work: %s", listed(names[k]), details[k])
+			e.write(pool, corev1.EventTypeWarning, reasonFenceUnknown, "Keep", "Keeping %s, because it is unknown whether they are busy: %s", listed(names[k]), details[k])
 		}
 	}
 }
@@ -157,11 +166,11 @@ func (e *eventWriter) removed(pool types.NamespacedName, m member) {
 	case !m.view.failed:
 		return
 	}
-	ended := "ended"
+	ended := "exited"
 	if m.view.end.exited {
-		ended = fmt.Sprintf("ended with exit code %d", m.view.end.exitCode)
+		ended = fmt.Sprintf("exited with code %d", m.view.end.exitCode)
 	}
-	e.write(pool, corev1.EventTypeWarning, reasonRunnerFailed, "Remove", "%s %s before it was given a job: %s", m.name, ended, m.view.end.reason)
+	e.write(pool, corev1.EventTypeWarning, reasonRunnerFailed, "Remove", "%s %s before it received a job: %s", m.name, ended, m.view.end.reason)
 }
 
 func listed(names []string) string {

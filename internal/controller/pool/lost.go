@@ -170,7 +170,7 @@ func (q *removals) stillGone(ctx context.Context, state *poolState, asks []lifec
 			if gone, err := q.nodeGone(ctx, m.on); err != nil {
 				answer.Detail = err.Error()
 			} else if !gone {
-				answer.Detail = "its node " + m.on + " is there again"
+				answer.Detail = "its node " + m.on + " is back"
 			}
 			known[m.on] = answer
 		}

@@ -22,11 +22,11 @@ func newMetrics(registry prometheus.Registerer, t *tracker) (*metrics, error) {
 			append([]string{"pool"}, labels...))
 	}
 	m := &metrics{
-		creations:       counter("creations_total", "Runners asked of the API server, by outcome.", "outcome"),
+		creations:       counter("creations_total", "Runner creations, by outcome.", "outcome"),
 		removals:        counter("removals_total", "Runner pods whose deletion was accepted, by reason.", "reason"),
-		removalFailures: counter("removal_failures_total", "Steps of a removal that failed and are tried again."),
-		reportFailures:  counter("report_failures_total", "Ends of runners that the server could not be told of, tried again."),
-		verdicts:        counter("fence_answers_total", "Answers of the fence, by verdict. Unknown deletes nothing.", "verdict"),
+		removalFailures: counter("removal_failures_total", "Removal steps that failed and are retried."),
+		reportFailures:  counter("report_failures_total", "Reports of exited runners to the server that failed and are retried."),
+		verdicts:        counter("fence_answers_total", "Responses of the fence, by verdict. Unknown deletes nothing.", "verdict"),
 		statusWrites:    counter("status_writes_total", "Writes of a pool's status."),
 	}
 	for _, c := range []prometheus.Collector{m.creations, m.removals, m.removalFailures, m.reportFailures, m.verdicts, m.statusWrites, stageCollector{t}} {
@@ -54,13 +54,13 @@ type stageCollector struct{ tracker *tracker }
 var stageDesc = prometheus.NewDesc("bullpen_runnerpool_runners", "Runners by stage.", []string{"pool", "stage"}, nil)
 
 var stuckDesc = prometheus.NewDesc("bullpen_runnerpool_stuck_terminating",
-	"Pods that were deleted, should be gone, and are still there.", []string{"pool"}, nil)
+	"Deleted pods that still exist past their grace period.", []string{"pool"}, nil)
 
 var saturatedDesc = prometheus.NewDesc("bullpen_runnerpool_saturated",
-	"1 while jobs wait because the pool has as many runners as it may have, and all work: its condition Saturated.", []string{"pool"}, nil)
+	"1 while jobs are queued and the pool is at its maximum with no idle runner: its condition Saturated.", []string{"pool"}, nil)
 
 var starvedDesc = prometheus.NewDesc("bullpen_runnerpool_starved",
-	"1 while runners that are wanted cannot start: its condition Starved.", []string{"pool"}, nil)
+	"1 while desired runners cannot start: its condition Starved.", []string{"pool"}, nil)
 
 // Describe implements prometheus.Collector.
 func (stageCollector) Describe(descriptions chan<- *prometheus.Desc) {

@@ -87,7 +87,7 @@ func observe(pod *corev1.Pod) podView {
 	}
 	v.signs = signsOfWork(pod, poller, runner)
 	if v.signs.Work() == "" && !v.terminal && runner != nil && runner.State.Terminated != nil {
-		v.defect = "the runner has ended before it was given a job: " + runner.State.Terminated.Reason
+		v.defect = "the runner exited before it received a job: " + runner.State.Terminated.Reason
 		v.broke = ending{exitCode: runner.State.Terminated.ExitCode, exited: true, reason: runner.State.Terminated.Reason}
 	}
 	if v.terminal {

@@ -272,7 +272,7 @@ func TestWishOf_SCALE3_TheAutoscalersNumberWithinTheCeiling(t *testing.T) {
 	pool := &v1alpha1.RunnerPool{}
 	pool.Spec.Replicas = ptr.To[int32](7)
 	pool.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromString("10%"))
-	pool.Spec.Autoscaling = &v1alpha1.Autoscaling{MinWarm: ptr.To[int32](3), MaxReplicas: ptr.To[int32](40)}
+	pool.Spec.Autoscaling = &v1alpha1.Autoscaling{MinIdle: ptr.To[int32](3), MaxReplicas: ptr.To[int32](40)}
 	require.Equal(t, 7, wishOf(pool, "h", Decision{Decided: true, Desired: 20}, ptr.To[int32](9)).Desired, "it does not autoscale")
 	pool.Spec.Autoscaling.Enabled = true
 	for _, c := range []struct {

@@ -97,6 +97,6 @@ func (s *poolState) weigh(a lifecycle.Action, answer lifecycle.Answer) lifecycle
 	if answer.Verdict != lifecycle.Granted || answer.Proof != "" || a.Runner.Stage != lifecycle.StageLost || !exists || m.work() == "" {
 		return answer
 	}
-	return lifecycle.Answer{Detail: fmt.Sprintf("%s shows work (%s), and the server, which knows of none, has no proof that it is over: "+
-		"if it is for certain, say why in its annotation %s and delete it", m.name, m.work(), runnerpod.AnnotationAllowDeletion)}
+	return lifecycle.Answer{Detail: fmt.Sprintf("%s shows signs of work (%s), and the server cannot prove that the job is over: "+
+		"if you are certain, give the reason in its annotation %s and delete it", m.name, m.work(), runnerpod.AnnotationAllowDeletion)}
 }

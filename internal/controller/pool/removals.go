@@ -135,7 +135,7 @@ func (q *removals) next(ctx context.Context) bool {
 func (q *removals) repeat(t task, again time.Duration, err error) bool {
 	switch {
 	case err != nil:
-		q.log.Warn("a step of a removal failed and will be tried again", "pool", t.pool.Name, "runner", t.name, "node", t.node, "error", err)
+		q.log.Warn("removal step failed, retrying", "pool", t.pool.Name, "runner", t.name, "node", t.node, "error", err)
 		q.queue.AddRateLimited(t)
 	case again > 0:
 		q.queue.Forget(t)
@@ -238,7 +238,7 @@ func (q *removals) tail(ctx context.Context, m member) (string, bool) {
 	defer cancel()
 	log, err := q.logs.Tail(ctx, m.view.namespace, m.name, runnerpod.ContainerRunner)
 	if err != nil {
-		q.log.Info("the log of a runner that died could not be read", "pool", m.view.pool, "runner", m.name, "error", err)
+		q.log.Info("cannot read the log of a failed runner", "pool", m.view.pool, "runner", m.name, "error", err)
 		return "", false
 	}
 	return logtail.Of(log)

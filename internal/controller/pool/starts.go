@@ -92,13 +92,13 @@ func admitStarts(usable []string, pools []startingPool) (shares map[string]start
 		if given[i] < p.wanted {
 			switch {
 			case len(usable) == 0:
-				share.term, share.detail = termNoUsableNode, "no node that the pool's runners may run on is usable"
+				share.term, share.detail = termNoUsableNode, "no node matching the pool's template is usable"
 			case onNodes > 0 && unplaced >= onNodes:
-				share.term, share.detail = termPlacementBurst, fmt.Sprintf("%d runners of the fleet wait for a node already", unplaced)
+				share.term, share.detail = termPlacementBurst, fmt.Sprintf("%d runners of the fleet are already waiting for a node", unplaced)
 			case onNodes <= 0 || left+given[i] >= onNodes-unplaced:
-				share.term, share.detail = termFleetCeiling, fmt.Sprintf("the fleet's %d usable nodes may start %d runners each at a time", len(usable), perNode)
+				share.term, share.detail = termFleetCeiling, fmt.Sprintf("the fleet has %d usable nodes, and each may start %d runners at once", len(usable), perNode)
 			default:
-				share.term, share.detail = termPoolShare, "other pools of the fleet want to start runners as well"
+				share.term, share.detail = termPoolShare, "other pools of the fleet are starting runners too"
 			}
 		}
 		shares[p.name] = share
@@ -348,7 +348,7 @@ func (r *Reconciler) usableNodes(ctx context.Context, pool *v1alpha1.RunnerPool,
 	class, unread := r.runtimeClass(ctx, pool)
 	if unread != nil {
 		// Without it more nodes may look usable. That is no reason to leave the pool alone, and what has ended in it.
-		r.options.Log.Warn("a runtime class cannot be read: starts are limited as if it put no pod anywhere", "pool", pool.Name, "error", unread)
+		r.options.Log.Warn("cannot read a RuntimeClass; limiting starts without its node selector", "pool", pool.Name, "error", unread)
 	}
 	options := r.options.Pod
 	options.Around.Architecture = r.tracker.nodes.architecture()

@@ -81,10 +81,10 @@ func statusOf(pool *v1alpha1.RunnerPool, before *v1alpha1.RunnerPoolStatus, f fa
 		LastScaleDownTime:  before.LastScaleDownTime,
 		ReadyReplicas:      int32(of[lifecycle.StageIdle]),
 		Selector:           runnerpod.LabelPool + "=" + pool.Name,
-		Booting:            int32(of[lifecycle.StageBooting]),
+		Starting:           int32(of[lifecycle.StageBooting]),
 		Idle:               int32(of[lifecycle.StageIdle]),
 		Busy:               int32(of[lifecycle.StageBusy]),
-		Leaving:            int32(of[lifecycle.StageLeaving]),
+		Terminating:        int32(of[lifecycle.StageLeaving]),
 		Finished:           int32(of[lifecycle.StageFinished]),
 		TemplateHash:       f.wish.TemplateHash,
 		Conditions:         c.list,
@@ -167,7 +167,7 @@ func news(before, after *v1alpha1.RunnerPoolStatus) bool {
 	for _, c := range after.Conditions {
 		old := meta.FindStatusCondition(before.Conditions, c.Type)
 		if c.Type == v1alpha1.ConditionProgressing {
-			if old != nil && old.Reason != c.Reason && c.Reason != "Scaling" && c.Reason != "AsWished" {
+			if old != nil && old.Reason != c.Reason && c.Reason != "Scaling" && c.Reason != "UpToDate" {
 				return true
 			}
 		} else if old == nil || old.Status != c.Status {

@@ -96,7 +96,7 @@ func (p stuckPod) String() string {
 	case p.finalizers != "":
 		return fmt.Sprintf("%s (held by %s)", p.name, p.finalizers)
 	case p.node != "":
-		return fmt.Sprintf("%s (its node %s does not confirm that it has ended)", p.name, p.node)
+		return fmt.Sprintf("%s (node %s has not confirmed that it exited)", p.name, p.node)
 	default:
 		return p.name
 	}

@@ -116,11 +116,11 @@ func TestStuck_POOL10_AFewAreNamedAndTheRestCounted(t *testing.T) {
 	require.Equal(t, 8, c.stuck)
 	require.Len(t, c.stuckFew, namesInEvent)
 	list := conditionsOf(poolFor(), nil, facts{wish: wishFor(0), counts: c}, t0).list
-	require.Contains(t, messageOf(list, "StuckTerminating"), "8 deleted pods should have gone: pool-0, pool-1, pool-2, pool-3, pool-4, and 3 more")
+	require.Contains(t, messageOf(list, "StuckTerminating"), "8 deleted pods still terminating: pool-0, pool-1, pool-2, pool-3, pool-4, and 3 more")
 
 	recorder, writer := recorded()
 	writer.stuck(key, s.stuckPods([]string{"pool-0", "pool-1", "pool-2", "pool-3", "pool-4", "pool-5", "pool-6"}))
 	require.Len(t, recorder.events, namesInEvent+1, "no flood")
-	require.Equal(t, "Warning StuckTerminating Delete pool-1 Deleted, and still there: pool-1", recorder.events[1])
-	require.Equal(t, "Warning StuckTerminating Delete - Deleted, and still there: 2 more pods", recorder.events[5])
+	require.Equal(t, "Warning StuckTerminating Delete pool-1 Deleted but still terminating: pool-1", recorder.events[1])
+	require.Equal(t, "Warning StuckTerminating Delete - Deleted but still terminating: 2 more pods", recorder.events[5])
 }

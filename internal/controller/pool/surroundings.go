@@ -59,7 +59,7 @@ func (r *Reconciler) podOptions(ctx context.Context, namespace string) runnerpod
 	options := r.options.Pod
 	secrets, err := r.pullSecrets.of(ctx, r.reader, namespace, r.now())
 	if err != nil { // most runners need none, and one that does is replaced when its start times out
-		r.options.Log.Warn("runners are made with the pull secrets that were read last", "error", err)
+		r.options.Log.Warn("cannot read the image pull secrets; creating runners with the last known ones", "error", err)
 	}
 	options.Around = runnerpod.Surroundings{PullSecrets: secrets, Architecture: r.tracker.nodes.architecture()}
 	return options

@@ -37,8 +37,8 @@ func (c *conditions) outdated(f facts) {
 	switch hash := f.wish.TemplateHash; {
 	case f.counts.versions.refused == hash && hash != "":
 		c.set(kind, true, "VersionRefused",
-			"GitHub has refused runners because their version is too old, and their jobs wait: name a newer image in the template")
+			"GitHub rejects runners of this version as too old, and their jobs stay queued. Set a newer image in the template.")
 	case f.counts.versions.accepted == hash || f.newTemplate:
-		c.clear(kind, "VersionAccepted", "GitHub has refused no runner of this template for its version")
+		c.clear(kind, "VersionAccepted", "GitHub accepts the runner version of this template")
 	}
 }

@@ -48,7 +48,7 @@ func TestVersions_RUN7_ARefusedVersionIsSaidAndSlowsThePoolDown(t *testing.T) {
 	now = now.Add(time.Second)
 	require.Equal(t, 2*time.Second, end(now, 7, "acme"))
 	require.Equal(t, metav1.ConditionTrue, on().Status)
-	require.Contains(t, on().Message, "name a newer image")
+	require.Contains(t, on().Message, "Set a newer image")
 
 	now = now.Add(2 * time.Second)
 	require.LessOrEqual(t, end(now, 0, ""), time.Duration(0))

@@ -39,7 +39,7 @@ func TestNodes_R5_EXCL4_NodesThatAreTakenAwayAreLeftByWhatShowsNoWork(t *testing
 		reasons := map[string]lifecycle.Reason{}
 		for _, a := range s.plan(wishFor(4), counter(), 0, t0).plan.Ask {
 			reasons[a.Runner.Name] = a.Reason
-			require.Equal(t, "node n1 has the taint karpenter.sh/disrupted:NoSchedule, and is about to be taken away", a.Detail)
+			require.Equal(t, "node n1 has the taint karpenter.sh/disrupted:NoSchedule and is being removed", a.Detail)
 		}
 		return reasons
 	}

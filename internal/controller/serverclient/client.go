@@ -94,7 +94,7 @@ func (e *StatusError) Error() string {
 }
 
 // ErrBadAnswer: the server answered something that is not what was asked for. Nothing is known.
-var ErrBadAnswer = errors.New("the server's answer cannot be used")
+var ErrBadAnswer = errors.New("unusable response from the server")
 
 // Ask implements lifecycle.Fence with the server's retire. What cannot be asked, and what is not answered in words we
 // know, is unknown (EXCL-3).
@@ -129,7 +129,7 @@ func (c *Client) askBatch(ctx context.Context, runners []lifecycle.RunnerRef) []
 		answer, answered := byUID[r.UID]
 		switch {
 		case !answered || r.UID == "":
-			answers[i] = lifecycle.Answer{Verdict: lifecycle.Unknown, Detail: "the server did not answer for this runner"} // EXCL-3
+			answers[i] = lifecycle.Answer{Verdict: lifecycle.Unknown, Detail: "the server's response lacks this runner"} // EXCL-3
 		case answer.Verdict == runnerapi.Granted:
 			answers[i] = lifecycle.Answer{Verdict: lifecycle.Granted, Proof: answer.Proof}
 		case answer.Verdict == runnerapi.Busy:
@@ -146,16 +146,16 @@ func unknownDetail(r lifecycle.RunnerRef, answer runnerapi.RetireAnswer) string 
 		return answer.Reason
 	}
 	if r.Lost {
-		return "it cannot be asked any more, and nobody has confirmed yet that its registration is gone"
+		return "it is unreachable, and the removal of its registration is not confirmed yet"
 	}
-	return "the server cannot say"
+	return "the server returned unknown"
 }
 
 func busyDetail(answer runnerapi.RetireAnswer) string {
 	if answer.Owner == "" {
 		return "it has a claim (" + answer.State + ")"
 	}
-	return "it works for " + answer.Owner + " (" + answer.State + ")"
+	return "busy with a job for " + answer.Owner + " (" + answer.State + ")"
 }
 
 // ReportStopped tells the server that a pod is terminal or gone. After any error it must be told again.
@@ -173,7 +173,7 @@ func (c *Client) post(ctx context.Context, path string, body, answer any) error 
 		return err
 	}
 	if err := json.Unmarshal(content, answer); err != nil {
-		return fmt.Errorf("decoding the server's answer: %w", err)
+		return fmt.Errorf("decoding the server's response: %w", err)
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte)
 	defer response.Body.Close()
 	content, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	if err != nil {
-		return nil, fmt.Errorf("reading the server's answer: %w", err)
+		return nil, fmt.Errorf("reading the server's response: %w", err)
 	}
 	if response.StatusCode/100 != 2 {
 		return nil, &StatusError{Status: response.StatusCode, Message: errorText(content)}

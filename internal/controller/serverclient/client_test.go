@@ -206,5 +206,5 @@ func TestAsk_POOL7_LostGoesThereAndProofComesBack(t *testing.T) {
 	require.Equal(t, lifecycle.Answer{Verdict: lifecycle.Granted}, answers[0])
 	require.Equal(t, lifecycle.Answer{Verdict: lifecycle.Granted, Proof: "GitHub said so"}, answers[1])
 	require.Equal(t, lifecycle.Unknown, answers[2].Verdict)
-	require.Contains(t, answers[2].Detail, "nobody has confirmed yet")
+	require.Contains(t, answers[2].Detail, "is not confirmed yet")
 }

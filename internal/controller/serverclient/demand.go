@@ -45,7 +45,7 @@ func decodeDemand(targets []runnerapi.DemandTarget, content []byte) ([]runnerapi
 		for _, jobs := range [][]runnerapi.DemandJob{answer.Queued, answer.Running} {
 			for _, job := range jobs {
 				if job.ID <= 0 || job.Repository == "" {
-					return nil, fmt.Errorf("target %q has a job that is none", answer.Key)
+					return nil, fmt.Errorf("target %q has an invalid job", answer.Key)
 				}
 			}
 		}
@@ -55,7 +55,7 @@ func decodeDemand(targets []runnerapi.DemandTarget, content []byte) ([]runnerapi
 	for i, target := range targets {
 		answer, answered := byKey[target.Key]
 		if !answered {
-			return nil, fmt.Errorf("target %q is not answered", target.Key)
+			return nil, fmt.Errorf("target %q is missing from the response", target.Key)
 		}
 		answers[i] = answer
 	}

@@ -36,10 +36,10 @@ func decodeSignals(content []byte) (runnerapi.Signals, error) {
 		return runnerapi.Signals{}, fmt.Errorf("decoding: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return runnerapi.Signals{}, errors.New("something follows the answer")
+		return runnerapi.Signals{}, errors.New("unexpected data after the response")
 	}
 	if signals.At.IsZero() {
-		return runnerapi.Signals{}, errors.New("it does not say of when it is")
+		return runnerapi.Signals{}, errors.New("it has no timestamp")
 	}
 	if signals.Pools == nil {
 		return runnerapi.Signals{}, errors.New("it has no list of pools")
@@ -73,12 +73,12 @@ func checkPool(p runnerapi.PoolSignals) error {
 	}
 	for _, n := range []int{p.Occupied, p.Claimed, p.Queued, p.P95LastHour} {
 		if n < 0 || n > mostRunners {
-			return fmt.Errorf("%d is no number of runners", n)
+			return fmt.Errorf("invalid number of runners %d", n)
 		}
 	}
 	for reason, jobs := range p.Withheld {
 		if jobs < 0 || jobs > mostRunners {
-			return fmt.Errorf("%d is no number of jobs (%q)", jobs, reason)
+			return fmt.Errorf("invalid number of jobs %d (%q)", jobs, reason)
 		}
 	}
 	return nil

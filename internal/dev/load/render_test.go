@@ -28,7 +28,7 @@ func measured() Result {
 		mint := 0.02 * float64(1+i%50)
 		started := queued.Add(time.Duration((1.1 + mint + float64(i)/100) * float64(time.Second)))
 		jobs = append(jobs, adminapi.Job{ID: int64(i), QueuedAt: queued, StartedAt: &started, Timeline: &adminapi.Timeline{Split: []adminapi.TimelinePhase{
-			{Name: "webhook", Seconds: 0.1}, {Name: "dispatch", Seconds: float64(i) / 100}, {Name: "mint", Seconds: mint}, {Name: "start", Seconds: 1}, {Name: "run", Seconds: 99},
+			{Name: "webhook", Seconds: 0.1}, {Name: "dispatch", Seconds: float64(i) / 100}, {Name: "registration", Seconds: mint}, {Name: "start", Seconds: 1}, {Name: "run", Seconds: 99},
 		}}})
 	}
 	return Result{

@@ -78,7 +78,7 @@ const StageWait = "wait"
 
 // stages of a job's wait in the order of its life, and the administrators' API's names for them.
 var stages = []struct{ name, phase string }{
-	{"hook", "webhook"}, {"approval", "approval"}, {"claim", "dispatch"}, {"mint", "mint"}, {"handover", "handover"}, {"start", "start"},
+	{"hook", "webhook"}, {"approval", "approval"}, {"claim", "dispatch"}, {"mint", "registration"}, {"handover", "handover"}, {"start", "start"},
 }
 
 // Stages splits the waits of jobs that have begun. A stage that no job has is left out.

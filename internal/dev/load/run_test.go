@@ -71,7 +71,7 @@ func (w *world) job(id int64) adminapi.Job {
 		}
 		return nil
 	}
-	job.ReceivedAt, job.ClaimedAt, job.MintedAt = at(100*time.Millisecond), at(300*time.Millisecond), at(600*time.Millisecond)
+	job.ReceivedAt, job.ClaimedAt, job.RegisteredAt = at(100*time.Millisecond), at(300*time.Millisecond), at(600*time.Millisecond)
 	job.Acknowledged, job.StartedAt, job.CompletedAt = at(700*time.Millisecond), at(time.Second), at(w.ended)
 	if job.CompletedAt != nil {
 		job.State, job.Conclusion = "completed", "success"

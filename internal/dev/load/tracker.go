@@ -69,7 +69,7 @@ func (t *tracker) read(job adminapi.Job) {
 }
 
 func terminal(state string) bool {
-	return state == "completed" || state == "cancelled" || state == "stale"
+	return state == adminapi.JobCompleted
 }
 
 // left are the jobs that have not ended, in order.

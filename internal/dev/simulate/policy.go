@@ -112,9 +112,9 @@ func (p *PoolPolicy) complete() error {
 		return fmt.Errorf("spec.provisioning.maxConcurrentStarts is a matter of nodes, which are not played: leave it out")
 	case scale != nil && scale.Enabled && scale.MaxReplicas == nil:
 		return fmt.Errorf("autoscaling needs a ceiling: set spec.autoscaling.maxReplicas")
-	case scale != nil && scale.MaxReplicas != nil && scale.MinWarm != nil && *scale.MinWarm > *scale.MaxReplicas:
-		return fmt.Errorf("spec.autoscaling.minWarm is more than maxReplicas")
-	case spec.Replicas != nil && *spec.Replicas < 0 || scale != nil && scale.MinWarm != nil && *scale.MinWarm < 0:
+	case scale != nil && scale.MaxReplicas != nil && scale.MinIdle != nil && *scale.MinIdle > *scale.MaxReplicas:
+		return fmt.Errorf("spec.autoscaling.minIdle is greater than maxReplicas")
+	case spec.Replicas != nil && *spec.Replicas < 0 || scale != nil && scale.MinIdle != nil && *scale.MinIdle < 0:
 		return fmt.Errorf("a number of runners is negative")
 	}
 	return nil

@@ -203,6 +203,6 @@ func (p *pool) start(member *pod, j *job) {
 func (p *pool) counts() Sample {
 	return Sample{
 		Busy: p.runners.Count(lifecycle.StageBusy), Idle: p.runners.Count(lifecycle.StageIdle),
-		Booting: p.runners.Count(lifecycle.StageBooting), Wanted: poolspec.Desired(p.object, p.desired, nil),
+		Starting: p.runners.Count(lifecycle.StageBooting), Wanted: poolspec.Desired(p.object, p.desired, nil),
 	}
 }

@@ -38,9 +38,9 @@ type Options struct {
 
 // Sample is what there is of one pool at one moment.
 type Sample struct {
-	Policy, Pool                        string
-	After                               time.Duration // since the first job
-	Queued, Busy, Idle, Booting, Wanted int
+	Policy, Pool                         string
+	After                                time.Duration // since the first job
+	Queued, Busy, Idle, Starting, Wanted int
 }
 
 // Run plays the trace against one policy. The result has each job's wait, in the order of the trace.

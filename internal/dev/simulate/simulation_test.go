@@ -40,7 +40,7 @@ func replicas(n int) func(*v1alpha1.RunnerPoolSpec) {
 
 func autoscaling(warm, most int) func(*v1alpha1.RunnerPoolSpec) {
 	return func(s *v1alpha1.RunnerPoolSpec) {
-		s.Autoscaling = &v1alpha1.Autoscaling{Enabled: true, MinWarm: ptr.To(int32(warm)), MaxReplicas: ptr.To(int32(most)), //nolint:gosec // small
+		s.Autoscaling = &v1alpha1.Autoscaling{Enabled: true, MinIdle: ptr.To(int32(warm)), MaxReplicas: ptr.To(int32(most)), //nolint:gosec // small
 			ScaleDownCooldown: &metav1.Duration{Duration: time.Minute}, Stabilization: &metav1.Duration{Duration: time.Minute}}
 	}
 }

@@ -100,10 +100,10 @@ func New(opt Options) (*Keeper, error) {
 	k := &Keeper{
 		opt: opt, kept: make([]state, len(opt.Sources)),
 		refused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "bullpen_credential_refused", Help: "1 while what is in a credential's files cannot be used, and what was there before is.",
+			Name: "bullpen_credential_refused", Help: "1 while a changed credential is rejected and the previous one is in use.",
 		}, []string{"credential"}),
 		since: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "bullpen_credential_used_since_timestamp_seconds", Help: "When the credential that is in use was taken from its files.",
+			Name: "bullpen_credential_used_since_timestamp_seconds", Help: "Time when the credential in use was read from its files.",
 		}, []string{"credential"}),
 	}
 	if err := errors.Join(opt.Metrics.Register(k.refused), opt.Metrics.Register(k.since)); err != nil {

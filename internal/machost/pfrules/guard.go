@@ -16,7 +16,7 @@ func Guard(from []netip.Prefix) (string, error) {
 		return "", err
 	}
 	if len(from) == 0 {
-		return "", errors.New("nobody may open connections to SSH: that would close the host to everybody")
+		return "", errors.New("ssh.allowFrom is empty: it would deny all SSH connections")
 	}
 	own := slices.Concat(Bridges, hostInterfaces)
 	bridges := "{ " + strings.Join(Bridges, " ") + " }"

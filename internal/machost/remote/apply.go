@@ -13,7 +13,7 @@ import (
 var errWithoutEnd = errors.New("the apply was killed on the host")
 
 // errShutOut is an apply that cuts itself off: trying on would do so again and again, each time until the host takes it back.
-var errShutOut = errors.New("twice it was lost when the host asked whether it can still be reached: its guard of SSH shuts out the address that we come from. The host has taken that back; look at ssh.allowFrom")
+var errShutOut = errors.New("it was lost twice when the host checked whether it is still reachable: its SSH guard denies the address of this client. The host has reverted the change; check ssh.allowFrom")
 
 // exitDeferred is what `bullpen host apply` ends with when steps wait for virtual machines.
 const exitDeferred = 75
@@ -116,7 +116,7 @@ func (a *applying) prove(e machost.Event) {
 	}
 	a.unanswered = true
 	if err := a.b.confirm(a.ctx); err != nil {
-		a.b.tell(e.Step, machost.PhaseConfirm, "the host cannot be reached by a new connection, so it is to take the change back: "+a.b.show.text(err.Error()))
+		a.b.tell(e.Step, machost.PhaseConfirm, "the host is unreachable by a new connection and must revert the change: "+a.b.show.text(err.Error()))
 		a.refuse() // at once, not after a minute
 		return
 	}
@@ -161,11 +161,11 @@ func (a *applying) judge(code int, detail string) error {
 	case code == 0 && a.done:
 		return nil
 	case code == 0:
-		return &StageError{Stage: StageApply, Err: errors.New("the apply ended without saying that it is done"), Detail: detail}
+		return &StageError{Stage: StageApply, Err: errors.New("the apply exited without reporting its result"), Detail: detail}
 	case a.message != "":
 		return &StageError{Stage: StageApply, Err: errors.New(a.message), Detail: detail}
 	}
-	return &StageError{Stage: StageApply, Err: fmt.Errorf("the apply ended with exit code %d", code), Detail: detail}
+	return &StageError{Stage: StageApply, Err: fmt.Errorf("the apply exited with code %d", code), Detail: detail}
 }
 
 // failure is the error that the event tells of.

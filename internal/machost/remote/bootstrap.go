@@ -69,17 +69,17 @@ func newBootstrap(o Options) (*bootstrap, error) {
 		o.Target.User = o.Payload.Config.User
 	}
 	if o.Target.Address == "" || o.Target.User == "" {
-		return nil, errors.New("bootstrapping a host: its address and user are needed")
+		return nil, errors.New("bootstrapping a host: address and user are required")
 	}
 	if o.Target.Key == nil && o.Target.Signers == nil {
-		return nil, errors.New("bootstrapping a host: a key to log in with is needed")
+		return nil, errors.New("bootstrapping a host: an SSH key is required")
 	}
 	if password := o.Payload.Secrets.Password.Reveal(); password != "" {
 		if _, err := autologin.Encode(password); err != nil { // a line end in it would be a second attempt at sudo
 			return nil, fmt.Errorf("bootstrapping a host: %w", err)
 		}
 		if len(password) > maxPassword {
-			return nil, fmt.Errorf("bootstrapping a host: the password has more than %d bytes, of which sudo reads no more", maxPassword)
+			return nil, fmt.Errorf("bootstrapping a host: the password is longer than %d bytes, sudo's limit", maxPassword)
 		}
 	}
 	payload, err := machost.EncodePayload(o.Payload)
@@ -128,7 +128,7 @@ func (t Target) signers() ([]ssh.Signer, error) {
 		signers = append(signers, more...)
 	}
 	if len(signers) == 0 {
-		return nil, errors.New("finding keys to log in with: there is none; give a file, or add a key to the agent (ssh-add)")
+		return nil, errors.New("finding SSH keys: none found; give a file, or add a key to the agent (ssh-add)")
 	}
 	return signers, nil
 }

@@ -323,7 +323,7 @@ func TestBootstrap_EndsASilentApply(t *testing.T) {
 	_, err := Bootstrap(t.Context(), o)
 	var stage *StageError
 	require.ErrorAs(t, err, &stage)
-	require.Contains(t, err.Error(), "no word for")
+	require.Contains(t, err.Error(), "no output for")
 }
 
 func TestBootstrap_CancelEndsEverything(t *testing.T) {

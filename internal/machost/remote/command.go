@@ -60,7 +60,7 @@ func (c *conn) run(ctx context.Context, cmd command) (outcome, error) {
 	if errors.As(err, &missing) || !c.alive() {
 		return out, &lostError{fmt.Errorf("the connection ended before the command did")}
 	}
-	return out, errors.New("the host runs no command for this user: is its shell /bin/zsh, and is no ForceCommand set?")
+	return out, errors.New("the host runs no commands for this user: check that the shell is /bin/zsh and that no ForceCommand is set")
 }
 
 // session runs it on a session of its own.
@@ -133,10 +133,10 @@ func (c *conn) bound(cmd command, heard, done <-chan struct{}) {
 				silence = c.timing.After(cmd.silence)
 			}
 		case <-limit:
-			c.end(&misbehavedError{fmt.Sprintf("no end after %s, although the host is alive", cmd.limit)})
+			c.end(&misbehavedError{fmt.Sprintf("timed out after %s; the host is alive", cmd.limit)})
 			return
 		case <-silence:
-			c.end(&misbehavedError{fmt.Sprintf("no word for %s, although the host is alive", cmd.silence)})
+			c.end(&misbehavedError{fmt.Sprintf("no output for %s; the host is alive", cmd.silence)})
 			return
 		}
 	}

@@ -20,7 +20,7 @@ func (e *lostError) Error() string { return e.err.Error() }
 func (e *lostError) Unwrap() error { return e.err }
 
 // errSilent ends a connection whose peer shows no sign of life.
-var errSilent = errors.New("the host shows no sign of life")
+var errSilent = errors.New("the host does not respond")
 
 // refusedError says that the host takes none of the keys. It is the only way in which authentication fails for good.
 type refusedError struct {
@@ -104,7 +104,7 @@ func (d *dialer) handshake(ctx context.Context, algorithms []string) (*conn, err
 			return nil, ctx.Err()
 		}
 		if tcp.Err() != nil {
-			return nil, fmt.Errorf("no end of the SSH handshake in %s", d.timing.Dial)
+			return nil, fmt.Errorf("SSH handshake timed out after %s", d.timing.Dial)
 		}
 		return nil, attempt.judge(err)
 	}

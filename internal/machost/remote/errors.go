@@ -33,9 +33,9 @@ func (e *HostKeyError) Error() string {
 	case e.Unknown():
 		return fmt.Sprintf("the host key of %s is not known: it is %s. Compare it on the host (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub) and give it as the one to trust", e.Address, got)
 	case e.Changed:
-		return fmt.Sprintf("the host key of %s has changed during the bootstrap: it was %s and is %s. Nothing more was sent; find out who answers at that address before another attempt", e.Address, want, got)
+		return fmt.Sprintf("the host key of %s has changed during the bootstrap from %s to %s. Nothing more was sent; find out which host has this address before another attempt", e.Address, want, got)
 	}
-	return fmt.Sprintf("the host key of %s is %s, but %s is expected. Nothing was sent. If the host was installed anew, compare the key on the host and trust it anew; else somebody else answers there", e.Address, got, want)
+	return fmt.Sprintf("the host key of %s is %s, but %s is expected. Nothing was sent. If the host was reinstalled, compare the key on the host and trust it again; otherwise another host has this address", e.Address, got, want)
 }
 
 // UnreachableError says that no SSH server answered in time.
@@ -47,7 +47,7 @@ type UnreachableError struct {
 
 // Error says for how long it was tried, and what to look at.
 func (e *UnreachableError) Error() string {
-	return fmt.Sprintf("reaching %s by SSH for %s: %v. Is the host on, Remote Login turned on (System Settings, General, Sharing), and the address right?",
+	return fmt.Sprintf("connecting to %s by SSH for %s: %v. Check that the host is on, that Remote Login is on (System Settings, General, Sharing), and the address",
 		e.Address, e.Waited.Round(time.Second), e.Err)
 }
 
@@ -102,9 +102,9 @@ func (e *SudoError) Error() string {
 	case e.Missing:
 		return fmt.Sprintf("%s cannot use sudo without a password, and no password was given. Give it once, or %s", e.User, byHand)
 	case e.Unknown:
-		text = fmt.Sprintf("obtaining sudo for %s: the connection was lost during the only attempt. It is not repeated by itself, because accounts get locked: look at the host, and run it again, or %s", e.User, byHand)
+		text = fmt.Sprintf("obtaining sudo for %s: the connection was lost during the only attempt. It is not retried automatically, because accounts get locked: check the host and run it again, or %s", e.User, byHand)
 	default:
-		text = fmt.Sprintf("obtaining sudo for %s: the host refused the password, in the only attempt. Is it right, and is %s an administrator?", e.User, e.User)
+		text = fmt.Sprintf("obtaining sudo for %s: the host rejected the password, in the only attempt. Check the password, and that %s is an administrator", e.User, e.User)
 	}
 	if e.Detail != "" {
 		text += " The host said: " + e.Detail
@@ -121,7 +121,7 @@ type LostError struct {
 
 // Error says where it was lost.
 func (e *LostError) Error() string {
-	return fmt.Sprintf("%s: the connection was lost (attempt %d): %v. Run it again: it goes on where it was", e.Stage, e.Attempts, e.Err)
+	return fmt.Sprintf("%s: the connection was lost (attempt %d): %v. Run it again to continue", e.Stage, e.Attempts, e.Err)
 }
 
 // Unwrap returns the last loss.

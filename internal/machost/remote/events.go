@@ -20,7 +20,7 @@ const (
 )
 
 // errTooManyEvents ends an apply that tells more than any apply would.
-var errTooManyEvents = &misbehavedError{"the host reports events without end"}
+var errTooManyEvents = &misbehavedError{"the host sends too many events"}
 
 // parser takes the lines of `bullpen host apply --output json` apart. It is an io.Writer, fed by one goroutine. Lines that are no events, such as
 // what a login script prints, are skipped; unknown phases and fields are those of another version, and passed on.

@@ -64,7 +64,7 @@ func newHostKeys(target Target, address string) (*hostKeys, error) {
 	h := &hostKeys{address: address, pinned: target.HostKey, trust: target.Trust}
 	if h.pinned != "" {
 		if !validFingerprint(h.pinned) {
-			return nil, fmt.Errorf("the pinned host key %q is no fingerprint: give it as `ssh-keygen -lf` prints it, SHA256:… (43 characters follow)", h.pinned)
+			return nil, fmt.Errorf("the pinned host key %q is not a fingerprint: use the output of `ssh-keygen -lf`, SHA256: and 43 characters", h.pinned)
 		}
 		return h, nil
 	}
@@ -233,7 +233,7 @@ func fingerprints(keys []ssh.PublicKey) []string {
 // AddKnownHost appends a host's key to a known_hosts file, which is made if need be (0600, in a folder of 0700).
 func AddKnownHost(file, address string, key ssh.PublicKey) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return fmt.Errorf("making the folder of known hosts: %w", err)
+		return fmt.Errorf("making the directory of known hosts: %w", err)
 	}
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -61,7 +61,7 @@ func TestHostKey_APinMustBeAFingerprint(t *testing.T) {
 		o := h.options(&events{})
 		o.Target.HostKey = bad
 		_, err := Bootstrap(t.Context(), o)
-		require.ErrorContains(t, err, "no fingerprint", bad)
+		require.ErrorContains(t, err, "not a fingerprint", bad)
 	}
 }
 

@@ -39,7 +39,7 @@ func (b *bootstrap) probe(ctx context.Context, c *conn) error {
 	}
 	found := answers(out.stdout)
 	if len(found) != 2 || !strings.HasPrefix(found[1], "/") {
-		return &StageError{Stage: StageProbe, Err: fmt.Errorf("the host does not say what it is (exit code %d)", out.code), Detail: b.show.text(out.stderr)}
+		return &StageError{Stage: StageProbe, Err: fmt.Errorf("cannot detect the host's system (exit code %d)", out.code), Detail: b.show.text(out.stderr)}
 	}
 	if found[0] != "Darwin arm64" {
 		return &UnsupportedError{Address: b.dialer.address, Found: b.show.text(found[0])}
@@ -113,12 +113,12 @@ func (b *bootstrap) send(ctx context.Context, c *conn) error {
 		return err
 	}
 	reason := map[int]string{
-		exitDifferent:  "what arrived is not what was sent: is the host's disk full?",
-		exitCantCreate: "the host cannot make ~/.bullpen: is its disk full, or the home folder another's?",
-		exitIO:         "the host could not write the file: is its disk full?",
+		exitDifferent:  "the checksum of the uploaded file differs (disk full on the host?)",
+		exitCantCreate: "the host cannot create ~/.bullpen: disk full, or home directory owned by another user",
+		exitIO:         "the host could not write the file (disk full?)",
 	}[out.code]
 	if reason == "" {
-		reason = fmt.Sprintf("the host's shell ended with %d", out.code)
+		reason = fmt.Sprintf("the host's shell exited with code %d", out.code)
 	}
 	return &StageError{Stage: StageUpload, Err: errors.New(reason), Detail: b.show.text(out.stderr)}
 }
@@ -199,7 +199,7 @@ func (b *bootstrap) obtainSudo(ctx context.Context, c *conn) error {
 		return err
 	}
 	if !granted {
-		return &StageError{Stage: StageSudo, Err: errors.New("the password is right, but sudo asks for one still: does a later file of /etc/sudoers.d say otherwise?"), Detail: b.show.text(detail)}
+		return &StageError{Stage: StageSudo, Err: errors.New("the password is correct, but sudo still asks for one: check for a later file in /etc/sudoers.d"), Detail: b.show.text(detail)}
 	}
 	b.sudo = true
 	b.tell(StageSudo, machost.PhaseApplied, user+" may use sudo without a password")
@@ -209,7 +209,7 @@ func (b *bootstrap) obtainSudo(ctx context.Context, c *conn) error {
 func (b *bootstrap) trySudo(ctx context.Context, c *conn) (granted bool, detail string, err error) {
 	out, err := c.run(ctx, command{script: "exec " + b.sudoProgram() + " -n /usr/bin/true", limit: b.timing.Command})
 	if err == nil && out.code > 1 {
-		err = &StageError{Stage: StageSudo, Err: fmt.Errorf("trying sudo on the host ended with %d", out.code), Detail: b.show.text(out.stderr)}
+		err = &StageError{Stage: StageSudo, Err: fmt.Errorf("trying sudo on the host exited with code %d", out.code), Detail: b.show.text(out.stderr)}
 	}
 	return err == nil && out.code == 0, out.stderr, err
 }
@@ -234,7 +234,7 @@ func (b *bootstrap) grant(ctx context.Context, c *conn) error {
 	}
 	detail := b.show.text(out.stderr)
 	if found := answers(out.stdout); len(found) > 0 && found[0] == accepted {
-		return &StageError{Stage: StageSudo, Err: fmt.Errorf("the password is right, but granting sudo failed (exit code %d)", out.code), Detail: detail}
+		return &StageError{Stage: StageSudo, Err: fmt.Errorf("the password is correct, but granting sudo failed (exit code %d)", out.code), Detail: detail}
 	}
 	return &SudoError{User: b.opt.Target.User, Detail: detail}
 }

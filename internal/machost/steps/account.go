@@ -27,7 +27,7 @@ func findAccount(ctx context.Context, h machost.Host, name string) (account, err
 	}
 	if said.ExitCode != 0 {
 		return account{}, &machost.StepError{
-			Remedy: "Make the account (System Settings, Users & Groups), log in once at the console, and apply again.",
+			Remedy: "Create the account (System Settings, Users & Groups), log in once at the console, and apply again.",
 			Err:    fmt.Errorf("there is no user %s on this Mac: dscl: %s", name, firstLine(said)),
 		}
 	}
@@ -70,7 +70,7 @@ type commandError struct {
 
 // Error names the program, its arguments, which hold no secret, and the first line that it said.
 func (e *commandError) Error() string {
-	return fmt.Sprintf("%s ended with code %d: %s", strings.Join(append([]string{e.program}, e.args...), " "), e.said.ExitCode, firstLine(e.said))
+	return fmt.Sprintf("%s exited with code %d: %s", strings.Join(append([]string{e.program}, e.args...), " "), e.said.ExitCode, firstLine(e.said))
 }
 
 func firstLine(said machost.Result) string {
@@ -80,7 +80,7 @@ func firstLine(said machost.Result) string {
 	}
 	line, _, _ := strings.Cut(text, "\n")
 	if line == "" {
-		return "it said nothing"
+		return "no output"
 	}
 	return line
 }
@@ -123,7 +123,7 @@ func fileDiff(h machost.Host, path string, want []byte, attributes machost.Attri
 		return "", err
 	}
 	if info.IsDir || info.Target != "" {
-		return "write " + path + ": something else than a file stands there", nil
+		return "write " + path + ": not a regular file", nil
 	}
 	if info.Attributes != attributes {
 		return fmt.Sprintf("write %s: mode %04o of %d:%d, want %04o of %d:%d", path,

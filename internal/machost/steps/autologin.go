@@ -35,7 +35,7 @@ const (
 	untriedFile  = stateDir + "/auto-login.untried"
 	loginWithin  = 30 * time.Second
 	loginLook    = 250 * time.Millisecond
-	rightRemedy  = "Find out the user's password (log in with it at the console), and apply again with that one."
+	rightRemedy  = "Verify the user's password (log in with it at the console), and apply again with it."
 	absentRemedy = "Give the user's password: `bullpen host prepare` on the Mac asks for it."
 )
 
@@ -143,8 +143,8 @@ func (s autoLogin) usable(h machost.Host, now loginState) error {
 	if err != nil || !refused {
 		return err
 	}
-	return s.failure(autologin.ErrSealed, "macOS has refused this same password before, and it is not tried again. "+rightRemedy+
-		" If it has become the right one meanwhile, remove "+refusedFile+" first.")
+	return s.failure(autologin.ErrSealed, "macOS has rejected this password before, and it is not tried again. "+rightRemedy+
+		" If the password is correct now, remove "+refusedFile+" first.")
 }
 
 // failure tells a password that is not the user's from all other reasons: nobody is to try the same one again.
@@ -165,7 +165,7 @@ func (s autoLogin) diff(now loginState) machost.Diff {
 	case now.file != nil:
 		restart("write " + kcpassword + ": " + now.file.Error())
 	case !s.password.Empty() && now.stored != s.password.Reveal():
-		restart("write " + kcpassword + ": it holds another password")
+		restart("write " + kcpassword + ": it has another password")
 	case now.mode != "":
 		diff.Changes = append(diff.Changes, now.mode)
 	}
@@ -250,8 +250,8 @@ func (s autoLogin) login(ctx context.Context, h machost.Host, before loginState)
 }
 
 func (s autoLogin) noSession(now loginState) error {
-	return &machost.StepError{Step: s.Name(), Err: fmt.Errorf("%s is not logged in at the console, which is %s's: no virtual machine can start", s.user, now.console),
-		Remedy: "Look at the screen, at the console or by screen sharing: macOS may ask something there. FileVault must be off, and the account must be able to log in. Then apply again."}
+	return &machost.StepError{Step: s.Name(), Err: fmt.Errorf("%s is not logged in at the console (%s is): no virtual machine can start", s.user, now.console),
+		Remedy: "Check the screen, at the console or by screen sharing: macOS may show a prompt. FileVault must be off, and the account must be able to log in. Then apply again."}
 }
 
 // afterRefusal remembers the password, so that it is not tried again and again, each time ending a session and counting towards a
@@ -272,7 +272,7 @@ func (s autoLogin) afterRefusal(ctx context.Context, h machost.Host, before logi
 	if err := s.login(ctx, h, loginState{}); err != nil {
 		return errors.Join(refusal, fmt.Errorf("logging in again with the password from before: %w", err))
 	}
-	return s.failure(fmt.Errorf("%w: the one from before was put back, and works", autologin.ErrSealed), rightRemedy)
+	return s.failure(fmt.Errorf("%w: the previous one was restored and works", autologin.ErrSealed), rightRemedy)
 }
 
 // Verify reads the file again, and looks who is logged in, whether or not anything differed: the file may have been sealed since (HOST-3).
@@ -287,7 +287,7 @@ func (s autoLogin) Verify(ctx context.Context, h machost.Host) error {
 		return s.failure(errors.New(now.mode), "")
 	case now.user != s.user:
 		return &machost.StepError{Step: s.Name(), File: loginDomain + ".plist", Err: fmt.Errorf("%q is logged in at the start, not %s", now.user, s.user),
-			Remedy: "Another tool or a profile (MDM) sets it: look at System Settings, Users & Groups, and apply again."}
+			Remedy: "Another tool or a profile (MDM) sets it: check System Settings, Users & Groups, and apply again."}
 	case !s.loggedIn(now):
 		return s.noSession(now)
 	}

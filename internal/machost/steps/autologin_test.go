@@ -150,7 +150,7 @@ func TestAutoLogin_HOST3_AMistypedPasswordDoesNotCostTheOneThatWorks(t *testing.
 	done := m.login(p)
 	failure(t, done.err, "auto-login")
 	require.ErrorIs(t, done.err, machost.ErrWrongPassword)
-	require.ErrorContains(t, done.err, "the one from before")
+	require.ErrorContains(t, done.err, "the previous one")
 	require.Equal(t, right, m.storedPassword())
 	require.Equal(t, "ci", m.console())
 

@@ -52,7 +52,7 @@ func (s binary) Check(_ context.Context, h machost.Host) (machost.Diff, error) {
 	case err != nil:
 		return diff, err
 	case info.IsDir || info.Target != "" || info.Attributes != programFile:
-		diff.Changes = append(diff.Changes, "write "+BinaryPath+": it is no file of mode 0755 of root")
+		diff.Changes = append(diff.Changes, "write "+BinaryPath+": not a file with mode 0755, owned by root")
 		return diff, nil
 	}
 	have, err := fileDigest(h, BinaryPath)
@@ -110,7 +110,7 @@ func (s binary) sign(ctx context.Context, h machost.Host, source string) error {
 func (binary) Verify(ctx context.Context, h machost.Host) error {
 	if _, err := run(ctx, h, BinaryPath, "--version"); err != nil {
 		return &machost.StepError{File: BinaryPath, Err: err,
-			Remedy: "Look at what `codesign --verify --verbose " + BinaryPath + "` says, and whether security software of this Mac forbids the program."}
+			Remedy: "Check `codesign --verify --verbose " + BinaryPath + "`, and whether security software of this Mac blocks the program."}
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (s dhcpLease) Apply(ctx context.Context, h machost.Host) error {
 	_, err := run(ctx, h, defaults, "write", sharingPlist, "bootpd", "-dict-add", leaseKey, "-int", strconv.Itoa(s.seconds))
 	if err != nil {
 		return &machost.StepError{File: sharingPlist, Err: err,
-			Remedy: "Look with `plutil -p` at what is in the file; if it is damaged, move it away, and apply again."}
+			Remedy: "Check the file with `plutil -p`; if it is damaged, move it, and apply again."}
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func (s egress) checkFiles(h machost.Host, diff *machost.Diff) error {
 		return err
 	}
 	if wanted != text {
-		diff.Changes = append(diff.Changes, "edit "+pfFile+": attach each anchor of bullpen that is wanted once, at its end")
+		diff.Changes = append(diff.Changes, "edit "+pfFile+": attach each desired anchor of bullpen once, at its end")
 	}
 	for _, file := range []struct{ path, content string }{{runnersAnchor.File, s.rules}, {pfJob, s.plist()}} {
 		change, err := fileChange(h, file.path, file.content)
@@ -250,7 +250,7 @@ func (s egress) Verify(ctx context.Context, h machost.Host) error {
 	}
 	if !left.Empty() {
 		return &machost.StepError{File: runnersAnchor.File, Err: fmt.Errorf("the filter of machines is not in force: %s", strings.Join(left.Changes, "; ")),
-			Remedy: "Something else on this Mac changes pf: look at `sudo pfctl -s info` and `sudo pfctl -s rules`, and apply again."}
+			Remedy: "Another program on this Mac changes pf: check `sudo pfctl -s info` and `sudo pfctl -s rules`, and apply again."}
 	}
 	said, err := run(ctx, h, "/sbin/ifconfig", "-l")
 	if err != nil {

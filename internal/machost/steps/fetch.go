@@ -30,7 +30,7 @@ type DigestError struct{ Want, Have string }
 
 // Error names both digests.
 func (e *DigestError) Error() string {
-	return fmt.Sprintf("the archive's SHA-256 is %s, and %s is wanted: nothing of it was unpacked", e.Have, e.Want)
+	return fmt.Sprintf("the archive's SHA-256 is %s, expected %s: nothing was unpacked", e.Have, e.Want)
 }
 
 // fetch copies the archive to where root alone can change it, and keeps it only if its digest is right.
@@ -49,7 +49,7 @@ func (s tartStep) fetch(ctx context.Context, h machost.Host) error {
 	switch {
 	case errors.As(err, &wrong):
 		return &machost.StepError{File: archiveName(s.archive.Archive), Err: wrong,
-			Remedy: "Compare tart.archive and tart.sha256 in the configuration with what Tart's release says."}
+			Remedy: "Compare tart.archive and tart.sha256 in the configuration with Tart's release."}
 	case err != nil:
 		return fmt.Errorf("fetching Tart: %w", err)
 	}
@@ -67,7 +67,7 @@ func (s tartStep) open(ctx context.Context, h machost.Host) (io.ReadCloser, erro
 	client := *s.facts.HTTP
 	client.CheckRedirect = func(to *http.Request, via []*http.Request) error {
 		if to.URL.Scheme != "https" || len(via) > 10 {
-			return errors.New("it leads to an address that is not https, or round and round")
+			return errors.New("redirected to a URL that is not https, or too many redirects")
 		}
 		return nil
 	}
@@ -77,7 +77,7 @@ func (s tartStep) open(ctx context.Context, h machost.Host) (io.ReadCloser, erro
 	}
 	if response.StatusCode != http.StatusOK {
 		response.Body.Close()
-		return nil, fmt.Errorf("%s answers %s", request.URL.Host, response.Status)
+		return nil, fmt.Errorf("%s returned %s", request.URL.Host, response.Status)
 	}
 	return response.Body, nil
 }

@@ -70,7 +70,7 @@ func (j job) unload(ctx context.Context, h machost.Host) error {
 			return err
 		}
 		if j.clock.Now().After(deadline) {
-			return fmt.Errorf("launchd still knows %s %s after it was told to forget it: launchctl: %s", j.label, goneWait, firstLine(said))
+			return fmt.Errorf("launchd still lists %s %s after it was unloaded: launchctl: %s", j.label, goneWait, firstLine(said))
 		}
 		if err := wait(ctx, j.clock, settleLook); err != nil {
 			return err

@@ -87,7 +87,7 @@ func (s logRotation) Apply(ctx context.Context, h machost.Host) error {
 	case err == nil && !info.IsDir && info.Target == "" && info.Attributes != logFile(user):
 		err = s.takeOver(h, user)
 	case err == nil && info.Attributes != logFile(user):
-		return &machost.StepError{File: NodeLog, Err: fmt.Errorf("something else than a file stands there"), Remedy: "Move it away, and apply again."}
+		return &machost.StepError{File: NodeLog, Err: fmt.Errorf("not a regular file"), Remedy: "Move it, and apply again."}
 	}
 	if err != nil {
 		return err

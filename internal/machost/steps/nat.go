@@ -37,12 +37,12 @@ func (nat) Check(ctx context.Context, h machost.Host) (machost.Diff, error) {
 	}
 	for _, hook := range appleHooks {
 		if !refersTo(statements(text), hook.kind, hook.name) {
-			return diff, &machost.StepError{File: pfFile, Err: fmt.Errorf("the line %s %q is missing, below which macOS puts what gives machines a network", hook.kind, hook.name),
-				Remedy: "Somebody has taken it out. Put macOS's own lines back, in their order (scrub-anchor, nat-anchor, rdr-anchor, dummynet-anchor and anchor \"com.apple/*\", then " +
+			return diff, &machost.StepError{File: pfFile, Err: fmt.Errorf("the line %s %q is missing, which macOS needs for the network of virtual machines", hook.kind, hook.name),
+				Remedy: "It was removed. Restore macOS's own lines, in their order (scrub-anchor, nat-anchor, rdr-anchor, dummynet-anchor and anchor \"com.apple/*\", then " +
 					"load anchor \"com.apple\" from \"/etc/pf.anchors/com.apple\"), above all others, and apply again."}
 		}
 		if !refersTo(rules, hook.kind, hook.name) {
-			diff.Changes = append(diff.Changes, fmt.Sprintf("load %s: the rules in force do not refer to Apple's %s, and machines have no network", pfFile, hook.kind))
+			diff.Changes = append(diff.Changes, fmt.Sprintf("load %s: the rules in force do not refer to Apple's %s, so virtual machines have no network", pfFile, hook.kind))
 			diff.Disruptive = true
 		}
 	}
@@ -81,7 +81,7 @@ func (nat) Verify(ctx context.Context, h machost.Host) error {
 
 func noNetwork(err error) error {
 	return &machost.StepError{File: pfFile, Err: err,
-		Remedy: "They have no network. Cordon the node, wait until its jobs have ended, end every virtual machine, and start one: vmnet sets it up anew. If it comes again, restart the Mac."}
+		Remedy: "They have no network. Cordon the node, wait until its jobs complete, stop every virtual machine, and start one: vmnet then sets it up again. If it recurs, restart the Mac."}
 }
 
 // vmnetRuns returns vmnet's bridges.

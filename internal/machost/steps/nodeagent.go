@@ -158,7 +158,7 @@ func (s nodeAgent) bootstrapDiff(h machost.Host, user account) (string, error) {
 	missing, identity := isMissing(err), s.hasIdentity(h)
 	if s.bootstrap.Empty() {
 		if missing {
-			return "", &machost.StepError{File: bootstrapFile, Err: errors.New("the node agent has no certificate yet, and was given nothing to ask for one with"),
+			return "", &machost.StepError{File: bootstrapFile, Err: errors.New("the node agent has no certificate yet, and no bootstrap kubeconfig to request one"),
 				Remedy: "Give a bootstrap kubeconfig (--bootstrap-kubeconfig; docs/guides/credentials.md)."}
 		}
 		return guardedDiff(h, user)
@@ -249,7 +249,7 @@ func (s nodeAgent) Apply(ctx context.Context, h machost.Host) error {
 		err = s.job.load(ctx, h)
 	}
 	if err != nil {
-		return &machost.StepError{File: NodePlist, Err: err, Remedy: "Look at `launchctl print " + s.job.target() + "` and at the system's log."}
+		return &machost.StepError{File: NodePlist, Err: err, Remedy: "Check `launchctl print " + s.job.target() + "` and at the system's log."}
 	}
 	state.Loaded = digest(want.plist)
 	if err := s.settle(ctx, h, before); err != nil {
@@ -293,8 +293,8 @@ func (s nodeAgent) settle(ctx context.Context, h machost.Host, before int) error
 			return err
 		}
 		if try == 2 {
-			return &machost.StepError{File: NodeLog, Err: fmt.Errorf("the node agent does not stay up for %s after its reload%s", settleFor, lastWords(h)),
-				Remedy: "Read its log, mend what it says, and apply again: what was applied is not recorded, so the next apply reloads it."}
+			return &machost.StepError{File: NodeLog, Err: fmt.Errorf("the node agent exits within %s after its reload%s", settleFor, lastWords(h)),
+				Remedy: "Read its log, fix the cause, and apply again: the change is not recorded, so the next apply reloads it."}
 		}
 		_, before, err = s.job.state(ctx, h)
 		if err != nil {
@@ -323,7 +323,7 @@ func lastWords(h machost.Host) string {
 	if text == "" {
 		return ""
 	}
-	return "; it said last: " + text[strings.LastIndexByte(text, '\n')+1:]
+	return "; last log lines: " + text[strings.LastIndexByte(text, '\n')+1:]
 }
 
 // remove takes the agent out. What runs in virtual machines goes on: `bullpen node cleanup` ends it.
@@ -346,7 +346,7 @@ func (s nodeAgent) Verify(ctx context.Context, h machost.Host) error {
 	}
 	_, pid, err := s.job.state(ctx, h)
 	if err == nil && pid == 0 {
-		err = &machost.StepError{File: NodeLog, Err: fmt.Errorf("the node agent does not run%s", lastWords(h)), Remedy: "Read its log, mend what it says, and apply again."}
+		err = &machost.StepError{File: NodeLog, Err: fmt.Errorf("the node agent does not run%s", lastWords(h)), Remedy: "Read its log, fix the cause, and apply again."}
 	}
 	return err
 }

@@ -165,7 +165,7 @@ func TestNodeAgent_HOST5_CountsOnlyOnceANewProcessHasStayed(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, "does not stay up for 5s")
-			require.ErrorContains(t, err, "it said last: bullpen: reading --bootstrap-kubeconfig: no")
+			require.ErrorContains(t, err, "last log lines: bullpen: reading --bootstrap-kubeconfig: no")
 			_, err = machost.ReadApplied(l.h)
 			require.Error(t, err, "a failed reload is not recorded as applied")
 

@@ -127,7 +127,7 @@ func (s noLock) Apply(ctx context.Context, h machost.Host) error {
 // unlock gives the password on standard input (HOST-6).
 func (s noLock) unlock(ctx context.Context, h machost.Host) error {
 	if s.password.Empty() {
-		return &machost.StepError{Err: errors.New("the screen lock is on, and turning it off takes the user's password"),
+		return &machost.StepError{Err: errors.New("the screen lock is on, and turning it off requires the user's password"),
 			Remedy: fmt.Sprintf("Give the password, or run `sysadminctl -screenLock off -password -` as %s on the Mac, and apply again.", s.user)}
 	}
 	command := s.asUser(sysadminctl, "-screenLock", "off", "-password", "-")
@@ -142,8 +142,8 @@ func (s noLock) unlock(ctx context.Context, h machost.Host) error {
 		return err
 	}
 	// Which of the two it is, nobody says. As a wrong password it is not tried again and again.
-	return &machost.StepError{Err: fmt.Errorf("the screen lock is still on: %w, or a profile demands the lock: sysadminctl: %s", machost.ErrWrongPassword, firstLine(said)),
-		Remedy: fmt.Sprintf("Look whether the password is that of %s, and whether a configuration profile demands the lock, and apply again.", s.user)}
+	return &machost.StepError{Err: fmt.Errorf("the screen lock is still on: %w, or a profile requires it: sysadminctl: %s", machost.ErrWrongPassword, firstLine(said)),
+		Remedy: fmt.Sprintf("Check the password of %s, and for a configuration profile that requires the lock, and apply again.", s.user)}
 }
 
 // Verify has nothing to prove: the settings are in force where they are kept.

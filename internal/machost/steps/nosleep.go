@@ -79,8 +79,8 @@ func (noSleep) Verify(ctx context.Context, h machost.Host) error {
 		return err
 	}
 	if have := parsePower(said)["sleep"]; len(have) != 1 || !have["0"] {
-		return &machost.StepError{Err: fmt.Errorf("sleep is set to 0, and is not in force: %s", firstLine(machost.Result{Stdout: []byte(said)})),
-			Remedy: "Look for a configuration profile that manages energy settings (System Settings, Device Management)."}
+		return &machost.StepError{Err: fmt.Errorf("sleep is set to 0, but is not in force: %s", firstLine(machost.Result{Stdout: []byte(said)})),
+			Remedy: "Check for a configuration profile that manages energy settings (System Settings, Device Management)."}
 	}
 	return nil
 }

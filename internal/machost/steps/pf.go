@@ -102,7 +102,7 @@ func editPFFile(ctx context.Context, h machost.Host, attach func(text string) (a
 	defer h.Remove(pfCandidate) //nolint:errcheck // the next apply takes it over
 	if _, err := runPF(ctx, h, "-nf", pfCandidate); err != nil {
 		return &machost.StepError{File: pfFile, Err: fmt.Errorf("checking what would be written there: %w", err),
-			Remedy: "The file was left as it is. The line is one that somebody else has put there, or was there before: mend it (`sudo pfctl -nf /etc/pf.conf`), and apply again."}
+			Remedy: "The file was not changed. The line was added by another program or was there before: fix it (`sudo pfctl -nf /etc/pf.conf`), and apply again."}
 	}
 	if info.Target != "" { // its mode is that of the link: everybody's
 		info.Attributes = rootFile
@@ -197,14 +197,14 @@ func loadWhole(ctx context.Context, h machost.Host, text string) error {
 
 func notLoaded(err error) error {
 	return &machost.StepError{File: pfFile, Err: fmt.Errorf("pf does not load it, and the rules from before are in force: %w", err),
-		Remedy: "Look with `sudo pfctl -nf /etc/pf.conf` at the line, mend it, and apply again."}
+		Remedy: "Find the line with `sudo pfctl -nf /etc/pf.conf`, fix it, and apply again."}
 }
 
 // loadAnchor loads a file into an anchor, alone.
 func loadAnchor(ctx context.Context, h machost.Host, anchor pfconf.Anchor, file string) error {
 	if _, err := runPF(ctx, h, "-a", anchor.Name, "-f", file); err != nil {
 		return &machost.StepError{File: file, Err: fmt.Errorf("loading it into anchor %s: %w", anchor.Name, err),
-			Remedy: "The rules from before are in force. Look at the line that pfctl names."}
+			Remedy: "The previous rules are in force. Check the line that pfctl names."}
 	}
 	return nil
 }

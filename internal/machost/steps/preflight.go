@@ -66,12 +66,12 @@ func (preflight) version(ctx context.Context, h machost.Host) error {
 	major, _, _ := strings.Cut(text, ".")
 	number, err := strconv.Atoi(major)
 	if err != nil {
-		return fmt.Errorf("reading the version of macOS: sw_vers says %q", text)
+		return fmt.Errorf("reading the version of macOS: unexpected output of sw_vers: %q", text)
 	}
 	if number < minMacOS {
 		return &machost.StepError{
 			Remedy: fmt.Sprintf("Update macOS to %d or later, and apply again.", minMacOS),
-			Err:    fmt.Errorf("macOS %s is too old: %d is the first that can be used", text, minMacOS),
+			Err:    fmt.Errorf("macOS %s is too old: %d is the minimum", text, minMacOS),
 		}
 	}
 	return nil
@@ -86,7 +86,7 @@ func (preflight) fileVault(ctx context.Context, h machost.Host) error {
 	if !strings.Contains(string(said.Stdout), "FileVault is Off") || strings.Contains(string(said.Stdout), "Encryption in progress") {
 		return &machost.StepError{
 			Remedy: "Turn FileVault off (System Settings, Privacy & Security, or `sudo fdesetup disable`), wait until the disk is decrypted, and apply again.",
-			Err:    fmt.Errorf("FileVault is not off, and with it macOS logs no user in by itself: fdesetup: %s", firstLine(said)),
+			Err:    fmt.Errorf("FileVault is on, so macOS cannot log a user in automatically: fdesetup: %s", firstLine(said)),
 		}
 	}
 	return nil
@@ -110,16 +110,16 @@ func (preflight) room(ctx context.Context, h machost.Host) error {
 	lines := strings.Split(strings.TrimSpace(said), "\n")
 	fields := strings.Fields(lines[len(lines)-1])
 	if len(lines) < 2 || len(fields) < 6 {
-		return fmt.Errorf("reading the free room: df says %q", said)
+		return fmt.Errorf("reading the free disk space: unexpected output of df: %q", said)
 	}
 	free, err := strconv.ParseInt(fields[3], 10, 64)
 	if err != nil {
-		return fmt.Errorf("reading the free room: df says %q", said)
+		return fmt.Errorf("reading the free disk space: unexpected output of df: %q", said)
 	}
 	if free < minFreeMiB<<10 {
 		return &machost.StepError{
-			Remedy: "Make room: images of virtual machines need 25 to 100 GB each beside it.",
-			Err:    fmt.Errorf("%d MiB are free on the disk, and %d are needed", free>>10, minFreeMiB),
+			Remedy: "Free disk space: images of virtual machines need 25 to 100 GB each in addition.",
+			Err:    fmt.Errorf("%d MiB are free on the disk, %d are required", free>>10, minFreeMiB),
 		}
 	}
 	return nil

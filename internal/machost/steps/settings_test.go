@@ -36,14 +36,14 @@ func TestPreflight_SaysWhyAMacCannotBeAHost(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, changed)
 	for want, spoil := range map[string]func(h *scripted){
-		"not a Mac with Apple silicon":          func(h *scripted) { h.says("/usr/bin/uname", "Darwin x86_64\n") },
-		"macOS 13.6 is too old":                 func(h *scripted) { h.says("/usr/bin/sw_vers", "13.6\n") },
-		"FileVault is not off":                  func(h *scripted) { h.says("/usr/bin/fdesetup", "FileVault is On.\n") },
-		"Encryption in progress":                func(h *scripted) { h.says("/usr/bin/fdesetup", "Encryption in progress: FileVault is Off.\n") },
-		"there is no user ci":                   func(h *scripted) { h.fails("/usr/bin/dscl", 56, "eDSRecordNotFound") },
-		"1024 MiB are free":                     func(h *scripted) { h.says("/bin/df", "Filesystem\n/dev/disk3s1 1 2 1048576 99% /\n") },
-		"reading the free room":                 func(h *scripted) { h.says("/bin/df", "?") },
-		"reading the version of macOS: sw_vers": func(h *scripted) { h.says("/usr/bin/sw_vers", "Sequoia\n") },
+		"not a Mac with Apple silicon": func(h *scripted) { h.says("/usr/bin/uname", "Darwin x86_64\n") },
+		"macOS 13.6 is too old":        func(h *scripted) { h.says("/usr/bin/sw_vers", "13.6\n") },
+		"FileVault is on":              func(h *scripted) { h.says("/usr/bin/fdesetup", "FileVault is On.\n") },
+		"Encryption in progress":       func(h *scripted) { h.says("/usr/bin/fdesetup", "Encryption in progress: FileVault is Off.\n") },
+		"there is no user ci":          func(h *scripted) { h.fails("/usr/bin/dscl", 56, "eDSRecordNotFound") },
+		"1024 MiB are free":            func(h *scripted) { h.says("/bin/df", "Filesystem\n/dev/disk3s1 1 2 1048576 99% /\n") },
+		"reading the free disk space":  func(h *scripted) { h.says("/bin/df", "?") },
+		"reading the version of macOS: unexpected output of sw_vers": func(h *scripted) { h.says("/usr/bin/sw_vers", "Sequoia\n") },
 	} {
 		h := goodMac(t)
 		spoil(h)

@@ -69,7 +69,7 @@ func (s sshGuard) Check(ctx context.Context, h machost.Host) (machost.Diff, erro
 		return diff, err
 	}
 	if wanted != text {
-		diff.Changes = append(diff.Changes, "edit "+pfFile+": attach each anchor of bullpen that is wanted once, at its end")
+		diff.Changes = append(diff.Changes, "edit "+pfFile+": attach each desired anchor of bullpen once, at its end")
 	}
 	change, err := fileChange(h, sshAnchor.File, s.rules)
 	if err != nil {
@@ -133,8 +133,8 @@ func (s sshGuard) letsInWhoAsks() error {
 	if slices.ContainsFunc(s.from, func(network netip.Prefix) bool { return network.Contains(session) }) {
 		return nil
 	}
-	return &machost.StepError{Step: s.Name(), Err: fmt.Errorf("this session comes from %s, which is in none of the networks of ssh.allowFrom: it would be the last", session),
-		Remedy: fmt.Sprintf("Nothing was changed. Add a network that holds %s to ssh.allowFrom, or apply from an address that is in one, or at the console.", session)}
+	return &machost.StepError{Step: s.Name(), Err: fmt.Errorf("this session comes from %s, which is in none of the networks of ssh.allowFrom: the guard would deny it", session),
+		Remedy: fmt.Sprintf("Nothing was changed. Add a network with %s to ssh.allowFrom, or apply from an address in one, or at the console.", session)}
 }
 
 // Apply tries the rules before it keeps them.
@@ -143,8 +143,8 @@ func (s sshGuard) Apply(ctx context.Context, h machost.Host) error {
 		return s.takeOut(ctx, h)
 	}
 	if s.facts.Confirm == nil && s.facts.Session.IsValid() {
-		return &machost.StepError{Step: s.Name(), Err: errors.New("this is an SSH session, and nobody is there who could prove from outside that the host can still be reached"),
-			Remedy: "Nothing was changed. Use `bullpen host bootstrap` from the other end, or apply at the console."}
+		return &machost.StepError{Step: s.Name(), Err: errors.New("this is an SSH session, and no client can verify from outside that the host is still reachable"),
+			Remedy: "Nothing was changed. Use `bullpen host bootstrap` from another host, or apply at the console."}
 	}
 	if err := checkRules(ctx, h, sshAnchor, s.rules); err != nil {
 		return err
@@ -184,7 +184,7 @@ func (s sshGuard) try(ctx context.Context, h machost.Host) error {
 		return err
 	}
 	if s.facts.Watchdog == nil {
-		return errors.New("there is nobody to take the guard back, should it shut everybody out")
+		return errors.New("nothing would revert the guard if it denied all connections")
 	}
 	if err := s.facts.Watchdog(ctx, token); err != nil {
 		// The one of an earlier apply has seen another token, and left its guard to this one.
@@ -220,8 +220,8 @@ func (s sshGuard) confirmed(ctx context.Context, token string) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
 	defer cancel()
 	if err := s.facts.Confirm(ctx, token); err != nil {
-		return &machost.StepError{Step: s.Name(), File: sshAnchor.File, Err: fmt.Errorf("nobody has confirmed that the host can still be reached with these rules, and they were taken back: %w", err),
-			Remedy: "Look whether ssh.allowFrom holds the addresses by which connections arrive at the host: behind a NAT or a VPN they are others than one's own."}
+		return &machost.StepError{Step: s.Name(), File: sshAnchor.File, Err: fmt.Errorf("the host's reachability with these rules was not confirmed, and they were reverted: %w", err),
+			Remedy: "Check that ssh.allowFrom includes the source addresses that the host sees: behind a NAT or a VPN they differ from the client's own."}
 	}
 	return nil
 }
@@ -289,8 +289,8 @@ func (s sshGuard) Verify(ctx context.Context, h machost.Host) error {
 		left.Changes = append(left.Changes, "pf is disabled")
 	}
 	if !left.Empty() {
-		return &machost.StepError{Step: s.Name(), File: sshAnchor.File, Err: fmt.Errorf("the guard of SSH is not in force: %s", strings.Join(left.Changes, "; ")),
-			Remedy: "Something else on this Mac changes pf: look at `sudo pfctl -s info` and `sudo pfctl -s rules`, and apply again."}
+		return &machost.StepError{Step: s.Name(), File: sshAnchor.File, Err: fmt.Errorf("the SSH guard is not in force: %s", strings.Join(left.Changes, "; ")),
+			Remedy: "Another program on this Mac changes pf: check `sudo pfctl -s info` and `sudo pfctl -s rules`, and apply again."}
 	}
 	return nil
 }

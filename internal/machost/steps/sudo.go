@@ -51,7 +51,7 @@ func (s sudo) Apply(ctx context.Context, h machost.Host) error {
 	defer h.Remove(candidate) //nolint:errcheck // the next apply takes it over
 	if _, err := run(ctx, h, "/usr/sbin/visudo", "-cf", candidate); err != nil {
 		return &machost.StepError{Step: s.Name(), File: s.file(), Err: fmt.Errorf("checking what would be written there: %w", err),
-			Remedy: "Nothing was changed. Look at what visudo says of this user's name."}
+			Remedy: "Nothing was changed. Check visudo's message about this user's name."}
 	}
 	return writeText(h, s.file(), string(s.content()), sudoersMode)
 }

@@ -57,7 +57,7 @@ func findTart(h machost.Host, archive machost.Tart) (string, error) {
 			return "", err
 		}
 	}
-	return "", &machost.StepError{File: TartPath, Err: errors.New("there is no Tart on this Mac"),
+	return "", &machost.StepError{File: TartPath, Err: errors.New("Tart is not installed on this Mac"),
 		Remedy: "Give tart.archive and tart.sha256 in the configuration, or install it (brew install cirruslabs/cli/tart)."}
 }
 
@@ -156,7 +156,7 @@ func (s tartStep) install(ctx context.Context, h machost.Host) error {
 	}
 	if err := unpack(ctx, h, s.fetched(), machost.ArchiveKind(s.archive.Archive), s.unpacked()); err != nil {
 		return &machost.StepError{File: archiveName(s.archive.Archive), Err: errors.Join(err, h.Remove(s.unpacked()), h.Remove(s.fetched())),
-			Remedy: "Take the archive that Tart's own releases offer, give its digest, and apply again."}
+			Remedy: "Use the archive of a Tart release and its digest, and apply again."}
 	}
 	// What a browser has fetched is not started before somebody has clicked. That there is no such mark is no error.
 	if _, err := h.Run(ctx, machost.Command{Path: xattr, Args: []string{"-dr", "com.apple.quarantine", s.unpacked()}}); err != nil {
@@ -178,7 +178,7 @@ func (s tartStep) Verify(ctx context.Context, h machost.Host) error {
 		return err
 	}
 	if _, err := run(ctx, h, sudoProgram, "-n", "-H", "-u", s.user, program, "--version"); err != nil {
-		return &machost.StepError{File: program, Err: fmt.Errorf("starting Tart: %w", err), Remedy: "Look whether the archive is that of a release of Tart for Apple silicon."}
+		return &machost.StepError{File: program, Err: fmt.Errorf("starting Tart: %w", err), Remedy: "Check that the archive is a Tart release for Apple silicon."}
 	}
 	return nil
 }

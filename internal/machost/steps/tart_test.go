@@ -200,7 +200,7 @@ func TestTart_RefusesAnArchiveThatLeadsOutOfItsFolder(t *testing.T) {
 			archive := tarOf(t, entries...)
 			h.put("/tmp/tart.tar.gz", string(archive), 0o644)
 			_, err := h.converge(tartOf(t, "/tmp/tart.tar.gz", sha(archive), nil))
-			require.ErrorContains(t, err, "Take the archive that Tart's own releases offer")
+			require.ErrorContains(t, err, "Use the archive of a Tart release")
 		})
 	}
 }

@@ -27,7 +27,7 @@ type EscapeError struct{ Entry string }
 
 // Error names the entry.
 func (e *EscapeError) Error() string {
-	return fmt.Sprintf("entry %q leads out of the archive's folder", e.Entry)
+	return fmt.Sprintf("entry %q is outside of the archive's directory", e.Entry)
 }
 
 // unpack writes an archive's entries into a folder. The archive's digest was checked, and it is read as if it had not been: no
@@ -92,7 +92,7 @@ func (u *unpacker) tar(file io.Reader) error {
 		case tar.TypeXGlobalHeader:
 			continue
 		default:
-			return fmt.Errorf("entry %q is neither a file nor a folder nor a symbolic link", header.Name)
+			return fmt.Errorf("entry %q is neither a file nor a directory nor a symbolic link", header.Name)
 		}
 		if err := u.entry(header.Name, mode, header.Linkname, entries); err != nil {
 			return err
@@ -161,7 +161,7 @@ func (u *unpacker) entry(name string, mode fs.FileMode, target string, content i
 		u.links[folded(clean)] = true
 		return u.host.Symlink(target, at)
 	case !mode.IsRegular():
-		return fmt.Errorf("entry %q is neither a file nor a folder nor a symbolic link", name)
+		return fmt.Errorf("entry %q is neither a file nor a directory nor a symbolic link", name)
 	}
 	delete(u.links, folded(clean)) // a file in its place
 	attributes := machost.Attributes{Mode: 0o644}

@@ -38,7 +38,7 @@ const (
 )
 
 // ErrNotAccepted: neither the certificate that is there nor the bootstrap credentials are accepted by the API server.
-var ErrNotAccepted = errors.New("the API server accepts neither this node's certificate nor the bootstrap token: make a new token")
+var ErrNotAccepted = errors.New("the API server rejects this node's certificate and the bootstrap token: create a new token")
 
 // Options of Open; all are required but Lifetime and Log.
 type Options struct {
@@ -67,13 +67,13 @@ type Identity struct {
 // server is reached and refuses it (another cluster has taken its place, say) while it accepts the bootstrap credentials.
 func Open(ctx context.Context, opt Options) (*Identity, error) {
 	if opt.Name == "" || opt.Bootstrap == nil || opt.Dir == "" {
-		return nil, errors.New("a node's identity needs its name, a way to the API server and a folder")
+		return nil, errors.New("a node's identity needs its name, a client configuration and a directory")
 	}
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the folder of the node's certificate: %w", err)
+		return nil, fmt.Errorf("making the directory of the node's certificate: %w", err)
 	}
 	i := &Identity{opt: opt}
 	if err := i.begin(ctx); err != nil {
@@ -99,7 +99,7 @@ func (i *Identity) begin(ctx context.Context) error {
 	if usable, err := i.usable(ctx, current.Leaf.Subject.CommonName == UserPrefix+i.opt.Name); usable || err != nil {
 		return err
 	}
-	i.opt.Log.Warn("the certificate that is here is not accepted, or another node's; requesting one", "node", i.opt.Name)
+	i.opt.Log.Warn("the stored certificate is invalid or another node's; requesting a new one", "node", i.opt.Name)
 	former := i.store.CurrentPath()
 	if err := os.Rename(former, former+".refused"); err != nil {
 		return fmt.Errorf("putting the refused certificate aside: %w", err)
@@ -109,7 +109,7 @@ func (i *Identity) begin(ctx context.Context) error {
 
 func (i *Identity) newManager() (err error) {
 	if i.store, err = certificate.NewFileStore(file, i.opt.Dir, i.opt.Dir, "", ""); err != nil {
-		return fmt.Errorf("opening the folder of the node's certificate: %w", err)
+		return fmt.Errorf("opening the directory of the node's certificate: %w", err)
 	}
 	cfg := &certificate.Config{
 		Name: file, SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName, CertificateStore: i.store,
@@ -192,10 +192,10 @@ func (i *Identity) await(ctx context.Context) error {
 	for i.manager.Current() == nil {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the certificate of node %s: is the request approved (kubectl get csr)? %w", i.opt.Name, ctx.Err())
+			return fmt.Errorf("waiting for the certificate of node %s: check that the request is approved (kubectl get csr): %w", i.opt.Name, ctx.Err())
 		case <-say.C:
-			i.opt.Log.Warn("this node's certificate is not signed yet: kubectl get csr shows its request; if nothing approves it, "+
-				"kubectl certificate approve NAME does, and docs/guides/credentials.md says what else can be in the way", "node", i.opt.Name)
+			i.opt.Log.Warn("this node's certificate is not signed yet: list requests with kubectl get csr; if nothing approves it, "+
+				"run kubectl certificate approve NAME; for other causes see docs/guides/credentials.md", "node", i.opt.Name)
 		case <-tick.C:
 		}
 	}

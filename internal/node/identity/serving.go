@@ -53,18 +53,18 @@ type Serving struct {
 // OpenServing requests a certificate, or takes up the one that is there, without waiting for it.
 func OpenServing(opt ServingOptions) (*Serving, error) {
 	if opt.Name == "" || opt.Address == nil || opt.Config == nil || opt.Dir == "" {
-		return nil, errors.New("what a node serves with needs its name and address, a way to the API server and a folder")
+		return nil, errors.New("a serving certificate needs the node's name and IP address, a client configuration and a directory")
 	}
 	s := &Serving{log: opt.Log}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the folder of the node's certificates: %w", err)
+		return nil, fmt.Errorf("making the directory of the node's certificates: %w", err)
 	}
 	store, err := certificate.NewFileStore(servingFile, opt.Dir, opt.Dir, "", "")
 	if err != nil {
-		return nil, fmt.Errorf("opening the folder of the node's certificates: %w", err)
+		return nil, fmt.Errorf("opening the directory of the node's certificates: %w", err)
 	}
 	template := &x509.CertificateRequest{
 		Subject:  pkix.Name{CommonName: UserPrefix + opt.Name, Organization: []string{Group}},
@@ -96,7 +96,7 @@ func (s *Serving) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return current, nil
 	}
 	s.said.Do(func() {
-		s.log.Warn("serving logs and commands with a self-signed certificate, which an API server may refuse: approve the node's request "+
+		s.log.Warn("serving logs and commands with a self-signed certificate, which an API server may reject: approve the node's request "+
 			"(kubectl get csr, kubectl certificate approve NAME) or give --tls-cert-file", "signer", certificatesv1.KubeletServingSignerName)
 	})
 	return &s.own, nil
@@ -151,7 +151,7 @@ func AuthoritiesFromFile(file string) (func() *x509.CertPool, error) {
 		}
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s holds no certificate in PEM", file)
+			return nil, fmt.Errorf("%s is not a PEM certificate", file)
 		}
 		return pool, nil
 	})

@@ -30,7 +30,7 @@ const (
 )
 
 // errUnknown says that a request does not prove who sends it.
-var errUnknown = errors.New("who asks is not known: a client certificate or a bearer token is needed")
+var errUnknown = errors.New("authentication required: send a client certificate or a bearer token")
 
 // access establishes who asks, and what they may do. It is safe for concurrent use.
 type access struct {

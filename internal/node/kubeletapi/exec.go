@@ -30,7 +30,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request) {
 	}
 	command := r.URL.Query()["command"]
 	if len(command) == 0 {
-		http.Error(w, "there is no command to run", http.StatusBadRequest)
+		http.Error(w, "no command given", http.StatusBadRequest)
 		return
 	}
 	t, state, begun := s.target(w, r)
@@ -38,7 +38,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if state.Exit != nil {
-		http.Error(w, fmt.Sprintf("cannot run a command in container %q of pod %q: it has ended", t.container, t.pod), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("cannot run a command in container %q of pod %q: it has exited", t.container, t.pod), http.StatusBadRequest)
 		return
 	}
 	log := s.opts.Log.With("user", userOf(r.Context()).Username, "namespace", t.namespace, "pod", t.pod, "container", t.container)
@@ -55,7 +55,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request) {
 	}}
 	remotecommand.ServeExec(watched, r.WithContext(ctx), executor{s.opts.Sandbox}, t.pod, t.uid, t.container, command, options, streamIdle,
 		remotecommand.DefaultStreamCreationTimeout, remotecommand.SupportedStreamingProtocols)
-	log.Info("a user's command is over")
+	log.Info("a user's command completed")
 }
 
 // endPatience is how long whoever runs a command may take to read the rest of it when the server ends.
@@ -78,7 +78,7 @@ func (s *Server) closeLate(ctx context.Context, conn net.Conn, over <-chan struc
 	}
 }
 
-var errClientGone = errors.New("whoever ran the command is gone")
+var errClientGone = errors.New("the client of the command disconnected")
 
 // executor implements remotecommand.Executor.
 type executor struct{ sandbox sandbox.Sandbox }

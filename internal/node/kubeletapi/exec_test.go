@@ -46,7 +46,7 @@ func TestExec(t *testing.T) {
 
 	require.NoError(t, w.machine.Exit("u", "main", 0))
 	err := w.run(t.Context(), token, synthetic.Script("x", 0), remotecommand.StreamOptions{Stdout: io.Discard, Stderr: io.Discard})
-	require.ErrorContains(t, err, "it has ended")
+	require.ErrorContains(t, err, "it has exited")
 }
 
 // What is wrong with a request for streams is told with its headers, but for the one that proves who sent it.

@@ -39,7 +39,7 @@ func parseLogRequest(query url.Values, now time.Time) (logRequest, error) {
 		}
 	}
 	if *flags["previous"] {
-		return request, errors.New("there is no previous container: none is started twice on this node")
+		return request, errors.New("no previous container: containers are never restarted on this node")
 	}
 	if stream := query.Get("stream"); stream != "" && stream != "All" {
 		return request, fmt.Errorf("stream=%q: this node keeps standard output and error together", stream)
@@ -115,7 +115,7 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	err = s.copyLog(r.Context(), t, log, start, request.follow, out)
 	if err != nil && !errors.Is(err, errEnough) && r.Context().Err() == nil {
-		s.opts.Log.Warn("sending a log ended early", "namespace", t.namespace, "pod", t.pod, "container", t.container, "error", err)
+		s.opts.Log.Warn("sending a log failed", "namespace", t.namespace, "pod", t.pod, "container", t.container, "error", err)
 	}
 }
 

@@ -67,7 +67,7 @@ func TestParseLogRequest(t *testing.T) {
 		require.Equal(t, want, got, query)
 	}
 	for query, says := range map[string]string{
-		"previous=true":    "there is no previous container",
+		"previous=true":    "no previous container",
 		"follow=perhaps":   "true or false",
 		"stream=Stderr":    "together",
 		"tailLines=-1":     "0 or more",

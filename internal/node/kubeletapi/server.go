@@ -105,7 +105,7 @@ func newServer(opts Options, tokens, kube kubernetes.Interface) *Server {
 	}
 	for _, path := range []string{"/attach/", "/portForward/", "/run/"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "this node runs no such request: kubectl logs and kubectl exec work here, attach and port-forward do not", http.StatusNotImplemented)
+			http.Error(w, "not supported: this node supports kubectl logs and kubectl exec, not attach and port-forward", http.StatusNotImplemented)
 		})
 	}
 	s.routes = mux
@@ -158,14 +158,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil {
-		s.unanswered(w, r, "who asks could not be established", err)
+		s.unanswered(w, r, "authentication failed", err)
 		return
 	}
 	r.Header.Del("Authorization") // from here on nobody can show it to anybody
 	verb, needs := verbOf(r.Method, r.URL.Path), wanted(r.URL.Path)
 	allowed, err := s.access.allowed(r.Context(), user, verb, needs)
 	if err != nil {
-		s.unanswered(w, r, "what the user may do could not be established", err)
+		s.unanswered(w, r, "authorization failed", err)
 		return
 	}
 	if !allowed {
@@ -216,7 +216,7 @@ func (s *Server) target(w http.ResponseWriter, r *http.Request) (target, sandbox
 	}
 	state, err := s.opts.Sandbox.Inspect(r.Context(), t.uid)
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
-		s.unanswered(w, r, "the pod could not be looked at", err)
+		s.unanswered(w, r, "the pod could not be inspected", err)
 		return t, sandbox.ContainerState{}, false
 	}
 	c, begun := state.Container(t.container)

@@ -387,7 +387,7 @@ func TestLogs(t *testing.T) {
 		"/containerLogs/ns/p/later":                      {http.StatusBadRequest, "waiting to start"},
 		"/containerLogs/ns/p/other":                      {http.StatusNotFound, `container "other" not found`},
 		"/containerLogs/ns/q/main":                       {http.StatusNotFound, `pod "q" does not exist`},
-		"/attach/ns/p/main":                              {http.StatusNotImplemented, "attach and port-forward do not"},
+		"/attach/ns/p/main":                              {http.StatusNotImplemented, "not attach and port-forward"},
 		"/exec/ns/p/main?output=1":                       {http.StatusBadRequest, "no command"},
 		"/exec/ns/p/main?command=x":                      {http.StatusBadRequest, "at least 1 of stdin"},
 		"/exec/ns/p/another-uid/main?command=x&output=1": {http.StatusNotFound, "does not exist"},

@@ -110,7 +110,7 @@ type Log interface {
 var ErrNotFound = errors.New("not on record in the sandbox")
 
 // ErrNotRunning says that a container has not begun, or has ended.
-var ErrNotRunning = errors.New("the container does not run")
+var ErrNotRunning = errors.New("the container is not running")
 
 // InvalidError says that a pod cannot be run by this back end, whatever is tried. Reason is a CamelCase word for the
 // container's waiting state, Message a sentence for the pod's author.

@@ -90,12 +90,12 @@ func New(opts Options) (*Client, error) {
 	if opts.Home == "" {
 		user, err := os.UserHomeDir()
 		if err != nil {
-			return nil, fmt.Errorf("finding Tart's home folder: %w", err)
+			return nil, fmt.Errorf("finding Tart's home directory: %w", err)
 		}
 		opts.Home = filepath.Join(user, ".tart")
 	}
 	if !filepath.IsAbs(opts.Home) {
-		return nil, fmt.Errorf("home folder of Tart %q: give an absolute path", opts.Home)
+		return nil, fmt.Errorf("home directory of Tart %q: give an absolute path", opts.Home)
 	}
 	opts.Timeouts = opts.Timeouts.withDefaults()
 	if opts.Pause == nil {

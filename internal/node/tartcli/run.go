@@ -38,7 +38,7 @@ func (c *Client) RunCommand(name string, o RunOptions) (argv, env []string, err 
 	for _, s := range o.Shares {
 		if s.Name == "" || seen[s.Name] || strings.ContainsAny(s.Name, ":/") || !filepath.IsAbs(s.Path) || strings.Contains(s.Path, ":") {
 			return nil, nil, &Error{Operation: operation, Kind: KindUsage, Code: -1,
-				Err: fmt.Errorf("folder %q cannot be shared as %q: names are unique, and neither has a colon", s.Path, s.Name)}
+				Err: fmt.Errorf("directory %q cannot be shared as %q: names are unique, and neither has a colon", s.Path, s.Name)}
 		}
 		seen[s.Name] = true
 		dir := s.Name + ":" + s.Path

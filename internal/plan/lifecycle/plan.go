@@ -73,7 +73,7 @@ func (p *planner) current(g group) bool  { return !p.outdated(g) }
 // removeEnded removes what has ended before anything is counted, so that its place is free at once (POOL-4).
 func (p *planner) removeEnded() {
 	p.runners.each(finished, byAge, func(r Runner) bool {
-		p.plan.Delete = append(p.plan.Delete, Action{r, ReasonFinished, "the runner has ended"})
+		p.plan.Delete = append(p.plan.Delete, Action{r, ReasonFinished, "the runner exited"})
 		return true
 	})
 }
@@ -261,7 +261,7 @@ func (p *planner) unfit(r Runner) (Unfit, bool) {
 	case shown != StageBooting:
 		return Unfit{}, false
 	case since.IsZero():
-		return Unfit{ReasonUnschedulable, fmt.Sprintf("no node has taken the runner in %s%s", p.passed(r.Created), waitingFor(r))},
+		return Unfit{ReasonUnschedulable, fmt.Sprintf("the runner has not been scheduled for %s%s", p.passed(r.Created), waitingFor(r))},
 			p.past(r.Created, p.wish.UnschedulableTimeout)
 	default:
 		return Unfit{ReasonStartTimeout, fmt.Sprintf("the runner has been starting for %s%s", p.passed(since), waitingFor(r))},
@@ -273,7 +273,7 @@ func waitingFor(r Runner) string {
 	if r.Waiting == "" {
 		return ""
 	}
-	return "; it waits for: " + r.Waiting
+	return "; waiting for: " + r.Waiting
 }
 
 // past says whether that timeout of a clock that began then is over.
@@ -288,7 +288,7 @@ func (p *planner) passed(begin time.Time) time.Duration { return p.now.Sub(begin
 func (p *planner) withdraw() {
 	p.runners.each(asked, byAge, func(r Runner) bool {
 		if !p.chosen[r.Name] {
-			p.plan.Withdraw = append(p.plan.Withdraw, Action{r, ReasonWanted, "the runner is wanted again"})
+			p.plan.Withdraw = append(p.plan.Withdraw, Action{r, ReasonWanted, "the runner is needed again"})
 		}
 		return true
 	})

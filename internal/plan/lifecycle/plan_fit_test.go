@@ -31,7 +31,7 @@ func TestMakePlan_Unfit(t *testing.T) {
 	cases{
 		{name: "cordoned: all at once, whatever a roll may take", wish: Wish{Desired: 3, TemplateHash: "b"},
 			runners: set(at(StageIdle, "b", 2, unfitFor(ReasonNodeCordoned)), at(StageBooting, "b", 1, unfitFor(ReasonNodeCordoned))),
-			ask:     []string{"booting-b-0 NodeCordoned", "idle-b-0 NodeCordoned", "idle-b-1 NodeCordoned"}},
+			ask:     []string{"starting-b-0 NodeCordoned", "idle-b-0 NodeCordoned", "idle-b-1 NodeCordoned"}},
 		{name: "busy stays on a cordoned node", wish: Wish{Desired: 1, TemplateHash: "b"},
 			runners: set(at(StageBusy, "b", 1, unfitFor(ReasonNodeCordoned)))},
 		{name: "it is one of those above the number", wish: Wish{Desired: 2, TemplateHash: "b"},
@@ -42,28 +42,28 @@ func TestMakePlan_Unfit(t *testing.T) {
 			ask:     []string{"idle-b-0 NodeCordoned"}},
 		{name: "still cordoned: asked again", wish: Wish{Desired: 1, TemplateHash: "b"},
 			runners: set(askedFor(ReasonNodeCordoned, shown(StageIdle, t0), unfitFor(ReasonNodeCordoned))),
-			ask:     []string{"leaving-b-0 NodeCordoned"}},
+			ask:     []string{"terminating-b-0 NodeCordoned"}},
 		{name: "uncordoned: withdrawn", wish: Wish{Desired: 1, TemplateHash: "b"},
-			runners: set(askedFor(ReasonNodeCordoned, shown(StageIdle, t0))), withdraw: []string{"leaving-b-0 WantedAgain"}},
+			runners: set(askedFor(ReasonNodeCordoned, shown(StageIdle, t0))), withdraw: []string{"terminating-b-0 NeededAgain"}},
 		{name: "uncordoned, and granted already", wish: Wish{Desired: 1, TemplateHash: "b"},
 			runners: set(at(StageLeaving, "b", 1, removal(RemovalGranted, ReasonNodeCordoned, t0), shown(StageIdle, t0))),
-			remove:  []string{"leaving-b-0 Granted"}},
+			remove:  []string{"terminating-b-0 Granted"}},
 		{name: "POOL-6 no node in time", wish: Wish{Desired: 2, TemplateHash: "b", UnschedulableTimeout: time.Minute, StartTimeout: time.Second},
-			runners: set(at(StageBooting, "b", 1, unplacedFor(time.Minute)), at(StageIdle, "b", 1)), ask: []string{"booting-b-0 Unschedulable"}},
+			runners: set(at(StageBooting, "b", 1, unplacedFor(time.Minute)), at(StageIdle, "b", 1)), ask: []string{"starting-b-0 Unschedulable"}},
 		{name: "not yet: looks again in time", wish: Wish{Desired: 1, TemplateHash: "b", UnschedulableTimeout: 2 * time.Minute, StartTimeout: time.Second},
 			runners: set(at(StageBooting, "b", 1, unplacedFor(time.Minute))), next: later},
 		{name: "still without a node", wish: Wish{Desired: 1, TemplateHash: "b", UnschedulableTimeout: time.Minute},
-			runners: set(askedFor(ReasonUnschedulable, shown(StageBooting, never))), ask: []string{"leaving-b-0 Unschedulable"}},
+			runners: set(askedFor(ReasonUnschedulable, shown(StageBooting, never))), ask: []string{"terminating-b-0 Unschedulable"}},
 		{name: "a node took it after all", wish: Wish{Desired: 1, TemplateHash: "b", UnschedulableTimeout: time.Minute, StartTimeout: time.Hour},
-			runners: set(askedFor(ReasonUnschedulable, shown(StageBooting, t0))), withdraw: []string{"leaving-b-0 WantedAgain"}},
+			runners: set(askedFor(ReasonUnschedulable, shown(StageBooting, t0))), withdraw: []string{"terminating-b-0 NeededAgain"}},
 		{name: "still starting", wish: Wish{Desired: 1, TemplateHash: "b", StartTimeout: time.Minute},
-			runners: set(askedFor(ReasonStartTimeout, shown(StageBooting, t0.Add(-time.Minute)))), ask: []string{"leaving-b-0 StartTimeout"}},
+			runners: set(askedFor(ReasonStartTimeout, shown(StageBooting, t0.Add(-time.Minute)))), ask: []string{"terminating-b-0 StartTimeout"}},
 		{name: "it has started after all", wish: Wish{Desired: 1, TemplateHash: "b", StartTimeout: time.Minute},
-			runners: set(askedFor(ReasonStartTimeout, shown(StageIdle, t0))), withdraw: []string{"leaving-b-0 WantedAgain"}},
+			runners: set(askedFor(ReasonStartTimeout, shown(StageIdle, t0))), withdraw: []string{"terminating-b-0 NeededAgain"}},
 		{name: "the time-out was raised", wish: Wish{Desired: 1, TemplateHash: "b", StartTimeout: time.Hour},
-			runners: set(askedFor(ReasonStartTimeout, shown(StageBooting, t0.Add(-time.Minute)))), withdraw: []string{"leaving-b-0 WantedAgain"}},
+			runners: set(askedFor(ReasonStartTimeout, shown(StageBooting, t0.Add(-time.Minute)))), withdraw: []string{"terminating-b-0 NeededAgain"}},
 		{name: "one that registers itself is timed out like any other", wish: Wish{Desired: 1, TemplateHash: "b", StartTimeout: time.Minute, KeepBooting: true},
-			runners: set(at(StageBooting, "b", 1)), ask: []string{"booting-b-0 StartTimeout"}},
+			runners: set(at(StageBooting, "b", 1)), ask: []string{"starting-b-0 StartTimeout"}},
 		{name: "terminating: cordoned ones too", wish: Wish{TemplateHash: "b", Terminating: true},
 			runners: set(at(StageIdle, "b", 1, unfitFor(ReasonNodeCordoned))), ask: []string{"idle-b-0 OwnerDeleted"}},
 	}.check(t)
@@ -73,9 +73,9 @@ func TestMakePlan_WaitingExplainsATimeOut(t *testing.T) {
 	waits := func(r *Runner) { r.Waiting = "0/3 nodes are available" }
 	wish := Wish{Desired: 2, TemplateHash: "b", StartTimeout: time.Minute, UnschedulableTimeout: time.Minute}
 	plan := MakePlan(wish, set(at(StageBooting, "b", 1, waits, unplacedFor(90*time.Second))), t0)
-	require.Equal(t, "no node has taken the runner in 1m30s; it waits for: 0/3 nodes are available", plan.Ask[0].Detail)
+	require.Equal(t, "the runner has not been scheduled for 1m30s; waiting for: 0/3 nodes are available", plan.Ask[0].Detail)
 	plan = MakePlan(wish, set(at(StageBooting, "b", 1, waits)), t0)
-	require.Equal(t, "the runner has been starting for 1m0s; it waits for: 0/3 nodes are available", plan.Ask[0].Detail)
+	require.Equal(t, "the runner has been starting for 1m0s; waiting for: 0/3 nodes are available", plan.Ask[0].Detail)
 	plan = MakePlan(wish, set(at(StageBooting, "b", 1)), t0)
 	require.Equal(t, "the runner has been starting for 1m0s", plan.Ask[0].Detail)
 }
@@ -106,7 +106,7 @@ func TestMakePlan_POOL7_LostGoesWhenGranted(t *testing.T) {
 			ask:     []string{"lost-b-0 Lost"}, remove: []string{"lost-c-0 Lost"}},
 		{name: "found again: withdrawn", wish: Wish{Desired: 1, TemplateHash: "b"},
 			runners:  set(at(StageLeaving, "b", 1, removal(RemovalAsked, ReasonLost, later), shown(StageIdle, t0))),
-			withdraw: []string{"leaving-b-0 WantedAgain"}},
+			withdraw: []string{"terminating-b-0 NeededAgain"}},
 		{name: "lost ones are no excess", wish: Wish{Desired: 1, TemplateHash: "b"},
 			runners: set(at(StageIdle, "b", 1), at(StageLost, "b", 3, removal(RemovalAsked, ReasonLost, later))), next: later},
 	}.check(t)
@@ -140,7 +140,7 @@ func TestMakePlan_POOL5_AgeAndIdleness(t *testing.T) {
 			ask:     []string{"idle-b-0 MaxAge"}, next: t0.Add(59 * time.Minute)},
 		{name: "and not serving yet: at once", wish: Wish{Desired: 3, TemplateHash: "b", MaxAge: time.Hour},
 			runners: set(at(StageBooting, "b", 2, createdAt(hour)), at(StageIdle, "b", 1, young)),
-			ask:     []string{"booting-b-0 MaxAge", "booting-b-1 MaxAge"}, next: t0.Add(59 * time.Minute)},
+			ask:     []string{"starting-b-0 MaxAge", "starting-b-1 MaxAge"}, next: t0.Add(59 * time.Minute)},
 		{name: "an older template goes before", wish: Wish{Desired: 2, TemplateHash: "b", MaxAge: time.Hour},
 			runners: set(at(StageIdle, "b", 1, createdAt(hour)), at(StageIdle, "a", 1, young)), ask: []string{"idle-a-0 TemplateChanged"}},
 		{name: "first to go when there are too many", wish: Wish{Desired: 2, TemplateHash: "b", IdleTimeout: time.Minute},
@@ -151,10 +151,10 @@ func TestMakePlan_POOL5_AgeAndIdleness(t *testing.T) {
 		{name: "still due: asked again", wish: Wish{Desired: 2, TemplateHash: "b", IdleTimeout: time.Minute},
 			runners: set(at(StageIdle, "c", 1, func(r *Runner) { r.TemplateHash, r.Since = "b", t0 }),
 				at(StageLeaving, "b", 1, removal(RemovalAsked, ReasonIdleTimeout, t0), shown(StageIdle, hour))),
-			ask: []string{"leaving-b-0 IdleTimeout"}, next: later},
+			ask: []string{"terminating-b-0 IdleTimeout"}, next: later},
 		{name: "no longer: withdrawn", wish: Wish{Desired: 1, TemplateHash: "b", IdleTimeout: 2 * time.Hour},
 			runners:  set(at(StageLeaving, "b", 1, removal(RemovalAsked, ReasonIdleTimeout, t0), shown(StageIdle, hour))),
-			withdraw: []string{"leaving-b-0 WantedAgain"}},
+			withdraw: []string{"terminating-b-0 NeededAgain"}},
 	}.check(t)
 }
 
@@ -171,10 +171,10 @@ func TestMakePlan_POOL5_Doubt(t *testing.T) {
 			runners: set(at(StageIdle, "b", 1, doubt), at(StageIdle, "c", 1, func(r *Runner) { r.TemplateHash = "b" })), ask: []string{"idle-b-0 ScaleDown"}},
 		{name: "still in doubt: asked again", wish: Wish{Desired: 2, TemplateHash: "b"},
 			runners: set(at(StageIdle, "b", 1), at(StageLeaving, "b", 1, doubt, removal(RemovalAsked, ReasonNodeNotReady, t0), shown(StageIdle, t0))),
-			ask:     []string{"leaving-b-0 NodeNotReady"}},
+			ask:     []string{"terminating-b-0 NodeNotReady"}},
 		{name: "heard of again: withdrawn", wish: Wish{Desired: 2, TemplateHash: "b"},
 			runners:  set(at(StageIdle, "b", 1), at(StageLeaving, "b", 1, removal(RemovalAsked, ReasonNodeNotReady, t0), shown(StageIdle, t0))),
-			withdraw: []string{"leaving-b-0 WantedAgain"}},
+			withdraw: []string{"terminating-b-0 NeededAgain"}},
 	}.check(t)
 }
 
@@ -216,7 +216,7 @@ func TestMakePlan_POOL5_StartsAreLimited(t *testing.T) {
 		{name: "a surge that serves is a replacement", wish: limited(Wish{Desired: 2, MaxSurge: 1}, 0),
 			runners: set(at(StageIdle, "a", 2), at(StageIdle, "b", 1)), ask: []string{"idle-a-0 TemplateChanged"}},
 		{name: "what does not serve gives way to its replacement", wish: limited(Wish{Desired: 2}, 0), runners: set(at(StageBooting, "a", 2)),
-			ask: []string{"booting-a-0 TemplateChanged", "booting-a-1 TemplateChanged"}},
+			ask: []string{"starting-a-0 TemplateChanged", "starting-a-1 TemplateChanged"}},
 		{name: "a refused surge is no surge", wish: limited(Wish{Desired: 2, MaxSurge: 2}, 1), runners: set(at(StageIdle, "a", 1)),
 			create: 1, why: ReasonScaleUp, refused: 1},
 		{name: "no roll while creations are held", wish: Wish{Desired: 3, TemplateHash: "b", MaxUnavailable: 2, HoldUntil: later},

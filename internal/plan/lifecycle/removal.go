@@ -12,7 +12,7 @@ var (
 	// ErrVetoed: the runner shows a sign of work.
 	ErrVetoed = errors.New("the runner shows a sign of work")
 	// ErrNotNow: the fence was asked again right before, and does not grant the removal any more.
-	ErrNotNow = errors.New("the fence does not grant the removal any more")
+	ErrNotNow = errors.New("the fence no longer grants the removal")
 )
 
 // Signs are what a runner itself shows of its work. Each of them vetoes a removal, whatever the fence says (EXCL-4).
@@ -29,9 +29,9 @@ type Signs struct {
 func (s Signs) Work() string {
 	switch {
 	case s.Owner != "":
-		return "it works for " + s.Owner
+		return "it has a job for " + s.Owner
 	case s.PollerEnded:
-		return "its poller has ended"
+		return "its poller exited"
 	case s.NotReady:
 		return "its runner is no longer ready"
 	default:

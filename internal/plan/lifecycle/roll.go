@@ -117,7 +117,7 @@ func (p *planner) scaleDown() {
 	if excess <= 0 {
 		return
 	}
-	why := Unfit{ReasonScaleDown, fmt.Sprintf("%d more than the %d that are wanted", excess, p.wish.Desired)}
+	why := Unfit{ReasonScaleDown, fmt.Sprintf("%d more than the %d desired", excess, p.wish.Desired)}
 	p.candidates(func(r Runner) bool {
 		if p.choose(r, why) {
 			excess--

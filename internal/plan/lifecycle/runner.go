@@ -27,13 +27,13 @@ const (
 func (s Stage) String() string {
 	switch s {
 	case StageBooting:
-		return "booting"
+		return "starting"
 	case StageIdle:
 		return "idle"
 	case StageBusy:
 		return "busy"
 	case StageLeaving:
-		return "leaving"
+		return "terminating"
 	case StageFinished:
 		return "finished"
 	case StageLost:
@@ -221,7 +221,7 @@ const (
 	ReasonFinished     Reason = "Finished"
 	ReasonLost         Reason = "Lost"
 	ReasonGranted      Reason = "Granted"
-	ReasonWanted       Reason = "WantedAgain"
+	ReasonWanted       Reason = "NeededAgain"
 )
 
 // Action is one thing to do to one runner, and why.

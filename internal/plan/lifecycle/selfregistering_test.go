@@ -20,21 +20,21 @@ func TestMakePlan_RUN2_ABootingRunnerIsAVictimOnlyWhereItCannotBeRegistering(t *
 	cases{
 		{name: "c612e87d an old set whose pods no node takes goes to zero", wish: keep(nil),
 			runners: set(at(StageBooting, "b", 2, unplacedFor(time.Minute))),
-			ask:     []string{"booting-b-0 ScaleDown", "booting-b-1 ScaleDown"}},
+			ask:     []string{"starting-b-0 ScaleDown", "starting-b-1 ScaleDown"}},
 		{name: "a3072c11 one that is just registering is nobody's victim", wish: keep(nil), runners: set(at(StageBooting, "b", 1)), next: later},
 		{name: "also of a roll", wish: keep(func(w *Wish) { w.Desired, w.TemplateHash = 1, "c" }), runners: set(at(StageBooting, "b", 1)), next: later},
 		{name: "but one that waits for a node is", wish: keep(func(w *Wish) { w.Desired, w.TemplateHash = 1, "c" }),
-			runners: set(at(StageBooting, "b", 1, unplacedFor(time.Minute))), ask: []string{"booting-b-0 TemplateChanged"}},
+			runners: set(at(StageBooting, "b", 1, unplacedFor(time.Minute))), ask: []string{"starting-b-0 TemplateChanged"}},
 		{name: "also of an owner that is deleted", wish: keep(func(w *Wish) { w.Terminating = true }), runners: set(at(StageBooting, "b", 1)), next: later},
 		{name: "past its time it is", wish: keep(func(w *Wish) { w.StartTimeout = time.Minute }), runners: set(at(StageBooting, "b", 1)),
-			ask: []string{"booting-b-0 StartTimeout"}},
+			ask: []string{"starting-b-0 StartTimeout"}},
 		{name: "or when GitHub does not get to know it", wish: keep(func(w *Wish) { w.Desired = 1 }),
-			runners: set(at(StageBooting, "b", 1, unfitFor(ReasonRegistrationTimeout))), ask: []string{"booting-b-0 RegistrationTimeout"}},
+			runners: set(at(StageBooting, "b", 1, unfitFor(ReasonRegistrationTimeout))), ask: []string{"starting-b-0 RegistrationTimeout"}},
 		{name: "not because of its node", wish: keep(func(w *Wish) { w.Desired = 1 }),
 			runners: set(at(StageBooting, "b", 1, unfitFor(ReasonNodeCordoned))), next: later},
 		{name: "a node took it after it was asked for: withdrawn", wish: keep(nil),
 			runners:  set(at(StageLeaving, "b", 1, removal(RemovalAsked, ReasonScaleDown, t0), shown(StageBooting, t0))),
-			withdraw: []string{"leaving-b-0 WantedAgain"}, next: t0.Add(2 * time.Minute)},
+			withdraw: []string{"terminating-b-0 NeededAgain"}, next: t0.Add(2 * time.Minute)},
 	}.check(t)
 }
 
@@ -47,11 +47,11 @@ func TestMakePlan_RUN1_ASmallerNumberWaitsForPendingRunners(t *testing.T) {
 		{name: "enough serve: the oldest go, the newest stay", wish: pending, runners: set(at(StageBooting, "b", 1), at(StageIdle, "b", 4)),
 			ask: []string{"idle-b-0 ScaleDown", "idle-b-1 ScaleDown"}},
 		{name: "what waits for a node goes first", wish: pending, runners: set(at(StageBooting, "b", 1, unplacedFor(time.Minute)), at(StageIdle, "b", 2)),
-			ask: []string{"booting-b-0 ScaleDown"}},
+			ask: []string{"starting-b-0 ScaleDown"}},
 		{name: "nothing is wanted: what serves goes, the pending follow when they serve or are late", wish: none,
 			runners: set(at(StageBooting, "b", 1), at(StageIdle, "b", 1)), ask: []string{"idle-b-0 ScaleDown"}},
 		{name: "pending ones of an older template go at once", wish: pending, runners: set(at(StageBooting, "a", 1), at(StageIdle, "b", 2)),
-			ask: []string{"booting-a-0 ScaleDown"}},
+			ask: []string{"starting-a-0 ScaleDown"}},
 	}.check(t)
 }
 
@@ -92,7 +92,7 @@ func TestMakePlan_RUN6_AVictimAskedIsKeptInMind(t *testing.T) {
 	wish := func(n int) Wish { return Wish{Desired: n, TemplateHash: "b", KeepBooting: true, KeepPending: true} }
 	cases{
 		{name: "4551309e it stays the victim, and nobody else goes for it", wish: wish(2), runners: set(at(StageIdle, "b", 2), asked), next: later},
-		{name: "4551309e it counts: none is made in its place", wish: wish(3), runners: set(at(StageIdle, "b", 2), asked), withdraw: []string{"leaving-b-0 WantedAgain"}},
+		{name: "4551309e it counts: none is made in its place", wish: wish(3), runners: set(at(StageIdle, "b", 2), asked), withdraw: []string{"terminating-b-0 NeededAgain"}},
 		{name: "4551309e it is not deleted, also when the owner is", wish: Wish{TemplateHash: "b", Terminating: true}, runners: set(asked), next: later},
 	}.check(t)
 }

@@ -18,7 +18,7 @@ import (
 // The defaults of the spec's fields, for pools that were made without the API server's defaulting.
 const (
 	defaultReplicas             = 1
-	defaultMinWarm              = 1
+	defaultMinIdle              = 1
 	defaultStartTimeout         = 10 * time.Minute
 	defaultUnschedulableTimeout = 15 * time.Minute
 	defaultCooldown             = 5 * time.Minute
@@ -57,7 +57,7 @@ func Desired(pool *v1alpha1.RunnerPool, decided *int, last *int32) int {
 	if !Autoscales(pool) {
 		return int(ptr.Deref(pool.Spec.Replicas, defaultReplicas))
 	}
-	desired := int(ptr.Deref(pool.Spec.Autoscaling.MinWarm, defaultMinWarm))
+	desired := minIdle(pool.Spec.Autoscaling)
 	switch {
 	case decided != nil:
 		desired = *decided
@@ -65,6 +65,11 @@ func Desired(pool *v1alpha1.RunnerPool, decided *int, last *int32) int {
 		desired = int(*last)
 	}
 	return min(max(desired, 0), Most(pool)) // SCALE-3
+}
+
+// minIdle is spec.autoscaling.minIdle, or what a stored pool still has under its former name.
+func minIdle(scale *v1alpha1.Autoscaling) int {
+	return int(ptr.Deref(scale.MinIdle, ptr.Deref(scale.MinWarm, defaultMinIdle)))
 }
 
 // Autoscales says whether the controller chooses the pool's number.
@@ -91,13 +96,13 @@ func Scaling(pool *v1alpha1.RunnerPool, name string) scaling.Pool {
 	}
 	if scale := pool.Spec.Autoscaling; scale != nil {
 		p.Autoscaled = scale.Enabled
-		p.MinWarm = int(ptr.Deref(scale.MinWarm, defaultMinWarm))
+		p.MinIdle = minIdle(scale)
 		p.Max = int(ptr.Deref(scale.MaxReplicas, 0))
 		p.Cooldown = orDefault(scale.ScaleDownCooldown, defaultCooldown)
 		p.Stabilization = orDefault(scale.Stabilization, defaultStabilization)
 	}
 	if pool.Spec.Intake == v1alpha1.IntakeDrained {
-		p.MinWarm, p.Replicas = 0, 0 // it takes no room from others
+		p.MinIdle, p.Replicas = 0, 0 // it takes no room from others
 	}
 	return p
 }

@@ -27,17 +27,27 @@ func TestScaling_ReadsTheSpec(t *testing.T) {
 	require.Equal(t, scaling.Pool{Name: "a/b", Replicas: 1}, Scaling(pool, "a/b"), "as the API server would have it")
 	pool.Spec.Autoscaling = &v1alpha1.Autoscaling{Enabled: true}
 	require.Equal(t, scaling.Pool{
-		Name: "a/b", Replicas: 1, Autoscaled: true, MinWarm: 1, Cooldown: 5 * time.Minute, Stabilization: 3 * time.Minute,
+		Name: "a/b", Replicas: 1, Autoscaled: true, MinIdle: 1, Cooldown: 5 * time.Minute, Stabilization: 3 * time.Minute,
 	}, Scaling(pool, "a/b"), "no ceiling is left for the plan to complain of")
 	pool.Spec.Autoscaling = &v1alpha1.Autoscaling{
-		Enabled: true, MinWarm: ptr.To[int32](0), MaxReplicas: ptr.To[int32](9),
+		Enabled: true, MinIdle: ptr.To[int32](0), MaxReplicas: ptr.To[int32](9),
 		ScaleDownCooldown: &metav1.Duration{}, Stabilization: &metav1.Duration{Duration: time.Minute},
 	}
 	require.Equal(t, scaling.Pool{Name: "a/b", Replicas: 1, Autoscaled: true, Max: 9, Stabilization: time.Minute}, Scaling(pool, "a/b"), "0 is a value")
-	pool.Spec.Autoscaling.MinWarm, pool.Spec.Intake = ptr.To[int32](5), v1alpha1.IntakeDrained
+	pool.Spec.Autoscaling.MinIdle, pool.Spec.Intake = ptr.To[int32](5), v1alpha1.IntakeDrained
 	drained := Scaling(pool, "a/b")
-	require.Zero(t, drained.MinWarm)
+	require.Zero(t, drained.MinIdle)
 	require.Zero(t, drained.Replicas)
+}
+
+// A stored pool may have minWarm, the former name of minIdle, also beside the new one.
+func TestScaling_ReadsTheFormerNameOfMinIdle(t *testing.T) {
+	pool := &v1alpha1.RunnerPool{}
+	pool.Spec.Autoscaling = &v1alpha1.Autoscaling{Enabled: true, MinWarm: ptr.To[int32](4), MaxReplicas: ptr.To[int32](9)}
+	require.Equal(t, 4, Scaling(pool, "a/b").MinIdle)
+	require.Equal(t, 4, Desired(pool, nil, nil))
+	pool.Spec.Autoscaling.MinIdle = ptr.To[int32](2)
+	require.Equal(t, 2, Scaling(pool, "a/b").MinIdle)
 }
 
 func TestDispatch_ReadsTheSpec(t *testing.T) {

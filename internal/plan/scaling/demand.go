@@ -10,12 +10,12 @@ type wishes struct{ load, blocked, floor, headRoom int }
 
 func (w wishes) total() int { return w.load + w.blocked + w.floor + w.headRoom }
 
-// wishesOf reads a pool's signal. The target is max(load, p95) + MinWarm, at most Max. Jobs that are withheld ask for
-// exactly one runner, taken from the warm ones where there are some: enough to be there when the jobs are released, too
+// wishesOf reads a pool's signal. The target is max(load, p95) + MinIdle, at most Max. Jobs that are withheld ask for
+// exactly one runner, taken from the idle ones where there are some: enough to be there when the jobs are released, too
 // little to occupy room that other jobs need (SCALE-2).
 //
 // A pool without warm runners has no headroom either. It would otherwise stay up for an hour after its last job,
-// because p95 covers an hour; MinWarm 0 asks for zero.
+// because p95 covers an hour; MinIdle 0 asks for zero.
 func wishesOf(pool *Pool, s Signal) wishes {
 	capped := func(n int) int { return max(0, min(n, pool.Max)) } // clamped before it is added, so that no sum can overflow
 	var w wishes
@@ -29,8 +29,8 @@ func wishesOf(pool *Pool, s Signal) wishes {
 	if s.Withheld > 0 {
 		w.blocked = take(1) // SCALE-2
 	}
-	w.floor = take(pool.MinWarm - w.blocked)
-	if pool.MinWarm > 0 {
+	w.floor = take(pool.MinIdle - w.blocked)
+	if pool.MinIdle > 0 {
 		w.headRoom = take(capped(s.P95) - w.load)
 	}
 	return w
@@ -52,13 +52,13 @@ func blindness(in *Input, pool *Pool) string {
 	case pool.Problem != "":
 		return pool.Problem
 	case pool.Max <= 0:
-		return "autoscaling has no ceiling: set spec.autoscaling.maxReplicas"
+		return "autoscaling has no maximum: set spec.autoscaling.maxReplicas"
 	case pool.Runner.MilliCPU < 0 || pool.Runner.Memory < 0 || pool.Runner.Pods < 0 || pool.Runner.Disk < 0:
 		return "the size of its runners is negative: correct spec.resources"
 	case !known:
-		return "the server has not said what this pool is asked for"
+		return "the server's response does not include this pool"
 	case min(s.Occupied, s.Claimed, s.Queued, s.Withheld, s.P95) < 0:
-		return "what the server says of this pool makes no sense: a number is negative"
+		return "the server returned a negative number for this pool"
 	}
 	return ""
 }
@@ -69,11 +69,11 @@ func (s *Signals) Unusable(now time.Time) string {
 	case s.Problem != "":
 		return s.Problem
 	case s.At.IsZero():
-		return "the server's signals have no time"
+		return "the server's data has no timestamp"
 	case now.Sub(s.At) > StaleAfter:
-		return fmt.Sprintf("the server's signals are more than %s old: is a proxy answering for it, or is one of the clocks wrong?", StaleAfter)
+		return fmt.Sprintf("the server's data is more than %s old: check for a caching proxy and for clock skew", StaleAfter)
 	case s.At.Before(s.Previous):
-		return "the server's signals are older than the ones before"
+		return "the server's data is older than the previous one"
 	}
 	return ""
 }

@@ -58,8 +58,8 @@ type Pool struct {
 	// Autoscaled pools have their number decided here; the others have Replicas.
 	Autoscaled bool
 	Replicas   int
-	// MinWarm is how many runners wait beyond those that jobs need, Max the most there may be, busy ones included.
-	MinWarm, Max int
+	// MinIdle is how many runners wait beyond those that jobs need, Max the most there may be, busy ones included.
+	MinIdle, Max int
 	// Cooldown is the least time between two steps down, Stabilization how long fewer must have been enough before one.
 	Cooldown, Stabilization time.Duration
 	// Runner is what one runner takes of a node, the runtime's overhead included.
@@ -129,15 +129,15 @@ func (s Share) Total() int { return s.Load + s.Blocked + s.Floor + s.HeadRoom + 
 // Why explains the number in one line.
 func (r Result) Why() string {
 	if r.Blind != "" {
-		return fmt.Sprintf("%d, left alone: %s", r.Desired, r.Blind)
+		return fmt.Sprintf("%d, unchanged: %s", r.Desired, r.Blind)
 	}
 	var parts []string
 	for _, part := range []struct {
 		n    int
 		what string
 	}{
-		{r.Share.Load, "for jobs"}, {r.Share.Blocked, "for jobs that are withheld"}, {r.Share.Floor, "kept warm"},
-		{r.Share.HeadRoom, "for as many as the last hour needed"}, {r.Share.Held, "not released yet"},
+		{r.Share.Load, "for jobs"}, {r.Share.Blocked, "for blocked jobs"}, {r.Share.Floor, "idle reserve"},
+		{r.Share.HeadRoom, "for the last hour's demand"}, {r.Share.Held, "not scaled down yet"},
 	} {
 		if part.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))

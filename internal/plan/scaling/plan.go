@@ -252,11 +252,11 @@ func (p *planned) decide(in *Input, r *Result) {
 func (p *planned) short(r *Result, waiting int) string {
 	switch {
 	case r.Target > 0 && len(p.nodes) == 0:
-		return "no node on which its runners may run is ready and schedulable"
+		return "no node matching the pool's template is ready and schedulable"
 	case waiting > 0 && p.overfull != "":
-		return fmt.Sprintf("its nodes do not have room for all the runners that they must have: they are short of %s", p.overfull)
+		return fmt.Sprintf("insufficient %s on the pool's nodes for the minimum number of runners", p.overfull)
 	case r.Desired < r.Target:
-		return fmt.Sprintf("its nodes have room for %d of the %d runners that it would have: they are short of %s", r.Desired, r.Target, p.scarce)
+		return fmt.Sprintf("insufficient %[3]s on the pool's nodes: room for %[1]d of %[2]d desired runners", r.Desired, r.Target, p.scarce)
 	}
 	return ""
 }

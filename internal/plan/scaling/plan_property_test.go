@@ -46,7 +46,7 @@ func drawState(t *rapid.T) State {
 func drawPool(t *rapid.T, name string, nodes []string, sizes []Room) Pool {
 	p := Pool{
 		Name: name, Autoscaled: rapid.IntRange(0, 4).Draw(t, "autoscaled") > 0, Terminating: rapid.IntRange(0, 7).Draw(t, "terminating") == 0,
-		Replicas: rapid.IntRange(0, 8).Draw(t, "replicas"), MinWarm: rapid.IntRange(0, 6).Draw(t, "minWarm"), Max: rapid.IntRange(1, 20).Draw(t, "max"),
+		Replicas: rapid.IntRange(0, 8).Draw(t, "replicas"), MinIdle: rapid.IntRange(0, 6).Draw(t, "minIdle"), Max: rapid.IntRange(1, 20).Draw(t, "max"),
 		Cooldown:      time.Duration(rapid.IntRange(0, 2).Draw(t, "cooldown")) * 30 * time.Second,
 		Stabilization: time.Duration(rapid.IntRange(0, 2).Draw(t, "stabilization")) * 30 * time.Second,
 		Runner:        rapid.SampledFrom(sizes).Draw(t, "runner"), State: drawState(t),
@@ -250,12 +250,12 @@ func TestPlan_TiersAreSplitInProportionAndNothingIsStranded(t *testing.T) {
 		var floor, headRoom tier
 		for i := range n {
 			signal := Signal{Occupied: rapid.IntRange(0, 8).Draw(t, "occupied"), P95: rapid.IntRange(0, 20).Draw(t, "p95")}
-			minWarm := rapid.IntRange(0, 20).Draw(t, "minWarm")
-			s.pool(fmt.Sprintf("p%d", i), 0, minWarm, signal)
+			minIdle := rapid.IntRange(0, 20).Draw(t, "minIdle")
+			s.pool(fmt.Sprintf("p%d", i), 0, minIdle, signal)
 			s.Pools[i].State = State{}
 			load += signal.Occupied
-			floor.wish[i] = minWarm
-			if minWarm > 0 {
+			floor.wish[i] = minIdle
+			if minIdle > 0 {
 				headRoom.wish[i] = max(0, signal.P95-signal.Occupied)
 			}
 			total += signal.Occupied + floor.wish[i] + headRoom.wish[i]
@@ -317,7 +317,7 @@ func TestPlan_SCALE3_ASimulatedPoolFollowsDemandAndDoesNotSwing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window := time.Duration(rapid.IntRange(0, 60).Draw(t, "window")) * time.Second
 		cooldown := time.Duration(rapid.IntRange(0, 60).Draw(t, "cooldown")) * time.Second
-		s := situated(unit(1000), Room{Pods: 1000}).pool("p", 0, rapid.IntRange(0, 3).Draw(t, "minWarm"), Signal{}, func(p *Pool) {
+		s := situated(unit(1000), Room{Pods: 1000}).pool("p", 0, rapid.IntRange(0, 3).Draw(t, "minIdle"), Signal{}, func(p *Pool) {
 			p.Cooldown, p.Stabilization = cooldown, window
 		})
 		var past []Mark
@@ -402,7 +402,7 @@ func TestPlan_SCALE3_NoStepIsDueForEver(t *testing.T) {
 		pools, signals := make([]Pool, 2), map[string]Signal{}
 		for i, name := range []string{"a", "b"} {
 			pools[i] = Pool{
-				Name: name, Autoscaled: true, MinWarm: rapid.IntRange(0, 5).Draw(t, "warm"), Max: rapid.IntRange(1, 20).Draw(t, "max"),
+				Name: name, Autoscaled: true, MinIdle: rapid.IntRange(0, 5).Draw(t, "warm"), Max: rapid.IntRange(1, 20).Draw(t, "max"),
 				Cooldown: minutes("cooldown"), Stabilization: minutes("stabilization"), Runner: Room{MilliCPU: 1000, Pods: 1},
 			}
 			if rapid.Bool().Draw(t, "has a node") {

@@ -34,10 +34,10 @@ func (s *situation) nodeNames() []string {
 	return names
 }
 
-// pool adds a pool that has desired runners and autoscales between minWarm and 100, on all nodes, with no past.
-func (s *situation) pool(name string, desired, minWarm int, signal Signal, change ...func(*Pool)) *situation {
+// pool adds a pool that has desired runners and autoscales between minIdle and 100, on all nodes, with no past.
+func (s *situation) pool(name string, desired, minIdle int, signal Signal, change ...func(*Pool)) *situation {
 	p := Pool{
-		Name: name, Autoscaled: true, MinWarm: minWarm, Max: 100, Cooldown: 5 * time.Minute, Stabilization: 3 * time.Minute,
+		Name: name, Autoscaled: true, MinIdle: minIdle, Max: 100, Cooldown: 5 * time.Minute, Stabilization: 3 * time.Minute,
 		Runner: one, Nodes: s.nodeNames(),
 		State: State{Desired: desired, Decided: true}, // as after a restart
 	}
@@ -85,7 +85,7 @@ func on(nodes ...string) func(*Pool) { return func(p *Pool) { p.Nodes = nodes } 
 
 func TestPlan_TheTarget(t *testing.T) {
 	for name, c := range map[string]struct {
-		minWarm, max int
+		minIdle, max int
 		signal       Signal
 		want         int
 	}{
@@ -109,7 +109,7 @@ func TestPlan_TheTarget(t *testing.T) {
 		"SCALE3: numbers beyond counting":         {0, 4, Signal{Occupied: 1 << 62, Claimed: 1 << 62, Queued: 1 << 62}, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := situated(unit(1000), Room{Pods: 1000}).pool("p", 0, c.minWarm, c.signal, atMost(c.max))
+			s := situated(unit(1000), Room{Pods: 1000}).pool("p", 0, c.minIdle, c.signal, atMost(c.max))
 			r := s.plan()["p"]
 			require.Equal(t, c.want, r.Desired)
 			require.Equal(t, c.want, r.Target)
@@ -264,19 +264,19 @@ func TestPlan_ShapesAndNodes(t *testing.T) {
 
 func TestPlan_SaysWhatIsShort(t *testing.T) {
 	s := situated(unit(3)).pool("a", 0, 5, Signal{})
-	require.Equal(t, "its nodes have room for 3 of the 5 runners that it would have: they are short of CPU", s.plan()["a"].Short)
+	require.Equal(t, "insufficient CPU on the pool's nodes: room for 3 of 5 desired runners", s.plan()["a"].Short)
 	s = situated(Room{MilliCPU: 9000, Memory: 3 << 30, Pods: 9}).pool("a", 0, 1, Signal{Queued: 4}).pool("b", 0, 0, Signal{})
-	require.Equal(t, "its nodes do not have room for all the runners that they must have: they are short of memory", s.plan()["a"].Short)
+	require.Equal(t, "insufficient memory on the pool's nodes for the minimum number of runners", s.plan()["a"].Short)
 	require.Empty(t, s.plan()["b"].Short, "it wants none")
 	s = situated().pool("a", 0, 5, Signal{}).pool("f", 0, 0, Signal{}, fixed(2)).pool("none", 0, 0, Signal{})
 	for _, name := range []string{"a", "f"} {
-		require.Equal(t, "no node on which its runners may run is ready and schedulable", s.plan()[name].Short)
+		require.Equal(t, "no node matching the pool's template is ready and schedulable", s.plan()[name].Short)
 	}
 	require.Empty(t, s.plan()["none"].Short)
 	s = situated(Room{99000, 99 << 30, 99, 2, 0}).pool("a", 0, 5, Signal{}, size(Room{1000, 1 << 30, 1, 1, 0}))
-	require.Equal(t, "its nodes have room for 2 of the 5 runners that it would have: they are short of slots for macOS virtual machines", s.plan()["a"].Short)
+	require.Equal(t, "insufficient slots for macOS virtual machines on the pool's nodes: room for 2 of 5 desired runners", s.plan()["a"].Short)
 	s = situated(unit(3)).pool("f", 0, 0, Signal{}, fixed(4))
-	require.Contains(t, s.plan()["f"].Short, "short of CPU")
+	require.Contains(t, s.plan()["f"].Short, "insufficient CPU")
 	s = situated(unit(3)).pool("f", 0, 0, Signal{Occupied: 4}, fixed(4))
 	require.Empty(t, s.plan()["f"].Short, "all of them are there")
 	s.NodesProblem, s.Nodes = "no list", nil
@@ -285,9 +285,9 @@ func TestPlan_SaysWhatIsShort(t *testing.T) {
 
 func TestPlan_SaysWhy(t *testing.T) {
 	s := situated(unit(100)).pool("a", 20, 2, Signal{Occupied: 3, Withheld: 1, P95: 6})
-	require.Equal(t, "20: 3 for jobs, 1 for jobs that are withheld, 1 kept warm, 3 for as many as the last hour needed, 12 not released yet", s.plan()["a"].Why())
+	require.Equal(t, "20: 3 for jobs, 1 for blocked jobs, 1 idle reserve, 3 for the last hour's demand, 12 not scaled down yet", s.plan()["a"].Why())
 	s.Signals.Problem = "no route to host"
-	require.Equal(t, "20, left alone: no route to host", s.plan()["a"].Why())
+	require.Equal(t, "20, unchanged: no route to host", s.plan()["a"].Why())
 	require.Equal(t, "0: no jobs", situated(unit(1)).pool("a", 0, 0, Signal{}).plan()["a"].Why())
 }
 
@@ -298,16 +298,16 @@ func TestPlan_POOL8_ANumberStaysWhenSomethingCouldNotBeRead(t *testing.T) {
 		want   string
 	}{
 		"no signals":             {func(s *situation) { s.Signals.Problem = "asking the server: refused" }, "asking the server: refused"},
-		"signals without a time": {func(s *situation) { s.Signals.At = time.Time{} }, "the server's signals have no time"},
+		"signals without a time": {func(s *situation) { s.Signals.At = time.Time{} }, "the server's data has no timestamp"},
 		"old signals": {func(s *situation) { s.Signals.At = t0.Add(-StaleAfter - 1) },
-			"the server's signals are more than 30s old: is a proxy answering for it, or is one of the clocks wrong?"},
-		"signals that go back":       {func(s *situation) { s.Signals.Previous = t0.Add(1) }, "the server's signals are older than the ones before"},
-		"a pool that is not in them": {func(s *situation) { delete(s.Signals.Pools, "p") }, "the server has not said what this pool is asked for"},
+			"the server's data is more than 30s old: check for a caching proxy and for clock skew"},
+		"signals that go back":       {func(s *situation) { s.Signals.Previous = t0.Add(1) }, "the server's data is older than the previous one"},
+		"a pool that is not in them": {func(s *situation) { delete(s.Signals.Pools, "p") }, "the server's response does not include this pool"},
 		"nonsense": {func(s *situation) { s.Signals.Pools["p"] = Signal{Occupied: -1} },
-			"what the server says of this pool makes no sense: a number is negative"},
+			"the server returned a negative number for this pool"},
 		"no nodes read":        {func(s *situation) { s.NodesProblem, s.Nodes = "listing nodes: forbidden", nil }, "listing nodes: forbidden"},
 		"no runtime class":     {func(s *situation) { s.Pools[0].Problem = "RuntimeClass kata: not found" }, "RuntimeClass kata: not found"},
-		"9.2: no ceiling":      {func(s *situation) { s.Pools[0].Max = 0 }, "autoscaling has no ceiling: set spec.autoscaling.maxReplicas"},
+		"9.2: no ceiling":      {func(s *situation) { s.Pools[0].Max = 0 }, "autoscaling has no maximum: set spec.autoscaling.maxReplicas"},
 		"a size below nothing": {func(s *situation) { s.Pools[0].Runner.Memory = -1 }, "the size of its runners is negative: correct spec.resources"},
 	} {
 		for _, desired := range []int{0, 5, 90} { // more is wanted, and less
@@ -347,7 +347,7 @@ func TestPlan_POOL8_NoUsableNodeShrinksNothing(t *testing.T) {
 		require.Equal(t, map[string]int{"big": 50, "new": 11}, s.desired())
 		s.after(10 * time.Second)
 	}
-	require.Equal(t, "no node on which its runners may run is ready and schedulable", s.plan()["new"].Short)
+	require.Equal(t, "no node matching the pool's template is ready and schedulable", s.plan()["new"].Short)
 
 	s.Nodes["n"] = unit(100) // the blip is over: what was held begins its window now
 	for i := range s.Pools {

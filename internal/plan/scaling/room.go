@@ -80,7 +80,7 @@ func limitsOn(set []string, pools []*planned, nodes map[string]Room) limits {
 		for _, name := range set {
 			seats = add(seats, seatsOn(nodes[name], size))
 		}
-		l := newLimit("places for a whole runner", seats, pools)
+		l := newLimit("contiguous room for a runner", seats, pools)
 		for i, p := range pools {
 			if inside[i] && p.Runner.holds(size) {
 				l.cost[i] = 1

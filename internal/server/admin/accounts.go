@@ -33,7 +33,7 @@ func pageSize(text string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > adminapi.MaxPage {
-		return 0, &InvalidError{"limit is a number from 1 to " + strconv.Itoa(adminapi.MaxPage)}
+		return 0, &InvalidError{"limit must be from 1 to " + strconv.Itoa(adminapi.MaxPage)}
 	}
 	return n, nil
 }
@@ -63,14 +63,14 @@ func ifMatch(r request) (version int64, given bool, err error) {
 	}
 	version, bad := strconv.ParseInt(strings.Trim(text, `"`), 10, 64)
 	if bad != nil || version < 1 {
-		return 0, true, &InvalidError{`If-Match is the ETag of the account, like "3", or *`}
+		return 0, true, &InvalidError{`If-Match must be the ETag of the account, such as "3", or *`}
 	}
 	return version, true, nil
 }
 
 func checkReason(reason string) error {
 	if len(reason) > adminapi.MaxReason || strings.ContainsRune(reason, 0) {
-		return &InvalidError{"the reason is too long: say it in " + strconv.Itoa(adminapi.MaxReason) + " bytes"}
+		return &InvalidError{"the reason is too long: at most " + strconv.Itoa(adminapi.MaxReason) + " bytes"}
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (a *API) changeLimits(w http.ResponseWriter, r request) error {
 	}
 	if !given {
 		refuse(w, http.StatusPreconditionRequired,
-			"say which state of the account you change: send its ETag as If-Match, or * to overwrite whatever it is")
+			"If-Match required: send the account's ETag, or * to overwrite any version")
 		return nil
 	}
 	var body adminapi.ChangeLimits
@@ -93,7 +93,7 @@ func (a *API) changeLimits(w http.ResponseWriter, r request) error {
 		return err
 	}
 	if len(body.Platforms) == 0 {
-		return &InvalidError{"name at least one platform, and a limit to change"}
+		return &InvalidError{"no limits to change: set at least one platform with a limit"}
 	}
 	account, err := a.opt.Store.ChangeLimits(r.Context(), r.change(body.Reason, version, a.opt.Now()), body.Platforms)
 	if err != nil {
@@ -105,7 +105,7 @@ func (a *API) changeLimits(w http.ResponseWriter, r request) error {
 
 func (a *API) accountVerb(w http.ResponseWriter, r request) error {
 	if r.verb != adminapi.VerbSuspend && r.verb != adminapi.VerbResume {
-		refuse(w, http.StatusNotFound, "an account can be suspended (POST …/LOGIN:suspend) and resumed (…:resume)")
+		refuse(w, http.StatusNotFound, "unknown verb: use POST …/LOGIN:suspend or …/LOGIN:resume")
 		return nil
 	}
 	version, _, err := ifMatch(r)
@@ -156,7 +156,7 @@ func (a *API) listAudit(w http.ResponseWriter, r request) error {
 	var before int64
 	if text := q.Get("before"); text != "" {
 		if before, err = strconv.ParseInt(text, 10, 64); err != nil || before < 1 {
-			return &InvalidError{"before is the id of an event, as the former page gave it"}
+			return &InvalidError{"before must be the value of next of the previous page"}
 		}
 	}
 	r.name = q.Get("account")

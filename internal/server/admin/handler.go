@@ -41,7 +41,7 @@ type API struct {
 // New checks the options.
 func New(opt Options) (*API, error) {
 	if opt.Store == nil || opt.Access == nil || opt.Fleet == nil {
-		return nil, errors.New("the operators' API needs a store, a view of the fleet, and somebody who knows what operators may do")
+		return nil, errors.New("admin API: Store, Fleet and Access are required")
 	}
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
@@ -59,7 +59,7 @@ func New(opt Options) (*API, error) {
 		opt.Timeout = 15 * time.Second
 	}
 	a := &API{opt: opt, requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "bullpen_operator_requests_total", Help: "Requests to the operators' API, by verb, resource and outcome.",
+		Name: "bullpen_admin_requests_total", Help: "Requests to the admin API, by verb, resource and outcome.",
 	}, []string{"verb", "resource", "outcome"})}
 	opt.Metrics.MustRegister(a.requests)
 	return a, nil
@@ -140,7 +140,7 @@ func (a *API) Handler() http.Handler {
 		_, _ = w.Write(openapi.Document()) // the client has gone
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusNotFound, "there is nothing at this path; accounts are at "+adminapi.PathAccounts+" and jobs at "+adminapi.PathJobs)
+		refuse(w, http.StatusNotFound, "path not found; accounts are at "+adminapi.PathAccounts+" and jobs at "+adminapi.PathJobs)
 	})
 	return mux
 }
@@ -200,19 +200,19 @@ func (a *API) admit(w http.ResponseWriter, r *request, right Right) string {
 	switch {
 	case errors.Is(err, errNoToken):
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		refuse(w, http.StatusUnauthorized, "send a Kubernetes token as a bearer token; the bullpen command does so by itself")
+		refuse(w, http.StatusUnauthorized, "authentication required: send a Kubernetes token as a bearer token, or use the bullpen command")
 		return "unauthenticated"
 	case errors.Is(err, ErrRejected):
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		refuse(w, http.StatusUnauthorized, "the cluster does not accept this token; get a new one, for the audience "+adminapi.Audience)
+		refuse(w, http.StatusUnauthorized, "the cluster rejects this token: request a new one for the audience "+adminapi.Audience)
 		return "unauthenticated"
 	case err != nil:
-		a.unavailable(ctx, w, "asking whose token it is", err)
+		a.unavailable(ctx, w, "reviewing a token", err)
 		return "unavailable"
 	}
 	allowed, err := a.opt.Access.Allowed(ctx, user, right)
 	if err != nil {
-		a.unavailable(ctx, w, "asking what a user may do", err)
+		a.unavailable(ctx, w, "reviewing a user's access", err)
 		return "unavailable"
 	}
 	if !allowed { // NET-5
@@ -249,7 +249,7 @@ func (a *API) identify(r *request) (User, error) {
 func (a *API) unavailable(ctx context.Context, w http.ResponseWriter, doing string, err error) {
 	a.opt.Log.WarnContext(ctx, doing, "error", err)
 	w.Header().Set("Retry-After", "1")
-	refuse(w, http.StatusServiceUnavailable, "Kubernetes could not be asked who you are and what you may do: try again")
+	refuse(w, http.StatusServiceUnavailable, "authentication and authorization are unavailable, because the Kubernetes API does not respond: retry")
 }
 
 // answer serves an admitted request and translates what went wrong.
@@ -263,8 +263,8 @@ func (a *API) answer(ctx context.Context, w http.ResponseWriter, r request, rt r
 	case err == nil:
 		return "done"
 	case errors.Is(err, errNoLog):
-		refuse(w, http.StatusNotFound, "no last lines of "+r.PathValue("runner")+" are kept: they are of a runner of a pool that died within the last week; "+
-			"`kubectl -n "+r.PathValue("namespace")+" logs "+r.PathValue("runner")+"` shows those of one that is there")
+		refuse(w, http.StatusNotFound, "no log of runner \""+r.PathValue("runner")+"\". Logs of failed runners are kept for 7 days; for live pods use "+
+			"`kubectl -n "+r.PathValue("namespace")+" logs "+r.PathValue("runner")+"`")
 		return "not_found"
 	case errors.Is(err, ErrNotFound):
 		refuse(w, http.StatusNotFound, absent(r))
@@ -279,23 +279,23 @@ func (a *API) answer(ctx context.Context, w http.ResponseWriter, r request, rt r
 		refuse(w, http.StatusBadRequest, invalid.Sentence)
 		return "invalid"
 	}
-	a.opt.Log.ErrorContext(ctx, "serving an operator", "verb", rt.right.Verb, "resource", rt.right.Resource, "error", err)
+	a.opt.Log.ErrorContext(ctx, "serving a request to the admin API", "verb", rt.right.Verb, "resource", rt.right.Resource, "error", err)
 	w.Header().Set("Retry-After", "1")
-	refuse(w, http.StatusServiceUnavailable, "the ledger could not be asked just now: try again")
+	refuse(w, http.StatusServiceUnavailable, "the database does not respond: retry")
 	return "failed"
 }
 
 func absent(r request) string {
 	if name := r.PathValue("runner"); name != "" {
-		return "there is no runner " + name + " in " + r.PathValue("namespace") + ", or no more: `kubectl -n " + r.PathValue("namespace") + " get pods` shows those there are"
+		return "runner \"" + name + "\" not found in namespace " + r.PathValue("namespace") + ": list runners with `bullpen runners`"
 	}
 	if id := r.PathValue("job"); id != "" {
-		return "the ledger has no job " + id + ": `bullpen why " + id + "` says what is known of it"
+		return "job " + id + " not found: for the reason, run `bullpen why " + id + "`"
 	}
 	if name := r.PathValue("pool"); name != "" {
-		return "there is no pool " + name + " in namespace " + r.PathValue("namespace") + ": `bullpen pools` shows those there are"
+		return "pool \"" + name + "\" not found in namespace " + r.PathValue("namespace") + ": list pools with `bullpen pools`"
 	}
-	return "there is no account " + cmp.Or(r.name, r.URL.Query().Get("account")) + ": `bullpen accounts list` shows those there are"
+	return "account \"" + cmp.Or(r.name, r.URL.Query().Get("account")) + "\" not found: list accounts with `bullpen accounts list`"
 }
 
 // maxBody bounds a request's body.
@@ -310,10 +310,10 @@ func decode(w http.ResponseWriter, r request, into any, mayBeEmpty bool) error {
 		return nil
 	}
 	if err == nil && decoder.More() {
-		err = errors.New("there is something after it")
+		err = errors.New("unexpected data after it")
 	}
 	if err != nil {
-		return &InvalidError{"the body is not the JSON that this path takes: " + err.Error()}
+		return &InvalidError{"invalid JSON in the request body: " + err.Error()}
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 
 // JobStore reads jobs.
 type JobStore interface {
-	// Jobs returns a page, the latest first. ErrNotFound and *ConflictError are about the account.
+	// Jobs returns a page, newest first, with the ledger's states. ErrNotFound and *ConflictError are about the account.
 	Jobs(ctx context.Context, q JobQuery) ([]adminapi.Job, error)
 	// Job returns one; ErrNotFound.
 	Job(ctx context.Context, id int64) (adminapi.Job, error)
@@ -25,11 +24,11 @@ type JobStore interface {
 
 // JobQuery asks for a page of jobs.
 type JobQuery struct {
-	Account    string // login or "@id"; empty: all
-	Repository string // owner/name; empty: all
-	States     []string
-	Ended      bool  // those that have ended, too
-	Before     int64 // only jobs with a lower id; 0: the latest
+	Account    string   // login or "@id"; empty: all
+	Repository string   // owner/name; empty: all
+	States     []string // the ledger's; empty: all
+	Ended      bool     // include completed ones
+	Before     int64    // only jobs with a lower id; 0: the latest
 	Most       int
 }
 
@@ -70,37 +69,34 @@ func (a *API) listJobs(w http.ResponseWriter, r request) error {
 	if err != nil {
 		return err
 	}
-	q := JobQuery{Account: query.Get("account"), Repository: query.Get("repository"), States: query["state"], Ended: query.Get("ended") == "true", Most: most}
+	q := JobQuery{Account: query.Get("account"), Repository: query.Get("repository"), Ended: query.Get("ended") == "true", Most: most}
+	var keep func(adminapi.Job) bool
+	if q.States, keep, err = selectJobs(query["state"]); err != nil {
+		return err
+	}
 	for _, state := range q.States {
-		if state == "" || !slices.Contains(fleet.JobStates(), fleet.JobState(state)) {
-			return &InvalidError{"state is one of waiting, queued, claimed, minted, executing, completed, cancelled and stale"}
-		}
 		q.Ended = q.Ended || fleet.JobState(state).Terminal()
 	}
 	if text := query.Get("before"); text != "" {
 		if q.Before, err = strconv.ParseInt(text, 10, 64); err != nil || q.Before < 1 {
-			return &InvalidError{"before is what the former page gave as next"}
+			return &InvalidError{"before must be the value of next of the previous page"}
 		}
 	}
-	jobs, err := a.opt.Store.Jobs(r.Context(), q)
+	jobs, next, err := pageOfJobs(r.Context(), a.opt.Store, q, keep)
 	if err != nil {
 		return err
 	}
-	list := adminapi.JobList{Jobs: jobs}
-	if jobs == nil {
-		list.Jobs = []adminapi.Job{}
+	for i := range jobs {
+		jobs[i] = shown(jobs[i])
 	}
-	if len(jobs) == most {
-		list.Next = jobs[most-1].ID
-	}
-	write(w, http.StatusOK, list)
+	write(w, http.StatusOK, adminapi.JobList{Jobs: jobs, Next: next})
 	return nil
 }
 
 func jobID(r request) (int64, error) {
 	id, err := strconv.ParseInt(r.PathValue("job"), 10, 64)
 	if err != nil || id < 1 {
-		return 0, &InvalidError{"a job is named by its id at GitHub, a number; `bullpen jobs` shows it"}
+		return 0, &InvalidError{"invalid job ID: expected GitHub's numeric job ID, as listed by `bullpen jobs`"}
 	}
 	return id, nil
 }
@@ -114,8 +110,7 @@ func (a *API) getJob(w http.ResponseWriter, r request) error {
 	if err != nil {
 		return err
 	}
-	job = a.whole(job)
-	write(w, http.StatusOK, job)
+	write(w, http.StatusOK, shown(a.whole(job)))
 	return nil
 }
 
@@ -131,7 +126,7 @@ func (a *API) whole(job adminapi.Job) adminapi.Job {
 func TimelineOf(job adminapi.Job) adminapi.Timeline {
 	times := fleet.JobTimes{
 		Queued: job.QueuedAt, Received: timeOf(job.ReceivedAt), Approved: timeOf(job.ApprovedAt), Claimed: timeOf(job.ClaimedAt),
-		Minted: timeOf(job.MintedAt), Acknowledged: timeOf(job.Acknowledged), Executing: timeOf(job.StartedAt), Ended: timeOf(job.CompletedAt),
+		Minted: timeOf(job.RegisteredAt), Acknowledged: timeOf(job.Acknowledged), Executing: timeOf(job.StartedAt), Ended: timeOf(job.CompletedAt),
 	}
 	timeline := adminapi.Timeline{Steps: []adminapi.TimelineStep{}, Split: []adminapi.TimelinePhase{}}
 	for _, s := range times.Steps() {
@@ -143,7 +138,7 @@ func TimelineOf(job adminapi.Job) adminapi.Timeline {
 	return timeline
 }
 
-// whyJob answers for jobs that nobody has told of, too: that is an answer.
+// whyJob answers for unknown jobs, too.
 func (a *API) whyJob(w http.ResponseWriter, r request) error {
 	id, err := jobID(r)
 	if err != nil {
@@ -153,14 +148,18 @@ func (a *API) whyJob(w http.ResponseWriter, r request) error {
 	if err != nil {
 		return err
 	}
-	answer := adminapi.Why{JobID: id, Job: known.Job}
+	answer := adminapi.Why{JobID: id}
+	if known.Job != nil {
+		job := shown(*known.Job)
+		answer.Job = &job
+	}
 	for _, reason := range why.Explain(a.evidence(id, known)) {
-		shown := adminapi.Reason{Code: string(reason.Code), Sentence: reason.Sentence, Remedy: reason.Remedy}
+		out := adminapi.Reason{Code: string(reason.Code), Sentence: reason.Sentence, Remedy: reason.Remedy}
 		if !reason.Until.IsZero() {
 			until := reason.Until.UTC()
-			shown.Until = &until
+			out.Until = &until
 		}
-		answer.Reasons = append(answer.Reasons, shown)
+		answer.Reasons = append(answer.Reasons, out)
 	}
 	write(w, http.StatusOK, answer)
 	return nil
@@ -174,22 +173,22 @@ func (a *API) evidence(id int64, known JobEvidence) why.Evidence {
 	}
 	job := known.Job
 	e.Job = why.Job{
-		ID: id, State: fleet.JobState(job.State), Held: job.Held, Repository: job.Repository, Labels: job.Labels, Conclusion: job.Conclusion,
+		ID: id, State: fleet.JobState(job.State), Held: job.BlockedBy, Repository: job.Repository, Labels: job.Labels, Conclusion: job.Conclusion,
 		RunnerName: job.RunnerName, QueuedAt: job.QueuedAt, StartedAt: timeOf(job.StartedAt), EndedAt: timeOf(job.CompletedAt),
 	}
 	account := known.Account
 	e.Account = why.Account{
 		Login: account.Login, Installed: account.InstallationID != 0, SuspendedByGitHub: account.SuspendedByGitHub,
-		SuspendedByOperator: account.SuspendedByOperator, SuspensionReason: account.SuspensionReason,
+		SuspendedByAdministrator: account.SuspendedByAdministrator, SuspensionReason: account.SuspensionReason,
 	}
 	e.Ahead, e.Pools = known.Older, a.opt.Fleet.Pools()
 	e.Mint.Until, e.Mint.Limited = a.opt.Fleet.Backoff(dispatch.Account{ID: account.ID, Login: account.Login, InstallationID: account.InstallationID})
-	e.Held, _ = a.opt.Fleet.Frozen()
+	e.Frozen, _ = a.opt.Fleet.Frozen()
 	e.Refusals = known.Refusals
 	if known.Claim.Live() {
 		e.Claim = &why.Claim{
 			Pod: job.Pod, Pool: job.Pool, State: known.Claim, RunnerName: job.RunnerName,
-			ClaimedAt: timeOf(job.ClaimedAt), MintedAt: timeOf(job.MintedAt), AcknowledgedAt: timeOf(job.Acknowledged),
+			ClaimedAt: timeOf(job.ClaimedAt), MintedAt: timeOf(job.RegisteredAt), AcknowledgedAt: timeOf(job.Acknowledged),
 		}
 	}
 	if ref, served := why.Route(e.Pools, job.Labels); served {

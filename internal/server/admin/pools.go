@@ -58,9 +58,9 @@ func stageOf(p RunnerPod, c RunnerClaim, claimed bool) string {
 	case claimed && c.State == fleet.ClaimSpent:
 		return "finished"
 	case p.Deleting || claimed && c.State == fleet.ClaimRetired:
-		return "leaving"
+		return "terminating"
 	case claimed && c.State == fleet.ClaimMinted:
-		return "minted"
+		return "registered"
 	case claimed:
 		return "claimed"
 	case p.OwnerLabel != "" || p.PollerEnded: // EXCL-4
@@ -68,7 +68,7 @@ func stageOf(p RunnerPod, c RunnerClaim, claimed bool) string {
 	case p.Ready:
 		return "idle"
 	}
-	return "booting"
+	return "starting"
 }
 
 func (a *API) pools(ctx context.Context) []adminapi.Pool {
@@ -86,7 +86,7 @@ func (a *API) pools(ctx context.Context) []adminapi.Pool {
 	}
 	demand, err := a.opt.Fleet.Demand(ctx)
 	if err != nil { // what waits is left out; why, is said by Held, or by the server's log
-		a.opt.Log.DebugContext(ctx, "reading what waits for pools", "error", err)
+		a.opt.Log.DebugContext(ctx, "reading the demand of pools", "error", err)
 		return pools
 	}
 	for i := range pools {
@@ -99,10 +99,10 @@ func (a *API) pools(ctx context.Context) []adminapi.Pool {
 		d := demand[at]
 		pools[i].Demand = &adminapi.PoolDemand{Queued: int64(d.Queued), OldestQueued: d.OldestQueued}
 		for reason, jobs := range d.Withheld {
-			if pools[i].Demand.Withheld == nil {
-				pools[i].Demand.Withheld = map[string]int64{}
+			if pools[i].Demand.Blocked == nil {
+				pools[i].Demand.Blocked = map[string]int64{}
 			}
-			pools[i].Demand.Withheld[string(reason)] = int64(jobs)
+			pools[i].Demand.Blocked[string(reason)] = int64(jobs)
 		}
 	}
 	return pools
@@ -113,7 +113,7 @@ func (a *API) listPools(w http.ResponseWriter, r request) error {
 	if list.Pools == nil {
 		list.Pools = []adminapi.Pool{}
 	}
-	list.Held, _ = a.opt.Fleet.Frozen()
+	list.Frozen, _ = a.opt.Fleet.Frozen()
 	write(w, http.StatusOK, list)
 	return nil
 }
@@ -128,6 +128,22 @@ func (a *API) getPool(w http.ResponseWriter, r request) error {
 	return ErrNotFound
 }
 
+// formerStages are names of stages that the API had before.
+var formerStages = map[string]string{"booting": "starting", "minted": "registered", "leaving": "terminating"}
+
+// selectStages reads the parameter stage.
+func selectStages(values []string) ([]string, error) {
+	var stages []string
+	for _, value := range values {
+		stage := cmp.Or(formerStages[value], value)
+		if !slices.Contains(adminapi.RunnerStages(), stage) {
+			return nil, &InvalidError{"stage must be one of " + strings.Join(adminapi.RunnerStages(), ", ")}
+		}
+		stages = append(stages, stage)
+	}
+	return stages, nil
+}
+
 func (a *API) listRunners(w http.ResponseWriter, r request) error {
 	query := r.URL.Query()
 	most, err := pageSize(query.Get("limit"))
@@ -138,14 +154,12 @@ func (a *API) listRunners(w http.ResponseWriter, r request) error {
 	if text := query.Get("pool"); text != "" {
 		var ok bool
 		if ref.Namespace, ref.Name, ok = strings.Cut(text, "/"); !ok || ref.Namespace == "" || ref.Name == "" {
-			return &InvalidError{"a pool is named by its namespace and name, like bullpen-runners/linux-4"}
+			return &InvalidError{"pool must be NAMESPACE/NAME, such as bullpen-runners/linux-4"}
 		}
 	}
-	stages := query["stage"]
-	for _, stage := range stages {
-		if !slices.Contains(adminapi.RunnerStages(), stage) {
-			return &InvalidError{"stage is one of " + strings.Join(adminapi.RunnerStages(), ", ")}
-		}
+	stages, err := selectStages(query["stage"])
+	if err != nil {
+		return err
 	}
 	namespace := query.Get("namespace")
 	list, err := a.runners(r.Context(), ref, namespace, stages, query.Get("after"), most)

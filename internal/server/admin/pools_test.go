@@ -18,16 +18,16 @@ func TestStageOf_EXCL4(t *testing.T) {
 		claim fleet.ClaimState // "": none
 		want  string
 	}{
-		"just made":                           {RunnerPod{}, "", "booting"},
+		"just made":                           {RunnerPod{}, "", "starting"},
 		"ready":                               {ready, "", "idle"},
 		"chosen":                              {ready, fleet.ClaimClaimed, "claimed"},
-		"registered":                          {RunnerPod{}, fleet.ClaimMinted, "minted"},
+		"registered":                          {RunnerPod{}, fleet.ClaimMinted, "registered"},
 		"at work":                             {RunnerPod{}, fleet.ClaimExecuting, "busy"},
 		"at work while it is deleted":         {RunnerPod{Pod: dispatch.Pod{Deleting: true}}, fleet.ClaimExecuting, "busy"},
 		"an owner's label without a claim":    {RunnerPod{Pod: dispatch.Pod{OwnerLabel: "acme"}, Ready: true}, "", "busy"},
 		"its configuration without a claim":   {RunnerPod{Pod: dispatch.Pod{PollerEnded: true}}, "", "busy"},
-		"retired":                             {ready, fleet.ClaimRetired, "leaving"},
-		"deleted":                             {RunnerPod{Pod: dispatch.Pod{Deleting: true}, Ready: true}, "", "leaving"},
+		"retired":                             {ready, fleet.ClaimRetired, "terminating"},
+		"deleted":                             {RunnerPod{Pod: dispatch.Pod{Deleting: true}, Ready: true}, "", "terminating"},
 		"its job is over":                     {RunnerPod{}, fleet.ClaimSpent, "finished"},
 		"its containers have ended":           {RunnerPod{Ended: true}, fleet.ClaimExecuting, "finished"},
 		"its containers have ended, no claim": {RunnerPod{Ended: true}, "", "finished"},
@@ -36,4 +36,15 @@ func TestStageOf_EXCL4(t *testing.T) {
 		require.Equal(t, c.want, got, name)
 		require.Contains(t, adminapi.RunnerStages(), got)
 	}
+}
+
+func TestSelectStages_NewAndFormerNames(t *testing.T) {
+	stages, err := selectStages([]string{"booting", "idle", "minted", "leaving", "terminating"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"starting", "idle", "registered", "terminating", "terminating"}, stages)
+	stages, err = selectStages(nil)
+	require.NoError(t, err)
+	require.Empty(t, stages, "all")
+	_, err = selectStages([]string{"asleep"})
+	require.ErrorContains(t, err, "stage must be one of starting, idle, claimed, registered, busy, terminating, finished")
 }

@@ -55,7 +55,7 @@ type Change struct {
 }
 
 // ErrNotFound: there is no such account, or job.
-var ErrNotFound = errors.New("there is no such thing in the ledger")
+var ErrNotFound = errors.New("not found")
 
 // ConflictError: the account's state forbids the change. Its sentence says what to do.
 type ConflictError struct{ Sentence string }
@@ -68,7 +68,7 @@ type VersionError struct{ Is int64 }
 
 // Error says what to do.
 func (e *VersionError) Error() string {
-	return "the account was changed since you read it: read it again, and decide anew"
+	return "the account has changed since you read it: read it again and retry"
 }
 
 // InvalidError: the change makes no sense.
@@ -102,7 +102,7 @@ type Right struct {
 }
 
 // ErrRejected: the token is not accepted.
-var ErrRejected = errors.New("the token is not accepted")
+var ErrRejected = errors.New("invalid token")
 
 // Access asks Kubernetes. Implementations may remember a yes for a few seconds, and never a no.
 type Access interface {

@@ -27,7 +27,7 @@ type LogStore interface {
 }
 
 // errNoLog: nothing is kept of that runner.
-var errNoLog = errors.New("nothing is kept of that runner")
+var errNoLog = errors.New("no log of that runner")
 
 func (a *API) runnerLog(w http.ResponseWriter, r request) error {
 	log, err := a.opt.Store.RunnerLog(r.Context(), r.PathValue("namespace"), r.PathValue("runner"))
@@ -56,11 +56,11 @@ func (a *API) retireRunner(w http.ResponseWriter, r request) error {
 	case !there:
 		return ErrNotFound
 	case pod.Pool.Name == "":
-		return &ConflictError{pod.Name + " registers itself with GitHub and belongs to no pool: `kubectl delete` what it belongs to, which waits for its job"}
+		return &ConflictError{pod.Name + " is a self-registering runner and belongs to no pool: `kubectl delete` its owner, which waits for its job"}
 	case pod.OwnerLabel != "" || pod.PollerEnded: // EXCL-4
 		return a.alreadyGoing(w, r, pod)
 	}
-	const frozen = "the ledger is being compared with GitHub after a restore, and nobody is retired meanwhile: try again in a few minutes"
+	const frozen = "the ledger is frozen while it is compared with GitHub after a restore: retry in a few minutes"
 	if _, is := a.opt.Fleet.Frozen(); is { // CLAIM-17
 		return &ConflictError{frozen}
 	}
@@ -75,7 +75,7 @@ func (a *API) retireRunner(w http.ResponseWriter, r request) error {
 	case dispatch.RetireVerdict(claim.State) == runnerapi.Busy: // EXCL-5
 		return busy(pod, claim.Account.Login)
 	case dispatch.RetireVerdict(claim.State) != runnerapi.Granted:
-		return &ConflictError{"what " + pod.Name + " does is not known: nothing was done"} // EXCL-3
+		return &ConflictError{"the state of " + pod.Name + " is unknown: nothing was changed"} // EXCL-3
 	}
 	a.opt.Fleet.ClaimChanged(pod.UID)
 	showRetired(w, pod, claim, changed)
@@ -97,8 +97,12 @@ func (a *API) alreadyGoing(w http.ResponseWriter, r request, pod dispatch.Pod) e
 }
 
 func showRetired(w http.ResponseWriter, pod dispatch.Pod, claim dispatch.Claim, changed bool) {
+	state := adminapi.RunnerRetired
+	if claim.State == fleet.ClaimSpent {
+		state = adminapi.RunnerFinished
+	}
 	write(w, http.StatusOK, adminapi.RetiredRunner{
-		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Pool: pod.Pool.Name, State: string(claim.State), Changed: changed,
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Pool: pod.Pool.Name, State: state, Changed: changed,
 	})
 }
 
@@ -107,5 +111,5 @@ func busy(pod dispatch.Pod, owner string) error {
 	if owner != "" {
 		forWhom = " for " + owner
 	}
-	return &ConflictError{pod.Name + " works" + forWhom + ", and a runner that works is left alone: it goes by itself when its job ends; to end that, cancel it at GitHub"}
+	return &ConflictError{pod.Name + " is busy with a job" + forWhom + " and was left running. It is removed when the job finishes; to stop the job, cancel it on GitHub."}
 }

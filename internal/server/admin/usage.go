@@ -33,7 +33,7 @@ func (a *API) listUsage(w http.ResponseWriter, r request) error {
 	}
 	if text := r.URL.Query().Get("after"); text != "" {
 		if q.After, err = strconv.ParseInt(text, 10, 64); err != nil || q.After < 0 {
-			return &InvalidError{"after is what the former page gave as next"}
+			return &InvalidError{"after must be the value of next of the previous page"}
 		}
 	}
 	usage, next, err := a.opt.Store.Usage(r.Context(), q)
@@ -55,7 +55,7 @@ func months(from, to string, now time.Time) (since, before time.Time, err error)
 		}
 		at, err := time.ParseInLocation(adminapi.MonthFormat, text, time.UTC)
 		if err != nil {
-			return at, &InvalidError{"a month is written like 2026-11"}
+			return at, &InvalidError{"month must be YYYY-MM, such as 2026-11"}
 		}
 		return at, nil
 	}
@@ -74,7 +74,7 @@ func months(from, to string, now time.Time) (since, before time.Time, err error)
 		return since, before, &InvalidError{"the first month is after the last"}
 	}
 	if since.AddDate(0, adminapi.MaxMonths, 0).Before(before) {
-		return since, before, &InvalidError{"ask for at most " + strconv.Itoa(adminapi.MaxMonths) + " months at once"}
+		return since, before, &InvalidError{"request at most " + strconv.Itoa(adminapi.MaxMonths) + " months at once"}
 	}
 	return since, before, nil
 }

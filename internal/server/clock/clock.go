@@ -69,7 +69,7 @@ func New(ctx context.Context, opt Options) (*Clock, error) {
 	}
 	c := &Clock{opt: opt, offset: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "bullpen_clock_offset_seconds",
-		Help: "How far this server's own clock is ahead of the database's. Only the times in its log go by its own.",
+		Help: "Offset of this server's clock from the database's clock, which the server uses except in its log.",
 	})}
 	opt.Metrics.MustRegister(c.offset)
 	return c, c.Sync(ctx)

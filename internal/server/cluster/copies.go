@@ -66,7 +66,7 @@ func (c *Copies) ReadCopy(ctx context.Context) (epoch.Mark, bool, error) {
 func parseCopy(data map[string]string) (epoch.Mark, error) {
 	n, err := strconv.ParseInt(data[keyEpoch], 10, 64)
 	if err != nil || n <= 0 || data[keyLineage] == "" {
-		return epoch.Mark{}, errors.New("it holds no lineage and epoch of a ledger; if it was edited by hand, delete it: a hold follows")
+		return epoch.Mark{}, errors.New("it has no lineage and epoch of a ledger; if it was edited manually, delete it: the ledger is then frozen for a while")
 	}
 	return epoch.Mark{Lineage: data[keyLineage], Epoch: n}, nil
 }

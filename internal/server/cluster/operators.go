@@ -55,7 +55,7 @@ var _ admin.Access = (*Operators)(nil)
 // NewOperators makes a client of its own, so that a flood of tokens takes nothing from dispatch.
 func NewOperators(opt OperatorsOptions) (*Operators, error) {
 	if opt.Config == nil || opt.RunnerNamespace == "" {
-		return nil, errors.New("reviewing operators needs a client configuration and the namespace of the runners")
+		return nil, errors.New("access reviews need a client configuration and the namespace of the runners")
 	}
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -83,7 +83,7 @@ func (o *Operators) Identify(ctx context.Context, token string) (admin.User, err
 			Spec: authnv1.TokenReviewSpec{Token: token, Audiences: audiences},
 		}, metav1.CreateOptions{})
 		if err != nil {
-			return admin.User{}, fmt.Errorf("reviewing an operator's token: %w", err)
+			return admin.User{}, fmt.Errorf("reviewing a token: %w", err)
 		}
 		if !review.Status.Authenticated || audiences != nil && !contains(review.Status.Audiences, adminapi.Audience) {
 			continue
@@ -113,7 +113,7 @@ func (o *Operators) Allowed(ctx context.Context, user admin.User, right admin.Ri
 	}
 	question, err := json.Marshal([]any{user, right})
 	if err != nil {
-		return false, fmt.Errorf("encoding a question about a user: %w", err)
+		return false, fmt.Errorf("encoding an access review: %w", err)
 	}
 	key := sha256.Sum256(question)
 	if yes, ok := recall(o, o.rights, key); ok {
@@ -132,7 +132,7 @@ func (o *Operators) Allowed(ctx context.Context, user admin.User, right admin.Ri
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("asking whether %s may %s %s: %w", user.Name, right.Verb, right.Resource, err)
+		return false, fmt.Errorf("reviewing whether %s may %s %s: %w", user.Name, right.Verb, right.Resource, err)
 	}
 	allowed := review.Status.Allowed && !review.Status.Denied
 	if allowed {

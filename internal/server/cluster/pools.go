@@ -46,8 +46,8 @@ func describePool(pool *v1alpha1.RunnerPool) adminapi.Pool {
 	return adminapi.Pool{
 		Namespace: pool.Namespace, Name: pool.Name, Labels: slices.Clone(pool.Spec.Labels), Platform: string(known.Platform),
 		MilliCPU: known.Shape.MilliCPU, MemoryMB: known.Shape.MemoryMB,
-		Desired: known.Desired, Booting: known.Booting, Idle: known.Idle, Busy: known.Busy,
-		Leaving: int64(pool.Status.Leaving), Finished: int64(pool.Status.Finished), Deleting: pool.DeletionTimestamp != nil,
+		Desired: known.Desired, Starting: known.Starting, Idle: known.Idle, Busy: known.Busy,
+		Terminating: int64(pool.Status.Terminating), Finished: int64(pool.Status.Finished), Deleting: pool.DeletionTimestamp != nil,
 		Intake: string(intakeOf(pool)), Problems: append(paused(pool), problems(pool.Status.Conditions, known)...),
 	}
 }
@@ -62,9 +62,9 @@ func paused(pool *v1alpha1.RunnerPool) []adminapi.Problem {
 	sentence := ""
 	switch intakeOf(pool) {
 	case v1alpha1.IntakePaused:
-		sentence = "it is paused and hands out no job"
+		sentence = "the pool is paused: no jobs are assigned"
 	case v1alpha1.IntakeDrained:
-		sentence = "it is drained: it hands out no job, and idle runners leave"
+		sentence = "the pool is drained: no jobs are assigned, and idle runners are removed"
 	default:
 		return []adminapi.Problem{}
 	}
@@ -118,7 +118,7 @@ func poolStatus(pool *v1alpha1.RunnerPool) why.Pool {
 	s := pool.Status
 	out := why.Pool{
 		Ref: own.Ref(), Platform: own.Platform, Shape: own.Shape,
-		Idle: int64(s.Idle), Busy: int64(s.Busy), Booting: int64(s.Booting), Replicas: int64(s.Replicas),
+		Idle: int64(s.Idle), Busy: int64(s.Busy), Starting: int64(s.Starting), Replicas: int64(s.Replicas),
 	}
 	if s.DesiredReplicas != nil {
 		out.Desired = int64(*s.DesiredReplicas)
@@ -134,7 +134,7 @@ func poolStatus(pool *v1alpha1.RunnerPool) why.Pool {
 		out.Saturated = ""
 	}
 	progressing := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionProgressing)
-	if out.Starved == "" && progressing != nil && progressing.Status == metav1.ConditionFalse && out.Idle+out.Busy+out.Booting < out.Desired {
+	if out.Starved == "" && progressing != nil && progressing.Status == metav1.ConditionFalse && out.Idle+out.Busy+out.Starting < out.Desired {
 		out.Starved = progressing.Message // a template that is refused, or runners that end before they can take a job
 	}
 	return out

@@ -23,11 +23,11 @@ func TestPoolStatus_IsWhatThePoolSays(t *testing.T) {
 	says := func(kind string, status metav1.ConditionStatus, message string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Message: message}
 	}
-	short := v1alpha1.RunnerPoolStatus{DesiredReplicas: ptr.To[int32](4), Replicas: 3, Idle: 0, Busy: 2, Booting: 1}
+	short := v1alpha1.RunnerPoolStatus{DesiredReplicas: ptr.To[int32](4), Replicas: 3, Idle: 0, Busy: 2, Starting: 1}
 	got := poolStatus(pool(short, says(v1alpha1.ConditionSaturated, metav1.ConditionTrue, "full"), says(v1alpha1.ConditionStarved, metav1.ConditionFalse, "has room")))
 	require.Equal(t, "full", got.Saturated)
 	require.Empty(t, got.Starved)
-	require.Equal(t, []int64{4, 3, 0, 2, 1}, []int64{got.Desired, got.Replicas, got.Idle, got.Busy, got.Booting})
+	require.Equal(t, []int64{4, 3, 0, 2, 1}, []int64{got.Desired, got.Replicas, got.Idle, got.Busy, got.Starting})
 	require.Equal(t, "p", got.Ref.Name)
 	room := short
 	room.Idle = 1
@@ -36,10 +36,10 @@ func TestPoolStatus_IsWhatThePoolSays(t *testing.T) {
 
 	got = poolStatus(pool(short, says(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "the template is refused")))
 	require.Equal(t, "the template is refused", got.Starved)
-	got = poolStatus(pool(short, says(v1alpha1.ConditionProgressing, metav1.ConditionTrue, "runners are being created")))
+	got = poolStatus(pool(short, says(v1alpha1.ConditionProgressing, metav1.ConditionTrue, "creating or removing runners")))
 	require.Empty(t, got.Starved)
 	whole := v1alpha1.RunnerPoolStatus{DesiredReplicas: ptr.To[int32](2), Replicas: 2, Busy: 2}
-	got = poolStatus(pool(whole, says(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "the pool is what its spec says")))
+	got = poolStatus(pool(whole, says(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "the pool matches its spec")))
 	require.Empty(t, got.Starved)
 }
 
@@ -80,7 +80,7 @@ func TestDescribePool_NamesItsProblems(t *testing.T) {
 	three := int32(3)
 	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "runners", Name: "linux-4"}}
 	pool.Spec.Platform, pool.Spec.Labels = "linux", []string{"linux-4"}
-	pool.Status.DesiredReplicas, pool.Status.Idle, pool.Status.Leaving = &three, 1, 1
+	pool.Status.DesiredReplicas, pool.Status.Idle, pool.Status.Terminating = &three, 1, 1
 	require.Empty(t, describePool(pool).Problems)
 	pool.Status.Conditions = []metav1.Condition{
 		{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Message: "1 of 3"},
@@ -92,7 +92,7 @@ func TestDescribePool_NamesItsProblems(t *testing.T) {
 	require.Equal(t, []adminapi.Problem{
 		{Condition: "LabelConflict", Sentence: "pool b has its label, too"}, {Condition: "Progressing", Sentence: "the template is refused"},
 	}, described.Problems)
-	require.EqualValues(t, 1, described.Leaving)
+	require.EqualValues(t, 1, described.Terminating)
 	pool.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSaturated, Status: metav1.ConditionTrue, Message: "no runner is idle"}}
 	require.Empty(t, describePool(pool).Problems, "one is")
 	pool.Status.Idle = 0

@@ -14,8 +14,8 @@ func TestDifferences_AreWhatChanged(t *testing.T) {
 		want          []difference
 	}{
 		{`{"linux":{"jobs":40,"milliCpu":32000}}`, `{"linux":{"jobs":1,"milliCpu":32000}}`, []difference{{"linux jobs", "40", "1"}}},
-		{`{"suspendedByOperator":false}`, `{"suspendedByOperator":true,"suspensionReason":"unpaid"}`,
-			[]difference{{"suspendedByOperator", "false", "true"}, {"suspensionReason", "", "unpaid"}}},
+		{`{"suspendedByAdministrator":false}`, `{"suspendedByAdministrator":true,"suspensionReason":"unpaid"}`,
+			[]difference{{"suspendedByAdministrator", "false", "true"}, {"suspensionReason", "", "unpaid"}}},
 		{``, `{"login":"acme","id":9007199254740993}`, []difference{{"id", "", "9007199254740993"}, {"login", "", "acme"}}},
 		{`{"a":[1,2]}`, `{"a":null}`, []difference{{"a", "[1,2]", ""}}},
 		{`{"a":1}`, `{"a":1}`, nil},

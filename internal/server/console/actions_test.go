@@ -248,11 +248,11 @@ func TestActions_EXCL5_DoWhatTheySay(t *testing.T) {
 	before := d.state()
 	resp := send("/ui/pools/runners/linux-4/linux-4-b/retire", "")
 	require.Equal(t, http.StatusConflict, resp.StatusCode)
-	require.Contains(t, body(t, resp), "linux-4-b works for acme")
+	require.Contains(t, body(t, resp), "linux-4-b is busy with a job for acme")
 	resp = send("/ui/pools/runners/linux-4/linux-4-x/retire", "")
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)
 	gone := body(t, resp)
-	require.Contains(t, gone, "there is no runner linux-4-x")
+	require.Contains(t, gone, "not found in namespace")
 	require.NotContains(t, gone, `class="act"`, "sending it again would help nobody")
 	require.Equal(t, before, d.state())
 }

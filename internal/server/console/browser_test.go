@@ -250,7 +250,7 @@ func TestConsole_IsLive(t *testing.T) {
 	b.live()
 	require.Contains(t, b.text(), "about-to-start")
 	d.tell(fleet.JobEventStarted, 7)
-	b.eventually(`document.querySelector(".timeline").innerText.includes("executing")`, "the step does not appear")
+	b.eventually(`document.querySelector(".timeline").innerText.includes("running")`, "the step does not appear")
 	d.tell(fleet.JobEventCompleted, 7)
 	b.eventually(`document.body.innerText.includes("completed with success")`, "its end does not appear")
 
@@ -291,8 +291,8 @@ func TestConsole_EveryPageIsUsable(t *testing.T) {
 	d := inhabited(t)
 	ada := d.session(adas)
 	pages := map[string]string{
-		"/ui/": "At their limit of jobs: acme", "/ui/jobs?ended=true": "test (linux, 1)", "/ui/jobs/1": "until the runner was connected",
-		"/ui/jobs/4": "account-at-limit", "/ui/jobs/404": "not-heard-of", "/ui/jobs/10": "Its runner's last lines", "/ui/jobs/10/log": "ld terminated with signal 9", "/ui/pools/runners/macs": "paused", "/ui/accounts": "globex", "/ui/pools": "Starved", "/ui/pools/runners/linux-4": "no node has 4 CPUs left",
+		"/ui/": "At their limit of jobs: acme", "/ui/jobs?ended=true": "test (linux, 1)", "/ui/jobs/1": "runner connected",
+		"/ui/jobs/4": "account-at-limit", "/ui/jobs/404": "unknown-job", "/ui/jobs/10": "Its runner's last lines", "/ui/jobs/10/log": "ld terminated with signal 9", "/ui/pools/runners/macs": "paused", "/ui/accounts": "globex", "/ui/pools": "Starved", "/ui/pools/runners/linux-4": "no node has 4 CPUs left",
 		"/ui/pools/runners/linux-4?stage=idle": "linux-4-d", "/ui/nodes": "it is tried again", "/ui/accounts/acme": "1 of 1",
 		"/ui/accounts/globex": "unpaid since May", "/ui/audit": "set limits",
 		"/ui/accounts/acme/limits": "Jobs of one repository", "/ui/accounts/acme/suspend": "Leave it as it is", "/ui/accounts/globex/resume": "Resume globex",

@@ -346,7 +346,7 @@ func TestPools_ShowWhatTheyHave(t *testing.T) {
 		require.Contains(t, text(path), "linux-4 open linux-4 4 1 1 1 3 Starved linux-8 drained linux-8 ? 0 0 0 0 Drained macs paused macos-15 ? 2 0 0 2 Paused", path)
 	}
 	pool := text("/ui/pools/runners/linux-4")
-	for _, want := range []string{"4 vCPU and 8 GiB each", "Waiting for it 4", "Warm 1", "2 for account limit", "linux-4-b minted 2 acme node-1", "linux-4-c booting – – –"} {
+	for _, want := range []string{"4 vCPU and 8 GiB each", "Waiting for it 4", "Warm 1", "2 for account limit", "linux-4-b registered 2 acme node-1", "linux-4-c starting – – –"} {
 		require.Contains(t, pool, want)
 	}
 	require.Contains(t, body(t, d.ask("GET", "/ui/pools/runners/linux-4", ada, "")), `href="/ui/jobs/2"`)

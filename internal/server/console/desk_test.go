@@ -99,14 +99,14 @@ func (oneFleet) PoolRefused(dispatch.PoolRef, int64) (dispatch.PoolRefusal, bool
 
 func (oneFleet) DescribePools() []adminapi.Pool {
 	return []adminapi.Pool{{
-		Namespace: "runners", Name: "linux-4", Labels: linux4.Labels, Platform: "linux", MilliCPU: 4000, MemoryMB: 8192, Desired: 3, Idle: 1, Busy: 1, Booting: 1,
+		Namespace: "runners", Name: "linux-4", Labels: linux4.Labels, Platform: "linux", MilliCPU: 4000, MemoryMB: 8192, Desired: 3, Idle: 1, Busy: 1, Starting: 1,
 		Intake: "Open", Problems: []adminapi.Problem{{Condition: "Starved", Sentence: "pod linux-4-c cannot start: no node has 4 CPUs left"}},
 	}, {
 		Namespace: "runners", Name: "linux-8", Labels: []string{"linux-8"}, Platform: "linux", MilliCPU: 8000, MemoryMB: 16384, Intake: "Drained",
-		Problems: []adminapi.Problem{{Condition: "Drained", Sentence: "it is drained: it hands out no job, and idle runners leave"}},
+		Problems: []adminapi.Problem{{Condition: "Drained", Sentence: "the pool is drained: no jobs are assigned, and idle runners are removed"}},
 	}, {
 		Namespace: "runners", Name: "macs", Labels: []string{"macos-15"}, Platform: "macos", MilliCPU: 4000, MemoryMB: 8192, Desired: 2, Idle: 2, Intake: "Paused",
-		Problems: []adminapi.Problem{{Condition: "Paused", Sentence: "it is paused and hands out no job (ada, 2026-11-20: Xcode is replaced)"}},
+		Problems: []adminapi.Problem{{Condition: "Paused", Sentence: "the pool is paused: no jobs are assigned (ada, 2026-11-20: Xcode is replaced)"}},
 	}}
 }
 

@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
-	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
 // jobsPerPage is how many jobs a page shows unless its address says otherwise.
@@ -25,11 +24,7 @@ func loadJobs(_ *Console, v *visitor, at location) (string, any, error) {
 		State: at.query.Get("state"), Account: at.query.Get("account"), Repository: at.query.Get("repository"),
 		Ended: at.query.Get("ended") == "true", Later: at.query.Get("before") != "",
 	}
-	for _, state := range fleet.JobStates() {
-		if state != fleet.JobAbsent {
-			view.States = append(view.States, string(state))
-		}
-	}
+	view.States = adminapi.JobStates()
 	query := url.Values{"limit": {strconv.Itoa(jobsPerPage)}}
 	for _, name := range []string{"state", "account", "repository", "ended", "before", "limit"} {
 		if value := at.query.Get(name); value != "" {

@@ -76,7 +76,7 @@ func TestLog_SaysWhenNothingIsKept(t *testing.T) {
 	d.tell(fleet.JobEventStarted, 7, func(ev *dispatch.JobEvent) { ev.RunnerName = "linux-4-b-1" })
 	resp := d.ask("GET", "/ui/jobs/7/log", d.session(adas), "")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
-	require.Contains(t, body(t, resp), "no last lines of linux-4-b are kept")
+	require.Contains(t, body(t, resp), "Logs of failed runners are kept for 7 days")
 }
 
 // NET-5: a page of last lines is never one that is read once for all who look at it: it has no stream, and asks for none.

@@ -10,11 +10,11 @@ import (
 
 // overviewView is the fleet at a glance.
 type overviewView struct {
-	Queued, Held, Running int64
-	Many                  bool // more wait than are counted
-	AtLimit, Suspended    []adminapi.Account
-	Jobs                  []adminapi.Job
-	Pools                 poolsView
+	Queued, Blocked, Running int64
+	Many                     bool // more wait than are counted
+	AtLimit, Suspended       []adminapi.Account
+	Jobs                     []adminapi.Job
+	Pools                    poolsView
 }
 
 // mostAccounts is how many pages of accounts the overview adds up.
@@ -54,12 +54,12 @@ func loadOverview(_ *Console, v *visitor, _ location) (string, any, error) {
 
 func (o *overviewView) add(account adminapi.Account) {
 	o.Queued += account.Queued
-	o.Held += account.Held
+	o.Blocked += account.Blocked
 	o.Many = o.Many || account.Queued >= adminapi.MaxQueued
 	for _, budget := range account.Budgets {
 		o.Running += budget.Usage.Jobs
 	}
-	if account.SuspendedByGitHub || account.SuspendedByOperator {
+	if account.SuspendedByGitHub || account.SuspendedByAdministrator {
 		o.Suspended = append(o.Suspended, account)
 	}
 	if slices.ContainsFunc(account.Budgets, func(b adminapi.Budget) bool { return b.Usage.Jobs > 0 && b.Usage.Jobs >= b.Limits.Jobs }) {

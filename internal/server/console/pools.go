@@ -13,14 +13,14 @@ import (
 
 // poolsView is all pools.
 type poolsView struct {
-	Pools []adminapi.Pool
-	Held  string // why no job is handed out at all
+	Pools  []adminapi.Pool
+	Frozen string // why no job is dispatched at all
 }
 
 func readPools(v *visitor) (poolsView, error) {
 	var list adminapi.PoolList
 	err := v.get(adminapi.PathPools, &list)
-	return poolsView{Pools: list.Pools, Held: list.Held}, err
+	return poolsView{Pools: list.Pools, Frozen: list.Frozen}, err
 }
 
 func loadPools(_ *Console, v *visitor, _ location) (string, any, error) {
@@ -52,8 +52,8 @@ func loadPool(_ *Console, v *visitor, at location) (string, any, error) {
 	}
 	view.Intake, view.Commands = intake(view.Pool)
 	if view.Pool.Demand != nil {
-		for _, reason := range slices.Sorted(maps.Keys(view.Pool.Demand.Withheld)) {
-			view.Withheld = append(view.Withheld, counted{Name: reason, N: view.Pool.Demand.Withheld[reason]})
+		for _, reason := range slices.Sorted(maps.Keys(view.Pool.Demand.Blocked)) {
+			view.Withheld = append(view.Withheld, counted{Name: reason, N: view.Pool.Demand.Blocked[reason]})
 		}
 	}
 	query, base := url.Values{"pool": {namespace + "/" + name}, "limit": {strconv.Itoa(jobsPerPage)}}, url.Values{}
@@ -104,9 +104,9 @@ type nodesView struct {
 
 // nodeView is one machine. Nowhere is where runners are that no machine was found for yet.
 type nodeView struct {
-	Name                               string
-	Runners, Booting, Idle, Busy, Over int64
-	Pools                              []string
+	Name                                string
+	Runners, Starting, Idle, Busy, Over int64
+	Pools                               []string
 }
 
 // mostRunnerPages is how many pages of runners are counted.
@@ -153,11 +153,11 @@ func loadNodes(_ *Console, v *visitor, _ location) (string, any, error) {
 func (n *nodeView) add(runner adminapi.Runner) {
 	n.Runners++
 	switch runner.Stage {
-	case "booting":
-		n.Booting++
+	case "starting":
+		n.Starting++
 	case "idle":
 		n.Idle++
-	case "leaving", "finished":
+	case "terminating", "finished":
 		n.Over++
 	default:
 		n.Busy++

@@ -403,7 +403,7 @@ func TestAudit_InTheChangesOwnTransaction(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, events, 3)
 	require.Equal(t, adminapi.ActionSuspend, events[0].Action)
-	require.JSONEq(t, `{"suspendedByOperator":true,"suspensionReason":"a test"}`, string(events[0].After))
+	require.JSONEq(t, `{"suspendedByAdministrator":true,"suspensionReason":"a test"}`, string(events[0].After))
 	require.Equal(t, "ada", events[1].Actor)
 	require.Equal(t, "JTI=1", events[1].Credential)
 	require.JSONEq(t, `{"linux":{"jobs":40,"milliCpu":32000,"memoryMb":65536,"jobsPerRepository":0}}`, string(events[1].Before))

@@ -79,7 +79,7 @@ func (o *Options) setDefaults() error {
 		o.MintTimeout = 15 * time.Second
 	}
 	if 2*o.MintTimeout > LongestLease {
-		return fmt.Errorf("a mint may take %s at most, not %s", LongestLease/2, o.MintTimeout)
+		return fmt.Errorf("the timeout of a registration is at most %s, got %s", LongestLease/2, o.MintTimeout)
 	}
 	if o.ExamineTimeout == 0 {
 		o.ExamineTimeout = 8 * time.Second

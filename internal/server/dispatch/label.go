@@ -34,7 +34,7 @@ func (d *Dispatcher) Label(ctx context.Context, pod Pod) {
 		}
 	}
 	d.metrics.stamps.WithLabelValues("given_up").Inc()
-	d.opt.Log.WarnContext(ctx, "writing the owner label: the runner runs without", "pod", pod.Name, "error", err)
+	d.opt.Log.WarnContext(ctx, "writing the owner label failed; the runner continues without it", "pod", pod.Name, "error", err)
 	if claim.State.Live() {
 		d.later(func(ctx context.Context) { d.noteOwner(ctx, pod.UID, claim.Account) })
 	}

@@ -27,17 +27,17 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return c
 	}
 	m := &metrics{
-		polls:       vec("bullpen_dispatch_polls_total", "Polls answered, by answer.", "answer"),
+		polls:       vec("bullpen_dispatch_polls_total", "Polls, by response.", "answer"),
 		claims:      one("bullpen_dispatch_claims_total", "Pods claimed."),
-		mints:       vec("bullpen_dispatch_mints_total", "JIT registrations asked for, by outcome.", "outcome"),
-		stamps:      vec("bullpen_dispatch_owner_stamps_total", "Owner labels stamped, by outcome.", "outcome"),
-		retires:     vec("bullpen_dispatch_retires_total", "Pods the controller asked for, by verdict.", "verdict"),
-		adoptions:   vec("bullpen_dispatch_adoptions_total", "Runners named by GitHub without a live claim, by outcome.", "outcome"),
-		matchErrors: one("bullpen_dispatch_match_errors_total", "Batches that failed and were tried again."),
-		dropped:     one("bullpen_dispatch_dropped_tasks_total", "Projections left to a later pass because too many waited."),
+		mints:       vec("bullpen_dispatch_registrations_total", "Requests for JIT configurations, by outcome.", "outcome"),
+		stamps:      vec("bullpen_dispatch_owner_stamps_total", "Writes of owner labels, by outcome.", "outcome"),
+		retires:     vec("bullpen_dispatch_retires_total", "Retirements requested by the controller, by verdict.", "verdict"),
+		adoptions:   vec("bullpen_dispatch_adoptions_total", "Runners reported by GitHub without a live claim, by outcome.", "outcome"),
+		matchErrors: one("bullpen_dispatch_match_errors_total", "Claim batches that failed and were retried."),
+		dropped:     one("bullpen_dispatch_dropped_tasks_total", "Owner label updates left to a later pass because the queue was full."),
 		ambiguous: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "bullpen_dispatch_ambiguous_label_sets",
-			Help: "Label sets whose jobs wait because more than one live pool serves them.",
+			Help: "Label sets whose jobs stay queued because more than one pool serves them.",
 		}),
 	}
 	reg.MustRegister(m.ambiguous)

@@ -215,14 +215,14 @@ func (d *Dispatcher) mint(ctx context.Context, claim Claim, release func()) (Ans
 	case err == nil:
 		release()
 		faultpoint.Reached(faultpoint.MintAnswered)
-		d.metrics.mints.WithLabelValues("minted").Inc()
+		d.metrics.mints.WithLabelValues("registered").Inc()
 	case fleet.Definite(err):
 		d.metrics.mints.WithLabelValues("refused").Inc()
 		return d.refused(ctx, claim, aside, err)
 	default:
 		// The registration may exist. Its name is in the ledger; the next poll takes the claim over (CLAIM-16).
 		d.metrics.mints.WithLabelValues("uncertain").Inc()
-		d.opt.Log.WarnContext(ctx, "minting", "runner", claim.RunnerName, "account", claim.Account.Login, "error", err)
+		d.opt.Log.WarnContext(ctx, "registering a runner", "runner", claim.RunnerName, "account", claim.Account.Login, "error", err)
 		if aside != nil {
 			d.unsureOf(ctx, claim, *aside) // the lease ends on its own: it is what this claim waits
 		} else {
@@ -266,7 +266,7 @@ func (d *Dispatcher) unclaim(ctx context.Context, claim Claim, cause error) (Ans
 
 // giveBack is unclaim by one of two ways.
 func (d *Dispatcher) giveBack(ctx context.Context, claim Claim, cause error, way func() (bool, error)) (Answer, error) {
-	d.opt.Log.WarnContext(ctx, "nothing was minted; the job goes back to the queue",
+	d.opt.Log.WarnContext(ctx, "no runner was registered; the job is queued again",
 		"runner", claim.RunnerName, "account", claim.Account.Login, "error", cause)
 	if err := d.opt.Store.RegistrationGone(ctx, claim.RunnerName, d.opt.Now()); err != nil {
 		d.endLeaseDetached(claim)

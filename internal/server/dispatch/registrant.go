@@ -7,7 +7,7 @@ import (
 
 // ErrForeignRunner: the runner has a name of one of our pods, and is not the one that was registered for it. GitHub lets an organization give
 // its own runners any name.
-var ErrForeignRunner = errors.New("the runner has the name of a pod that works for another account")
+var ErrForeignRunner = errors.New("the runner has the name of a pod that is busy for another account")
 
 // Registrant is what says for which account a pod's runner is registered. Each field is 0 or "" where nothing is known, as
 // after a restore.

@@ -140,7 +140,7 @@ func (d *Dispatcher) setRouting(ctx context.Context, next Routing, pools []Pool,
 	}
 	for key, several := range next.Ambiguous {
 		if _, known := r.routing.Ambiguous[key]; !known {
-			d.opt.Log.WarnContext(ctx, "jobs wait: more than one live pool serves their labels", "labels", key, "pools", several)
+			d.opt.Log.WarnContext(ctx, "jobs stay queued: more than one pool serves their labels", "labels", key, "pools", several)
 		}
 	}
 	d.metrics.ambiguous.Set(float64(len(next.Ambiguous)))

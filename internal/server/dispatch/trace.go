@@ -19,7 +19,7 @@ func (d *Dispatcher) traceClaims(claims []Claim, began time.Time) {
 // traceMint exports one request to GitHub for a configuration.
 func (d *Dispatcher) traceMint(claim Claim, began time.Time, err error) {
 	d.opt.Tracer.Record(tracing.Span{
-		JobID: claim.JobID, Name: "mint", Kind: trace.SpanKindClient, From: began, Err: err, Attributes: attributesOf(claim),
+		JobID: claim.JobID, Name: "register", Kind: trace.SpanKindClient, From: began, Err: err, Attributes: attributesOf(claim),
 	})
 }
 

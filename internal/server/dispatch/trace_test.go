@@ -44,9 +44,9 @@ func TestServe_IsInTheJobsTrace(t *testing.T) {
 		switch {
 		case span.Name == "claim":
 			claims++
-		case span.Name == "mint" && span.Failed:
+		case span.Name == "register" && span.Failed:
 			refused++
-		case span.Name == "mint":
+		case span.Name == "register":
 			minted++
 		}
 	}

@@ -24,7 +24,7 @@ const (
 )
 
 // errNoRoom: other bodies take all the memory that bodies may take.
-var errNoRoom = errors.New("too many payloads are being read just now")
+var errNoRoom = errors.New("too many concurrent payloads, retry")
 
 // bodies bounds the memory of the bodies that are being read, all together. It is safe for concurrent use.
 type bodies struct{ small, large *semaphore.Weighted }

@@ -28,7 +28,7 @@ func (s *Server) demand(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if len(body.Targets) > runnerapi.MostDemandTargets {
-		refuse(w, http.StatusRequestEntityTooLarge, "ask about at most "+strconv.Itoa(runnerapi.MostDemandTargets)+" targets at a time")
+		refuse(w, http.StatusRequestEntityTooLarge, "at most "+strconv.Itoa(runnerapi.MostDemandTargets)+" targets per request")
 		return
 	}
 	if fault := checkTargets(body.Targets); fault != "" {
@@ -38,19 +38,19 @@ func (s *Server) demand(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), signalsTimeout)
 	defer cancel()
 	if err := s.opt.Ready(ctx); err != nil { // POOL-8: what a pool serves that the watch has not shown yet would be counted twice
-		retryLater(w, time.Second, "what is in demand is not known yet: "+err.Error())
+		retryLater(w, time.Second, "demand is not known yet: "+err.Error())
 		return
 	}
 	targets, err := s.opt.Dispatcher.TargetDemand(ctx, body.Targets)
 	if errors.Is(err, fleet.ErrLedgerFrozen) { // the hold has been logged, once
-		retryLater(w, 5*time.Second, "what is in demand is not known for now: "+err.Error())
+		retryLater(w, 5*time.Second, "demand is unknown: "+err.Error())
 		return
 	}
 	if err != nil {
 		if r.Context().Err() == nil {
 			s.opt.Log.ErrorContext(r.Context(), "reading the demand of targets", "error", err)
 		}
-		retryLater(w, time.Second, "the ledger could not be asked: what is in demand is not known just now")
+		retryLater(w, time.Second, "the database does not respond: demand is unknown")
 		return
 	}
 	w.Header().Set("Cache-Control", "no-store")
@@ -70,17 +70,17 @@ func checkTargets(targets []runnerapi.DemandTarget) string {
 		seen += len(t.Seen)
 		switch {
 		case t.Key == "" || keys[t.Key]:
-			return "every target needs a key of its own"
+			return "every target needs a unique key"
 		case places != 1:
 			return "every target needs exactly one of enterprise, organization and repository"
 		case t.Repository != "" && strings.Count(t.Repository, "/") != 1:
-			return "a repository is owner/name"
+			return "a repository must be owner/name"
 		case len(t.Repositories) > 0 && t.Enterprise == "":
-			return "repositories belong to an enterprise: search the other targets separately"
+			return "repositories are for enterprise targets only"
 		case len(t.Labels) > mostTargetLabels || len(t.Repositories) > mostTargetRepositories:
 			return "a target has at most " + strconv.Itoa(mostTargetLabels) + " labels and " + strconv.Itoa(mostTargetRepositories) + " repositories"
 		case seen > runnerapi.MostDemandSeen:
-			return "ask about at most " + strconv.Itoa(runnerapi.MostDemandSeen) + " jobs that were seen"
+			return "at most " + strconv.Itoa(runnerapi.MostDemandSeen) + " jobs that were seen"
 		}
 		keys[t.Key] = true
 	}

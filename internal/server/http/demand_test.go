@@ -70,8 +70,8 @@ func TestDemand_BadRequests(t *testing.T) {
 	status, _ := w.demand("controller", many...)
 	require.Equal(t, http.StatusRequestEntityTooLarge, status)
 	for sentence, targets := range map[string][]runnerapi.DemandTarget{
-		"key of its own":       {acme("a"), acme("a")},
-		"needs a key":          change(func(d *runnerapi.DemandTarget) { d.Key = "" }),
+		"needs a unique key":   {acme("a"), acme("a")},
+		"unique key":           change(func(d *runnerapi.DemandTarget) { d.Key = "" }),
 		"exactly one":          change(func(d *runnerapi.DemandTarget) { d.Repository = "acme/app" }),
 		"exactly one of":       change(func(d *runnerapi.DemandTarget) { d.Organization = "" }),
 		"owner/name":           change(func(d *runnerapi.DemandTarget) { d.Organization, d.Repository = "", "acme" }),

@@ -22,19 +22,19 @@ import (
 func (s *Server) identify(w http.ResponseWriter, r *http.Request, audience string) (cluster.Identity, bool) {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || token == "" {
-		refuse(w, http.StatusUnauthorized, "send the token of your own ServiceAccount as a bearer token")
+		refuse(w, http.StatusUnauthorized, "authentication required: send the token of the pod's ServiceAccount as a bearer token")
 		return cluster.Identity{}, false
 	}
 	id, err := s.opt.Identities.Review(r.Context(), token, audience)
 	switch {
 	case errors.Is(err, cluster.ErrRejected):
-		refuse(w, http.StatusUnauthorized, "the token is not accepted for the audience "+audience)
+		refuse(w, http.StatusUnauthorized, "invalid token for the audience "+audience)
 		return cluster.Identity{}, false
 	case err != nil:
 		if r.Context().Err() == nil {
-			s.flood.tell(r.Context(), slog.LevelWarn, "asking whose token it is", "error", err)
+			s.flood.tell(r.Context(), slog.LevelWarn, "reviewing a token", "error", err)
 		}
-		retryLater(w, time.Second, "the token could not be checked just now")
+		retryLater(w, time.Second, "cannot review the token, retry")
 		return cluster.Identity{}, false
 	}
 	return id, true
@@ -48,12 +48,12 @@ func (s *Server) runner(w http.ResponseWriter, r *http.Request) (dispatch.Pod, b
 		return dispatch.Pod{}, false
 	}
 	if id.PodUID == "" {
-		refuse(w, http.StatusForbidden, "the token is not bound to a pod: only runner pods may ask for work")
+		refuse(w, http.StatusForbidden, "the token is not bound to a pod: only runner pods may poll for work")
 		return dispatch.Pod{}, false
 	}
 	pod, ok := s.opt.Identities.Runner(id)
 	if !ok { // gone, or so new that the watch has not shown it yet
-		retryLater(w, time.Second, "the pod is not among the runners that the controller made, or not yet")
+		retryLater(w, time.Second, "the pod is not a known runner of the controller, or not yet")
 		return dispatch.Pod{}, false
 	}
 	return pod, true
@@ -91,7 +91,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 		if r.Context().Err() == nil {
 			s.flood.tell(r.Context(), slog.LevelError, "dispatching", "pod", pod.Name, "error", err)
 		}
-		retryLater(w, time.Second, "the request could not be served just now")
+		retryLater(w, time.Second, "the request failed, retry")
 		return
 	}
 	switch result.Reply {
@@ -105,9 +105,9 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 			faultpoint.Reached(faultpoint.AnswerWritten)
 		}
 	case dispatch.ReplyGone:
-		refuse(w, http.StatusGone, "this runner has had its job, or is being removed")
+		refuse(w, http.StatusGone, "this runner has completed its job, or is being removed")
 	case dispatch.ReplyRetry:
-		retryLater(w, result.RetryAfter, "GitHub gave no registration just now")
+		retryLater(w, result.RetryAfter, "the registration at GitHub failed, retry")
 	default:
 		w.WriteHeader(http.StatusNoContent)
 	}
@@ -130,9 +130,9 @@ func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request) {
 		if r.Context().Err() == nil {
 			s.flood.tell(r.Context(), slog.LevelError, "acknowledging", "pod", pod.Name, "error", err)
 		}
-		retryLater(w, time.Second, "the acknowledgement could not be stored just now")
+		retryLater(w, time.Second, "the acknowledgement could not be stored, retry")
 	case !won:
-		refuse(w, http.StatusConflict, "a later answer has replaced that one")
+		refuse(w, http.StatusConflict, "a later response has replaced this one")
 	default:
 		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush() // it is recorded, whatever becomes of the rest
@@ -155,7 +155,7 @@ func (s *Server) retire(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if len(body.Pods) > maxRetire {
-		refuse(w, http.StatusRequestEntityTooLarge, "ask about at most 1000 pods at a time")
+		refuse(w, http.StatusRequestEntityTooLarge, "at most 1000 pods per request")
 		return
 	}
 	for _, ref := range body.Pods {
@@ -171,7 +171,7 @@ func (s *Server) retire(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		s.opt.Log.ErrorContext(r.Context(), "retiring", "error", err)
-		retryLater(w, time.Second, "the ledger could not be asked: nothing may be removed")
+		retryLater(w, time.Second, "the database does not respond: nothing may be removed")
 		return
 	}
 	answer(w, http.StatusOK, runnerapi.RetireResponse{Answers: answers})
@@ -223,14 +223,14 @@ func (s *Server) podsStopped(w http.ResponseWriter, r *http.Request) {
 	}
 	live, err := s.opt.Dispatcher.PodStopped(r.Context(), body.Pod.UID, body.EndedAt, body.ExitCode)
 	if err != nil {
-		s.opt.Log.ErrorContext(r.Context(), "noting a pod's end", "pod", body.Pod.Name, "error", err)
-		retryLater(w, time.Second, "the report could not be stored: send it again")
+		s.opt.Log.ErrorContext(r.Context(), "recording the exit of a pod", "pod", body.Pod.Name, "error", err)
+		retryLater(w, time.Second, "the report could not be stored, retry")
 		return
 	}
 	s.keepTail(r.Context(), body)
 	if live && s.opt.CheckPod != nil { // no other event of it may ever come
 		if err := s.opt.CheckPod(r.Context(), body.Pod.UID); err != nil {
-			s.opt.Log.WarnContext(r.Context(), "requesting a check of a pod that has ended; recovery's next pass checks it",
+			s.opt.Log.WarnContext(r.Context(), "requesting a check of an exited pod failed; the next recovery pass checks it",
 				"pod", body.Pod.Name, "error", err)
 		}
 	}
@@ -248,7 +248,7 @@ func (s *Server) keepTail(ctx context.Context, stopped runnerapi.PodStopped) {
 		EndedAt: stopped.EndedAt, ExitCode: stopped.ExitCode, Reason: stopped.Reason, Text: tail, Cut: cut || stopped.TailCut,
 	})
 	if err != nil {
-		s.opt.Log.WarnContext(ctx, "keeping the last lines of a runner", "pod", stopped.Pod.Name, "error", err)
+		s.opt.Log.WarnContext(ctx, "storing the log of a runner", "pod", stopped.Pod.Name, "error", err)
 	}
 }
 
@@ -260,19 +260,19 @@ func (s *Server) signals(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), signalsTimeout)
 	defer cancel()
 	if err := s.opt.Ready(ctx); err != nil { // POOL-8: pools that the watch has not shown yet are not pools without demand
-		retryLater(w, time.Second, "what is in demand is not known yet: "+err.Error())
+		retryLater(w, time.Second, "demand is not known yet: "+err.Error())
 		return
 	}
 	signals, err := s.opt.Dispatcher.Signals(ctx)
 	if errors.Is(err, fleet.ErrLedgerFrozen) { // the hold has been logged, once
-		retryLater(w, 5*time.Second, "what is in demand is not known for now: "+err.Error())
+		retryLater(w, 5*time.Second, "demand is unknown: "+err.Error())
 		return
 	}
 	if err != nil {
 		if r.Context().Err() == nil {
 			s.opt.Log.ErrorContext(r.Context(), "reading signals", "error", err)
 		}
-		retryLater(w, time.Second, "the ledger could not be asked: what is in demand is not known just now")
+		retryLater(w, time.Second, "the database does not respond: demand is unknown")
 		return
 	}
 	w.Header().Set("Cache-Control", "no-store")

@@ -74,9 +74,9 @@ func New(opt Options) (*Server, error) {
 	case opt.Dispatcher == nil || opt.Intake == nil || opt.Identities == nil || opt.Ready == nil:
 		return nil, errors.New("the server needs a dispatcher, an intake, identities and a readiness check")
 	case opt.WebhookSecrets == nil && !opt.NoWebhooks:
-		return nil, errors.New("there is no webhook secret: set the secret that the GitHub App signs its webhooks with")
+		return nil, errors.New("no webhook secret: set the webhook secret of the GitHub App")
 	case opt.ControllerPrincipal == "":
-		return nil, errors.New("the controller's principal is empty: name its ServiceAccount, as system:serviceaccount:NAMESPACE:NAME")
+		return nil, errors.New("the controller's principal is empty: set its ServiceAccount as system:serviceaccount:NAMESPACE:NAME")
 	}
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
@@ -89,7 +89,7 @@ func New(opt Options) (*Server, error) {
 	}
 	s := &Server{opt: opt, flood: newFlood(opt.Log, opt.Now), bodies: newBodies(), signatures: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "bullpen_webhook_signatures_total",
-		Help: "Webhooks by the secret that they were signed with, named by its position: current or previous.",
+		Help: "Webhooks, by the secret of their signature: current or previous.",
 	}, []string{"secret"})}
 	for _, position := range github.SecretPositions() {
 		s.signatures.WithLabelValues(string(position)) // zero shows that the previous one is not in use any more
@@ -157,7 +157,7 @@ func decode(w http.ResponseWriter, r *http.Request, into any) bool {
 	case errors.As(err, &tooLarge):
 		refuse(w, http.StatusRequestEntityTooLarge, "the body is larger than 4 MiB")
 	default:
-		refuse(w, http.StatusBadRequest, "the body is not the JSON that this path takes: "+err.Error())
+		refuse(w, http.StatusBadRequest, "invalid JSON in the request body: "+err.Error())
 	}
 	return false
 }

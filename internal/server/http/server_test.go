@@ -413,7 +413,7 @@ func TestSignals_POOL8_NothingIsKnownOrEverything(t *testing.T) {
 	w.store.Close()
 	status, text = w.get(runnerapi.PathSignals, "controller")
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Contains(t, text, "not known")
+	require.Contains(t, text, "demand is unknown")
 	require.NotContains(t, text, "closed pool", "the cause is for the log")
 	require.Contains(t, w.log.String(), "closed pool")
 	require.NotContains(t, text, "pools\"")

@@ -17,7 +17,7 @@ const webhookTimeout = 8 * time.Second
 // bodyTimeout is how long a delivery's body may take to arrive.
 const bodyTimeout = 20 * time.Second
 
-const tooLargeText = "the payload is larger than 25 MB, the most that GitHub sends"
+const tooLargeText = "the payload is larger than 25 MB, GitHub's maximum"
 
 // roomIn is when a payload for which there was no room may be sent again.
 const roomIn = 5 * time.Second
@@ -38,7 +38,7 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 		return
 	case !github.IsWebhookEvent(event) && (r.ContentLength < 0 || r.ContentLength > smallBody):
 		s.refuseUnread(w, "too_large", http.StatusRequestEntityTooLarge,
-			"the payload is larger than 64 KiB, and Bullpen has no use for this event: subscribe the App to workflow_job only")
+			"the payload is larger than 64 KiB, and Bullpen does not use this event: subscribe the App to workflow_job only")
 		return
 	}
 	// A slow sender is not yet known to be GitHub.
@@ -56,7 +56,7 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 		retryLater(w, roomIn, err.Error())
 		return
 	case err != nil:
-		s.refuseHook(w, "unreadable", http.StatusBadRequest, "the payload could not be read to its end")
+		s.refuseHook(w, "unreadable", http.StatusBadRequest, "the payload could not be read completely")
 		return
 	}
 	position, err := verifier.Verify() // NET-6: before anything in the body is parsed

@@ -61,12 +61,12 @@ func (s *Store) defaultLimits(ctx context.Context, q *sqlcgen.Queries, accountID
 func (s *Store) Accounts(ctx context.Context, q admin.AccountQuery) ([]adminapi.Account, string, error) {
 	arg := sqlcgen.AccountPageParams{Deleted: q.Deleted, Most: int32(q.Most)} //nolint:gosec // at most MaxPage
 	if !storable(q.After) {
-		return nil, "", &admin.InvalidError{Sentence: "after is what the former page gave as next"}
+		return nil, "", &admin.InvalidError{Sentence: "after must be the value of next of the previous page"}
 	}
 	if at := strings.LastIndex(q.After, "@"); at >= 0 {
 		id, err := strconv.ParseInt(q.After[at+1:], 10, 64)
 		if err != nil {
-			return nil, "", &admin.InvalidError{Sentence: "after is what the former page gave as next"}
+			return nil, "", &admin.InvalidError{Sentence: "after must be the value of next of the previous page"}
 		}
 		arg.AfterLogin, arg.AfterID = q.After[:at], id
 	} else if q.After != "" {
@@ -141,7 +141,7 @@ func resolveAccount(ctx context.Context, q *sqlcgen.Queries, ref string) (int64,
 		return rows[0].ID, nil
 	default:
 		return 0, &admin.ConflictError{Sentence: fmt.Sprintf(
-			"%s is the login of accounts @%d and @%d (one of them was renamed at GitHub): name the one you mean by its id",
+			"login %s is ambiguous: accounts @%d and @%d have it, because one was renamed at GitHub. Use the ID",
 			ref, rows[0].ID, rows[1].ID)}
 	}
 }
@@ -158,7 +158,7 @@ func describe(ctx context.Context, q *sqlcgen.Queries, rows []sqlcgen.Account) (
 		ids[i] = row.ID
 		accounts[i] = adminapi.Account{
 			ID: row.ID, Login: row.Login, Kind: row.Kind, State: accountState(row), InstallationID: deref(row.InstallationID),
-			SuspendedByGitHub: row.Suspended, SuspendedByOperator: row.Paused, SuspensionReason: row.PausedReason,
+			SuspendedByGitHub: row.Suspended, SuspendedByAdministrator: row.Paused, SuspensionReason: row.PausedReason,
 			Budgets: []adminapi.Budget{}, Version: row.Version, CreatedAt: row.CreatedAt.UTC(), UpdatedAt: row.UpdatedAt.UTC(),
 			DeletedAt: row.DeletedAt,
 		}
@@ -190,7 +190,7 @@ func describe(ctx context.Context, q *sqlcgen.Queries, rows []sqlcgen.Account) (
 		return nil, fmt.Errorf("counting queued jobs: %w", err)
 	}
 	for _, n := range queued {
-		at[n.AccountID].Queued, at[n.AccountID].Held = n.Queued, n.Held
+		at[n.AccountID].Queued, at[n.AccountID].Blocked = n.Queued, n.Held
 	}
 	return accounts, nil
 }
@@ -296,23 +296,23 @@ func (s *Store) ChangeLimits(
 ) (adminapi.Account, error) {
 	for platform, change := range changes {
 		if !slices.Contains(platforms(), fleet.Platform(platform)) {
-			return adminapi.Account{}, &admin.InvalidError{Sentence: "there is no platform " + strconv.Quote(platform) + ": it is linux or macos"}
+			return adminapi.Account{}, &admin.InvalidError{Sentence: "unknown platform " + strconv.Quote(platform) + ": use linux or macos"}
 		}
 		if change == (adminapi.LimitsChange{}) {
-			return adminapi.Account{}, &admin.InvalidError{Sentence: "name a limit to change on " + platform + ": jobs, milliCpu, memoryMb or jobsPerRepository"}
+			return adminapi.Account{}, &admin.InvalidError{Sentence: "no limit to change for " + platform + ": set jobs, milliCpu, memoryMb or jobsPerRepository"}
 		}
 		if n := change.JobsPerRepository; n != nil && *n > 0 && !s.caps {
-			return adminapi.Account{}, &admin.ConflictError{Sentence: "caps per repository are off: start every server with --repository-caps to use them"}
+			return adminapi.Account{}, &admin.ConflictError{Sentence: "limits per repository are disabled: start all servers with --repository-caps"}
 		}
 		for _, value := range []*int64{change.Jobs, change.MilliCPU, change.MemoryMB, change.JobsPerRepository} {
 			if value != nil && (*value < 0 || *value > maxLimit) {
-				return adminapi.Account{}, &admin.InvalidError{Sentence: "a limit is a number from 0 to " + strconv.Itoa(maxLimit)}
+				return adminapi.Account{}, &admin.InvalidError{Sentence: "limits must be from 0 to " + strconv.Itoa(maxLimit)}
 			}
 		}
 	}
 	id, err := s.change(ctx, "changing limits", c, func(ctx context.Context, t *changing) (bool, error) {
 		if t.account.DeletedAt != nil {
-			return false, &admin.ConflictError{Sentence: t.account.Login + " was deleted: it gets the default limits when the App is installed there again"}
+			return false, &admin.ConflictError{Sentence: t.account.Login + " is deleted: it gets the default limits when the App is installed there again"}
 		}
 		return t.setLimits(ctx, changes)
 	})
@@ -361,7 +361,7 @@ func (t *changing) setLimits(ctx context.Context, changes map[string]adminapi.Li
 
 // pauseState is what the audit log keeps of a suspension.
 type pauseState struct {
-	Suspended bool   `json:"suspendedByOperator"`
+	Suspended bool   `json:"suspendedByAdministrator"`
 	Reason    string `json:"suspensionReason,omitempty"`
 }
 
@@ -393,7 +393,7 @@ func (s *Store) DeleteAccount(ctx context.Context, c admin.Change, purge bool) e
 	_, err := s.change(ctx, "deleting an account", c, func(ctx context.Context, t *changing) (bool, error) {
 		if t.account.InstallationID != nil {
 			return false, &admin.ConflictError{Sentence: "the App is still installed at " + t.account.Login +
-				", so its next job would bring it back: uninstall the App there first, or suspend the account instead"}
+				", so its next job would recreate it: uninstall the App there first, or suspend the account instead"}
 		}
 		live, err := t.q.LiveClaimsOfAccount(ctx, &t.account.ID) // after the locks: no batch can add one
 		if err != nil {
@@ -401,7 +401,7 @@ func (s *Store) DeleteAccount(ctx context.Context, c admin.Change, purge bool) e
 		}
 		if live > 0 {
 			return false, &admin.ConflictError{Sentence: fmt.Sprintf(
-				"%d jobs of %s still run: delete it when they have ended", live, t.account.Login)}
+				"%d jobs of %s are still running: delete it when they complete", live, t.account.Login)}
 		}
 		if err := t.delete(ctx, purge); err != nil {
 			return false, err

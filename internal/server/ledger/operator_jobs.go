@@ -104,9 +104,9 @@ func jobInFull(ctx context.Context, queries *sqlcgen.Queries, id int64) (sqlcgen
 func jobOf(row sqlcgen.JobsInFullRow) adminapi.Job {
 	job := adminapi.Job{
 		ID: row.ID, RunID: row.RunID, RunAttempt: row.RunAttempt, Account: row.Login, Repository: row.Repository, Workflow: row.Workflow,
-		Name: row.Name, Branch: row.HeadBranch, Commit: row.HeadSha, Labels: row.Labels, State: row.State, Held: row.Held,
+		Name: row.Name, Branch: row.HeadBranch, Commit: row.HeadSha, Labels: row.Labels, State: row.State, BlockedBy: row.Held,
 		Conclusion: row.Conclusion, RunnerName: row.RunnerName, Pool: row.Pool, Pod: row.Pod, QueuedAt: row.CreatedAt.UTC(),
-		ClaimedAt: row.ClaimedAt, MintedAt: row.MintedAt, Acknowledged: row.AcknowledgedAt, StartedAt: row.StartedAt, CompletedAt: row.CompletedAt,
+		ClaimedAt: row.ClaimedAt, RegisteredAt: row.MintedAt, Acknowledged: row.AcknowledgedAt, StartedAt: row.StartedAt, CompletedAt: row.CompletedAt,
 		ReceivedAt: row.ReceivedAt, ApprovedAt: row.ApprovedAt,
 	}
 	if job.RunnerName == "" {
@@ -149,9 +149,9 @@ func recall(job *adminapi.Job, session sqlcgen.SessionOfJobRow) {
 	}
 	job.PodNamespace, job.Pod, job.Pool = session.Namespace, session.PodName, session.Pool
 	job.ClaimedAt, job.Acknowledged = session.ClaimedAt, session.AcknowledgedAt
-	if session.ClaimedAt != nil { // it was opened by the mint, and not by the adoption of a busy runner
-		minted := session.StartedAt
-		job.MintedAt = &minted
+	if session.ClaimedAt != nil { // it was opened by the registration, and not by the adoption of a busy runner
+		registered := session.StartedAt
+		job.RegisteredAt = &registered
 	}
 }
 

@@ -41,7 +41,7 @@ func (s *Store) usage(ctx context.Context, q admin.UsageQuery, most int) ([]admi
 			cut--
 		}
 		if cut == 0 {
-			return nil, 0, &admin.InvalidError{Sentence: "one account has used too many pools in these months: ask for fewer months"}
+			return nil, 0, &admin.InvalidError{Sentence: "one account has used too many pools in these months: request fewer months"}
 		}
 		rows = rows[:cut]
 		next = rows[cut-1].AccountID

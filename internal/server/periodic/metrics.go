@@ -19,12 +19,12 @@ func newMetrics(reg prometheus.Registerer, passes map[string]Pass) *metrics {
 			Name: "bullpen_pass_runs_total", Help: "Runs of a pass on this replica, by outcome.",
 		}, []string{"pass", "outcome"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "bullpen_pass_duration_seconds", Help: "How long runs of a pass took.",
+			Name: "bullpen_pass_duration_seconds", Help: "Duration of runs of a pass.",
 			Buckets: []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300},
 		}, []string{"pass"}),
 		success: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "bullpen_pass_last_success_timestamp_seconds",
-			Help: "When a pass last succeeded anywhere in the installation, as every replica reads it from the database; " +
+			Help: "Time of the last success of a pass on any replica, as read from the database; " +
 				"before the first success, when the pass was first known. It stands still while the database is away.",
 		}, []string{"pass"}),
 		checks: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -39,22 +39,22 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, doubtful func() float64) (*metrics, error) {
 	m := &metrics{
 		recoveries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "bullpen_recoveries_total", Help: "What was put right, by kind. A steady rise is a broken path of events.",
+			Name: "bullpen_recoveries_total", Help: "Repairs by recovery, by kind. A steady rise means that events are missed.",
 		}, []string{"kind"}),
 		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "bullpen_recovery_skipped_total", Help: "What was not put right, by reason.",
+			Name: "bullpen_recovery_skipped_total", Help: "Repairs that were skipped, by reason.",
 		}, []string{"reason"}),
 		capped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "bullpen_recovery_capped_total", Help: "Passes that left work of a kind to the next one, by kind.",
+			Name: "bullpen_recovery_capped_total", Help: "Passes that reached their limit of repairs, by kind.",
 		}, []string{"kind"}),
 		stranded: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "bullpen_recovery_stranded_seconds",
-			Help:    "From when it began to look wrong until it was put right, by kind.",
+			Help:    "Time from the first sign of a problem to its repair, by kind.",
 			Buckets: []float64{1, 5, 15, 60, 150, 300, 420, 600, 1200, 3600, 4 * 3600, 24 * 3600},
 		}, []string{"kind"}),
 		doubtful: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "bullpen_recovery_doubtful",
-			Help: "Pods and jobs that this replica could not judge, because GitHub could not be read, or disagrees with the pod, and that it has not judged since.",
+			Help: "Pods and jobs that this replica cannot judge, because GitHub is unreachable or contradicts the pod.",
 		}, doubtful),
 	}
 	for _, kind := range Kinds() { // so that a first one is a rise

@@ -20,7 +20,7 @@ type counted struct {
 
 func newCounted(to sdktrace.SpanExporter, log *slog.Logger, reg prometheus.Registerer) (*counted, error) {
 	c := &counted{SpanExporter: to, log: log, spans: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "bullpen_trace_spans_total", Help: "Spans that were recorded, that were sent to the collector, and that it did not take (lost). Recorded and neither: they wait, or there were too many.",
+		Name: "bullpen_trace_spans_total", Help: "Trace spans, by outcome: recorded, sent to the collector, or rejected by it (lost). The others are queued or were dropped.",
 	}, []string{"outcome"})}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)

@@ -132,7 +132,7 @@ func TestTracer_ACollectorThatIsAway(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "takes traces again"))
 	require.Equal(t, 2, c.Traces())
 	require.NoError(t, testutil.GatherAndCompare(metrics, strings.NewReader(`
-# HELP bullpen_trace_spans_total Spans that were recorded, that were sent to the collector, and that it did not take (lost). Recorded and neither: they wait, or there were too many.
+# HELP bullpen_trace_spans_total Trace spans, by outcome: recorded, sent to the collector, or rejected by it (lost). The others are queued or were dropped.
 # TYPE bullpen_trace_spans_total counter
 bullpen_trace_spans_total{outcome="lost"} 2
 bullpen_trace_spans_total{outcome="recorded"} 4

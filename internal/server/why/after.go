@@ -12,23 +12,23 @@ func claimed(e Evidence) Reason {
 	c := e.Claim
 	switch {
 	case c.State == fleet.ClaimClaimed:
-		r := Reason{Code: Registering, Sentence: fmt.Sprintf("Pod %s of pool %s was chosen for it %s ago, and GitHub is asked to register its runner.", c.Pod, c.Pool, since(e.Now, c.ClaimedAt))}
+		r := Reason{Code: Registering, Sentence: fmt.Sprintf("Pod %s of pool %s claimed the job %s ago; its runner is being registered at GitHub.", c.Pod, c.Pool, since(e.Now, c.ClaimedAt))}
 		if g := github(e); g != nil {
 			return *g
 		}
 		return r
 	case c.AcknowledgedAt.IsZero():
 		return Reason{
-			Code: RunnerStarting, Sentence: fmt.Sprintf("Runner %s was registered for it %s ago, and pod %s has not confirmed its configuration.", c.RunnerName, since(e.Now, c.MintedAt), c.Pod),
-			Remedy: "It is asked again by itself; if the pod is gone, the job is given to another one.",
+			Code: RunnerStarting, Sentence: fmt.Sprintf("Runner %s was registered %s ago; pod %s has not confirmed its configuration yet.", c.RunnerName, since(e.Now, c.MintedAt), c.Pod),
+			Remedy: "No action is needed: it is retried, and if the pod is gone, another one gets the job.",
 		}
 	default:
 		return Reason{
 			Code: NotAssigned,
-			Sentence: fmt.Sprintf("Runner %s in pod %s has had its configuration for %s, and GitHub has not said that the job runs on it.", c.RunnerName, c.Pod,
+			Sentence: fmt.Sprintf("Runner %s in pod %s got its configuration %s ago; GitHub has not assigned it the job yet.", c.RunnerName, c.Pod,
 				since(e.Now, c.AcknowledgedAt)),
-			Remedy: "GitHub gives a job to whichever of its runners with these labels is free: this runner may get another job, and this job another runner. " +
-				"A runner that gets nothing is recovered by itself.",
+			Remedy: "GitHub assigns a job to any idle runner with its labels, so this runner may get another job, and this job another runner. " +
+				"A runner without a job is recovered automatically.",
 		}
 	}
 }

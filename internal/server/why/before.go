@@ -28,17 +28,17 @@ func queued(e Evidence) []Reason {
 		add(limits(e))
 	}
 	add(github(e))
-	if e.Held != "" {
+	if e.Frozen != "" {
 		add(&Reason{
-			Code: LedgerHeld, Sentence: "No job is handed out while the ledger is compared with GitHub: " + stop(e.Held),
-			Remedy: "It ends by itself; the metric bullpen_ledger_held is 1 until then (docs/guides/restore.md).",
+			Code: LedgerFrozen, Sentence: "The ledger is frozen while it is compared with GitHub: " + stop(e.Frozen),
+			Remedy: "No action is needed. The metric bullpen_ledger_frozen is 1 until then (docs/guides/restore.md).",
 		})
 	}
 	if pool {
 		add(runners(e))
 	}
 	if len(found) == 0 {
-		found = append(found, Reason{Code: AboutToBeClaimed, Sentence: "Nothing is in its way: the next idle runner of pool " + e.Pool.Ref.Name + " takes it."})
+		found = append(found, Reason{Code: AboutToBeClaimed, Sentence: "The next idle runner of pool " + e.Pool.Ref.Name + " takes it."})
 	}
 	return found
 }
@@ -67,8 +67,8 @@ func route(e Evidence) (served bool, reason *Reason) {
 		slices.Sort(names)
 		return false, &Reason{
 			Code:     SeveralPools,
-			Sentence: fmt.Sprintf("Several pools have its labels (%s): %s. Its jobs wait until one pool alone has them.", labels(e.Job.Labels), strings.Join(names, ", ")),
-			Remedy:   "Take the label off all pools but one, or delete the others.",
+			Sentence: fmt.Sprintf("Several pools have its labels (%s): %s. It stays queued until only one pool has them.", labels(e.Job.Labels), strings.Join(names, ", ")),
+			Remedy:   "Remove the label from all pools but one, or delete the others.",
 		}
 	}
 	if _, none := routing.Unserved[key]; !none {
@@ -76,8 +76,8 @@ func route(e Evidence) (served bool, reason *Reason) {
 	}
 	r := &Reason{
 		Code: NoPool, Sentence: fmt.Sprintf("No pool has all of its labels (%s).", labels(e.Job.Labels)),
-		Remedy: "Add a RunnerPool with these labels, add the labels that a pool lacks to its spec.labels, or change runs-on. A pool takes a job if " +
-			"it has all of the job's labels, self-hosted and linux among them.",
+		Remedy: "Change runs-on, add the missing labels to a pool's spec.labels, or create a RunnerPool with these labels. A pool serves a job " +
+			"if it has all of the job's labels, including self-hosted and linux.",
 	}
 	if near := nearest(e.Pools, e.Job.Labels); near != "" {
 		r.Sentence += " " + near
@@ -97,8 +97,8 @@ func paused(e Evidence) *Reason {
 		note = " (" + said + ")"
 	}
 	return &Reason{
-		Code: PoolPaused, Sentence: "Pool " + ref.Name + " hands out no jobs: it was paused or drained" + note + ".",
-		Remedy: "`bullpen pool resume " + ref.Name + "` has it hand out jobs again, the oldest first.",
+		Code: PoolPaused, Sentence: "Pool " + ref.Name + " is paused or drained" + note + ".",
+		Remedy: "`bullpen pool resume " + ref.Name + "` resumes it; the oldest job starts first.",
 	}
 }
 
@@ -148,18 +148,18 @@ func account(e Evidence) *Reason {
 	switch a := e.Account; {
 	case !a.Installed:
 		return &Reason{
-			Code: NotInstalled, Sentence: "The GitHub App is not installed at " + a.Login + " any more: no runner can be registered there.",
+			Code: NotInstalled, Sentence: "The GitHub App is no longer installed at " + a.Login + ".",
 			Remedy: "Install the App there again.",
 		}
 	case a.SuspendedByGitHub:
 		return &Reason{
-			Code: SuspendedByGitHub, Sentence: "The App's installation at " + a.Login + " is suspended at GitHub.",
+			Code: SuspendedByGitHub, Sentence: "GitHub has suspended the App's installation at " + a.Login + ".",
 			Remedy: "An owner of " + a.Login + " can unsuspend it in the settings of installed Apps.",
 		}
-	case a.SuspendedByOperator:
-		r := &Reason{Code: SuspendedByOperator, Sentence: "An operator has suspended " + a.Login + ".", Remedy: "`bullpen accounts resume " + a.Login + "` lets it go on."}
+	case a.SuspendedByAdministrator:
+		r := &Reason{Code: SuspendedByAdministrator, Sentence: "An administrator has suspended " + a.Login + ".", Remedy: "`bullpen accounts resume " + a.Login + "` resumes it."}
 		if a.SuspensionReason != "" {
-			r.Sentence = fmt.Sprintf("An operator has suspended %s: %s", a.Login, stop(a.SuspensionReason))
+			r.Sentence = fmt.Sprintf("An administrator has suspended %s: %s", a.Login, stop(a.SuspensionReason))
 		}
 		return r
 	}
@@ -177,22 +177,22 @@ func repository(e Evidence) *Reason {
 	switch e.Job.Held {
 	case heldForRemoval:
 		return &Reason{
-			Code: RepositoryRemoved, Sentence: "The App has no access to " + e.Job.Repository + " any more.",
-			Remedy: "Give the App the repository back in the settings of its installation.",
+			Code: RepositoryRemoved, Sentence: "The App no longer has access to " + e.Job.Repository + ".",
+			Remedy: "Add the repository again in the settings of the App's installation.",
 		}
 	case heldForLabels:
 		return &Reason{
 			Code: LabelSetsAtLimit,
-			Sentence: fmt.Sprintf("Jobs of %s wait or run for %d different sets of labels, which is as many as one account may have at a time, and none of them is %s.",
+			Sentence: fmt.Sprintf("%s has queued or running jobs for %d different label sets, the maximum per account, and %s is not one of them.",
 				e.Account.Login, dispatch.MaxLabelSets, labels(e.Job.Labels)),
-			Remedy: "It is queued when the last job of another set has been over for an hour; a label that is made up for each run is what makes so many.",
+			Remedy: "It is queued an hour after the last job of another label set completes. Labels that are generated for each run cause this.",
 		}
 	case heldForLimit:
 		return &Reason{
 			Code: RepositoryAtLimit,
-			Sentence: fmt.Sprintf("%s runs %d of the %s that a repository of %s may.", e.Job.Repository, e.Budget.RepositoryUsage,
+			Sentence: fmt.Sprintf("%s is at its limit: %d of %s per repository of %s.", e.Job.Repository, e.Budget.RepositoryUsage,
 				many(e.Budget.Limits.JobsPerRepository, "job"), e.Account.Login),
-			Remedy: fmt.Sprintf("It starts when one of them ends; `bullpen accounts set-limits %s --platform %s --jobs-per-repository N` changes it.", e.Account.Login, e.Pool.Platform),
+			Remedy: fmt.Sprintf("It will start when one of them completes. To run more at once, run `bullpen accounts set-limits %s --platform %s --jobs-per-repository N`.", e.Account.Login, e.Pool.Platform),
 		}
 	}
 	return nil
@@ -204,32 +204,32 @@ func limits(e Evidence) *Reason {
 	if l.Room(u, shape) > 0 {
 		return nil
 	}
-	change := fmt.Sprintf("`bullpen accounts set-limits %s --platform %s %%s` raises it.", e.Account.Login, e.Pool.Platform)
+	change := fmt.Sprintf("To raise the limit, run `bullpen accounts set-limits %s --platform %s %%s`.", e.Account.Login, e.Pool.Platform)
 	for _, one := range []struct {
 		used, limit, needs int64
 		name, says, flag   string
 	}{
 		{u.Jobs, l.Jobs, 1, "jobs", fmt.Sprintf("runs %d of %s", u.Jobs, many(l.Jobs, "job")), "--jobs N"},
-		{u.MilliCPU, l.MilliCPU, shape.MilliCPU, "CPUs", fmt.Sprintf("uses %s of %s CPUs, and a runner takes %s", cpus(u.MilliCPU), cpus(l.MilliCPU), cpus(shape.MilliCPU)), "--cpu N"},
-		{u.MemoryMB, l.MemoryMB, shape.MemoryMB, "memory", fmt.Sprintf("uses %d of %d MiB of memory, and a runner takes %d", u.MemoryMB, l.MemoryMB, shape.MemoryMB), "--memory N"},
+		{u.MilliCPU, l.MilliCPU, shape.MilliCPU, "CPUs", fmt.Sprintf("uses %s of %s CPUs, and a runner needs %s", cpus(u.MilliCPU), cpus(l.MilliCPU), cpus(shape.MilliCPU)), "--cpu N"},
+		{u.MemoryMB, l.MemoryMB, shape.MemoryMB, "memory", fmt.Sprintf("uses %d of %d MiB of memory, and a runner needs %d", u.MemoryMB, l.MemoryMB, shape.MemoryMB), "--memory N"},
 	} {
 		switch {
 		case one.needs == 0 || one.used+one.needs <= one.limit:
 			continue
 		case one.limit == 0:
 			return &Reason{
-				Code: TooLarge, Sentence: fmt.Sprintf("%s may run nothing on %s: its limit of %s is 0.", e.Account.Login, e.Pool.Platform, one.name),
+				Code: TooLarge, Sentence: fmt.Sprintf("%s cannot run jobs on %s: its limit of %s is 0.", e.Account.Login, e.Pool.Platform, one.name),
 				Remedy: fmt.Sprintf(change, one.flag),
 			}
 		case one.needs > one.limit:
 			return &Reason{
-				Code: TooLarge, Sentence: fmt.Sprintf("One runner of pool %s is more than %s may use on %s: it %s.", e.Pool.Ref.Name, e.Account.Login, e.Pool.Platform, one.says),
+				Code: TooLarge, Sentence: fmt.Sprintf("A runner of pool %s exceeds the limits of %s on %s: it %s.", e.Pool.Ref.Name, e.Account.Login, e.Pool.Platform, one.says),
 				Remedy: fmt.Sprintf(change, one.flag),
 			}
 		}
 		return &Reason{
 			Code: AccountAtLimit, Sentence: fmt.Sprintf("%s is at its limit on %s: it %s.", e.Account.Login, e.Pool.Platform, one.says),
-			Remedy: "It starts when a runner of the account ends; " + fmt.Sprintf(change, one.flag),
+			Remedy: "It will start when another job of the account completes. " + fmt.Sprintf(change, one.flag),
 		}
 	}
 	return nil
@@ -254,19 +254,19 @@ func runners(e Evidence) *Reason {
 	p := e.Pool
 	switch {
 	case p.Idle > 0 && e.Ahead > 0:
-		return &Reason{Code: BehindOthers, Sentence: fmt.Sprintf("It is behind %s of %s that waited longer.", many(e.Ahead, "job"), e.Account.Login)}
+		return &Reason{Code: BehindOthers, Sentence: strings.TrimSpace(ahead(e))}
 	case p.Idle > 0:
 		return nil
 	case p.Saturated != "":
-		return &Reason{Code: PoolSaturated, Sentence: "Pool " + p.Ref.Name + " is full: " + stop(p.Saturated) + ahead(e), Remedy: "It starts when a runner's job ends and the next runner is up; more replicas shorten the wait."}
+		return &Reason{Code: PoolSaturated, Sentence: "Pool " + p.Ref.Name + " is full. " + stop(p.Saturated) + ahead(e), Remedy: "It will start when a runner becomes free."}
 	case p.Starved != "":
-		return &Reason{Code: PoolStarved, Sentence: "Pool " + p.Ref.Name + " wants more runners and gets none: " + stop(p.Starved), Remedy: "Mend what the message names; `kubectl describe runnerpool " + p.Ref.Name + "` has the Events."}
+		return &Reason{Code: PoolStarved, Sentence: "Pool " + p.Ref.Name + " cannot start more runners: " + stop(p.Starved), Remedy: "Fix the cause in the message; for Events, run `kubectl describe runnerpool " + p.Ref.Name + "`."}
 	case p.Desired == 0 && p.Replicas == 0:
-		return &Reason{Code: PoolEmpty, Sentence: "Pool " + p.Ref.Name + " is to have no runners.", Remedy: "Raise spec.replicas, or give it spec.autoscaling."}
-	case p.Booting > 0:
-		return &Reason{Code: PoolStarting, Sentence: fmt.Sprintf("No runner of pool %s is idle; %s.", p.Ref.Name, starting(p.Booting)) + ahead(e)}
+		return &Reason{Code: PoolEmpty, Sentence: "Pool " + p.Ref.Name + " has 0 desired runners.", Remedy: "Raise spec.replicas, or set spec.autoscaling."}
+	case p.Starting > 0:
+		return &Reason{Code: PoolStarting, Sentence: fmt.Sprintf("No runner of pool %s is idle; %s.", p.Ref.Name, starting(p.Starting)) + ahead(e)}
 	default:
-		return &Reason{Code: PoolSaturated, Sentence: fmt.Sprintf("No runner of pool %s is idle: %d work.", p.Ref.Name, p.Busy) + ahead(e)}
+		return &Reason{Code: PoolSaturated, Sentence: fmt.Sprintf("No runner of pool %s is idle: %d busy.", p.Ref.Name, p.Busy) + ahead(e)}
 	}
 }
 
@@ -284,5 +284,9 @@ func ahead(e Evidence) string {
 	if e.Ahead == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" %s of %s wait before it.", many(e.Ahead, "job"), e.Account.Login)
+	is := "are"
+	if e.Ahead == 1 {
+		is = "is"
+	}
+	return fmt.Sprintf(" %s from %s %s ahead of it in the queue.", many(e.Ahead, "job"), e.Account.Login, is)
 }

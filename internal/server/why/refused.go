@@ -11,17 +11,17 @@ import (
 func noLabels(e Evidence) *Reason {
 	r := &Reason{
 		Code:     NoLabels,
-		Sentence: "It names no label: its runs-on is a runner group alone, and GitHub does not say which group before the job runs. A RunnerPool is found by labels.",
-		Remedy:   "Name a label of the pool beside the group, as in runs-on: {group: GROUP, labels: [LABEL]}, with the pool's runnerGroup being that group.",
+		Sentence: "It has no labels: its runs-on names only a runner group, which GitHub does not report before the job runs.",
+		Remedy:   "Add a label of the pool, as in runs-on: {group: GROUP, labels: [LABEL]}, and set the pool's runnerGroup to that group.",
 	}
 	var near []string
 	for _, pool := range e.Pools {
 		if !pool.Terminating && len(near) < 3 {
-			near = append(near, fmt.Sprintf("pool %s has the labels %s and is in runner group %s", pool.Name, labels(pool.Labels), pool.Group()))
+			near = append(near, fmt.Sprintf("pool %s has the labels %s and runner group %s", pool.Name, labels(pool.Labels), pool.Group()))
 		}
 	}
 	if len(near) > 0 {
-		r.Sentence += " Here " + strings.Join(near, "; ") + "."
+		r.Sentence += " Available: " + strings.Join(near, "; ") + "."
 	}
 	return r
 }
@@ -38,15 +38,15 @@ func refused(e Evidence) *Reason {
 		case r.JobID != 0:
 			return &Reason{
 				Code: JobRefused, Until: r.Next,
-				Sentence: fmt.Sprintf("GitHub refuses to register a runner for this job%s; it is asked again %s.", said(r.Status, r.Message), at(e, r)),
-				Remedy:   "Look at what GitHub says: it may not accept the job's labels, or the pool's runner group. The account's other jobs go on.",
+				Sentence: fmt.Sprintf("GitHub rejects the registration of a runner for this job%s; the next attempt is %s.", said(r.Status, r.Message), at(e, r)),
+				Remedy:   "Check GitHub's error: it may reject the job's labels or the pool's runner group. Other jobs of the account are not affected.",
 			}
 		case r.Pool == (dispatch.PoolRef{}) || r.Pool == e.Pool.Ref:
 			return &Reason{
 				Code: RepositoryRefused, Until: r.Next,
-				Sentence: fmt.Sprintf("GitHub refuses to register a runner for jobs of %s%s; it is asked again %s.", r.Repository, said(r.Status, r.Message), at(e, r)),
-				Remedy: "See that the App may administer the repository (permission Administration: write), and that the organization allows " +
-					"self-hosted runners in it. The account's other jobs go on.",
+				Sentence: fmt.Sprintf("GitHub rejects the registration of runners for %s%s; the next attempt is %s.", r.Repository, said(r.Status, r.Message), at(e, r)),
+				Remedy: "Check that the App has the permission Administration: write in the repository, and that the organization allows self-hosted " +
+					"runners there. Other jobs of the account are not affected.",
 			}
 		}
 	}
@@ -61,14 +61,14 @@ func groupClosed(e Evidence, r dispatch.Refusal) *Reason {
 			group, name = "runner group "+pool.Group(), pool.RunnerGroup
 		}
 	}
-	because := "GitHub's settings of " + group + " show no reason"
+	because := "the settings of " + group + " at GitHub show no reason"
 	if r.Message != "" {
 		because = r.Message
 	}
 	owner, repository, _ := strings.Cut(r.Repository, "/")
 	return &Reason{
 		Code: GroupClosed, Until: r.Next,
-		Sentence: fmt.Sprintf("GitHub gave none of the last %d runners of pool %s a job of %s: %s. The next runner is registered %s.",
+		Sentence: fmt.Sprintf("GitHub assigned no job of %[3]s to the last %[1]d runners of pool %[2]s: %[4]s. The next runner is registered %[5]s.",
 			r.Failures, r.Pool.Name, r.Repository, because, at(e, r)),
 		Remedy: fmt.Sprintf("Open the group to %s: https://github.com/organizations/%s/settings/actions/runner-groups, or %s.", repository, owner,
 			openGroup(owner, repository, name)),
@@ -130,26 +130,26 @@ func github(e Evidence) *Reason {
 	case m.Group != "":
 		return &Reason{
 			Code: NoRunnerGroup, Until: m.Until,
-			Sentence: fmt.Sprintf("%s has no runner group %s, in which pool %s registers its runners.", e.Account.Login, m.Group, e.Pool.Ref.Name),
-			Remedy:   "Make the group in the organization's settings, or name another in the pool's runnerGroup; it is looked for again every minute.",
+			Sentence: fmt.Sprintf("%s has no runner group %s, which pool %s uses.", e.Account.Login, m.Group, e.Pool.Ref.Name),
+			Remedy:   "Create the group in the organization's settings, or set another one in the pool's runnerGroup. It is checked every minute.",
 		}
 	case m.Limited:
 		return &Reason{
-			Code: GitHubLimit, Until: m.Until, Sentence: fmt.Sprintf("GitHub's rate limit for %s is used up until %s.", e.Account.Login, clock(m.Until)),
-			Remedy: "It passes by itself; another App, or runners of the organization instead of the repository, share the load.",
+			Code: GitHubLimit, Until: m.Until, Sentence: fmt.Sprintf("GitHub's request quota for %s is exhausted until %s.", e.Account.Login, clock(m.Until)),
+			Remedy: "No action is needed. To use less of the quota, register runners with the organization instead of repositories.",
 		}
 	case m.Pool:
 		return &Reason{
 			Code: PoolRefused, Until: m.Until,
-			Sentence: fmt.Sprintf("GitHub registers no runner of pool %s for %s%s; it is asked again at %s.", e.Pool.Ref.Name, e.Account.Login, said(m.Status, m.Why), clock(m.Until)),
-			Remedy:   "Look at the pool's labels and runnerGroup, and at the App's permissions in the organization. The account's jobs in other pools go on.",
+			Sentence: fmt.Sprintf("GitHub rejects registrations of pool %s for %s%s; the next attempt is at %s.", e.Pool.Ref.Name, e.Account.Login, said(m.Status, m.Why), clock(m.Until)),
+			Remedy:   "Check the pool's labels and runnerGroup, and the App's permissions in the organization. Jobs in other pools are not affected.",
 		}
 	default:
 		r := &Reason{
 			Code: GitHubFailing, Until: m.Until,
-			Remedy: "It is asked again by itself; the server's log has GitHub's own words. Look at the App's permissions, and at githubstatus.com.",
+			Remedy: "It is retried automatically; the server's log has GitHub's error. Check the App's permissions and githubstatus.com.",
 		}
-		r.Sentence = fmt.Sprintf("GitHub registers no runner for %s%s; it is asked again at %s.", e.Account.Login, said(m.Status, m.Why), clock(m.Until))
+		r.Sentence = fmt.Sprintf("GitHub rejects registrations for %s%s; the next attempt is at %s.", e.Account.Login, said(m.Status, m.Why), clock(m.Until))
 		return r
 	}
 }

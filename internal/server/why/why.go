@@ -8,45 +8,45 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-// Code names a cause. Codes are part of the API: they are not renamed.
+// Code names a cause. Codes are part of the API.
 type Code string
 
 // The causes, in the order in which they are looked for: the first that holds is what has to change first.
 const (
-	NotHeardOf          Code = "not-heard-of"        // GitHub never told of it
-	Forgotten           Code = "forgotten"           // it ended, and its record was cleared
-	Ended               Code = "ended"               // it is over
-	Running             Code = "running"             // a runner executes it
-	WaitingAtGitHub     Code = "waiting-at-github"   // for an approval or its concurrency group
-	NoPool              Code = "no-pool"             // no pool has its labels
-	NoLabels            Code = "no-labels"           // runs-on names a runner group and no label
-	SeveralPools        Code = "several-pools"       // more than one has: its jobs wait
-	PoolPaused          Code = "pool-paused"         // an operator has paused or drained the pool
-	NotInstalled        Code = "not-installed"       // the App was taken off the account
-	SuspendedByGitHub   Code = "suspended-by-github" // the installation is suspended
-	SuspendedByOperator Code = "suspended-by-operator"
-	RepositoryRemoved   Code = "repository-removed" // the App was taken off the repository
-	RepositoryAtLimit   Code = "repository-at-limit"
-	LabelSetsAtLimit    Code = "label-sets-at-limit" // the account has jobs of as many label sets as one may have
-	AccountAtLimit      Code = "account-at-limit"
-	TooLarge            Code = "too-large"          // the account's limits never fit one runner of the pool
-	GitHubLimit         Code = "github-limit"       // GitHub's rate limit
-	RepositoryRefused   Code = "repository-refused" // GitHub registers no runner for the repository
-	JobRefused          Code = "job-refused"        // GitHub registers no runner for this job
-	PoolRefused         Code = "pool-refused"       // GitHub registers no runner of the pool at the account
-	GroupClosed         Code = "group-closed"       // the runner group does not serve the repository
-	NoRunnerGroup       Code = "no-runner-group"    // the account has no runner group of the pool's name or id
-	GitHubFailing       Code = "github-failing"     // GitHub refuses or does not answer
-	LedgerHeld          Code = "ledger-held"        // dispatch is held while a restored database is compared with GitHub
-	PoolSaturated       Code = "pool-saturated"     // all runners work, and there may be no more
-	PoolStarved         Code = "pool-starved"       // runners are wanted and do not start
-	PoolEmpty           Code = "pool-empty"         // the pool is to have no runner
-	PoolStarting        Code = "pool-starting"      // runners are starting
-	BehindOthers        Code = "behind-others"      // older jobs are first
-	AboutToBeClaimed    Code = "about-to-start"     // nothing is in the way
-	Registering         Code = "registering"        // a runner is being registered for it
-	RunnerStarting      Code = "runner-starting"    // a runner was registered and has not taken its configuration
-	NotAssigned         Code = "not-assigned"       // the runner listens, and GitHub has not given it the job
+	UnknownJob               Code = "unknown-job"         // no webhook, and not in GitHub's queue
+	Forgotten                Code = "forgotten"           // it completed, and its record was deleted
+	Completed                Code = "completed"           // it is completed
+	Running                  Code = "running"             // it is running on a runner
+	PendingApproval          Code = "pending-approval"    // of an approval, a protection rule or its concurrency group
+	NoPool                   Code = "no-pool"             // no pool has its labels
+	NoLabels                 Code = "no-labels"           // runs-on names a runner group and no label
+	SeveralPools             Code = "several-pools"       // more than one pool has its labels
+	PoolPaused               Code = "pool-paused"         // an administrator has paused or drained the pool
+	NotInstalled             Code = "not-installed"       // the App was uninstalled from the account
+	SuspendedByGitHub        Code = "suspended-by-github" // the installation is suspended
+	SuspendedByAdministrator Code = "suspended-by-administrator"
+	RepositoryRemoved        Code = "repository-removed" // the App lost access to the repository
+	RepositoryAtLimit        Code = "repository-at-limit"
+	LabelSetsAtLimit         Code = "label-sets-at-limit" // the account has jobs of as many label sets as one may have
+	AccountAtLimit           Code = "account-at-limit"
+	TooLarge                 Code = "too-large"          // one runner of the pool exceeds the account's limits
+	GitHubLimit              Code = "github-limit"       // GitHub's request quota is exhausted
+	RepositoryRefused        Code = "repository-refused" // GitHub rejects registrations for the repository
+	JobRefused               Code = "job-refused"        // GitHub rejects registrations for this job
+	PoolRefused              Code = "pool-refused"       // GitHub rejects registrations of the pool at the account
+	GroupClosed              Code = "group-closed"       // the runner group does not serve the repository
+	NoRunnerGroup            Code = "no-runner-group"    // the account has no such runner group
+	GitHubFailing            Code = "github-failing"     // requests to GitHub fail
+	LedgerFrozen             Code = "ledger-frozen"      // nothing is dispatched while a restored database is compared with GitHub
+	PoolSaturated            Code = "pool-saturated"     // all runners are busy, and the pool is at its maximum
+	PoolStarved              Code = "pool-starved"       // desired runners cannot start
+	PoolEmpty                Code = "pool-empty"         // the pool has no desired runners
+	PoolStarting             Code = "pool-starting"      // runners are starting
+	BehindOthers             Code = "behind-others"      // older jobs are first
+	AboutToBeClaimed         Code = "about-to-start"     // the next idle runner takes it
+	Registering              Code = "registering"        // its runner is being registered
+	RunnerStarting           Code = "runner-starting"    // its runner is registered and has no configuration yet
+	NotAssigned              Code = "not-assigned"       // the runner listens, and GitHub has not assigned the job yet
 )
 
 // Reason is one answer.
@@ -76,11 +76,11 @@ type Job struct {
 
 // Account is whose job it is.
 type Account struct {
-	Login               string
-	Installed           bool
-	SuspendedByGitHub   bool
-	SuspendedByOperator bool
-	SuspensionReason    string // the operator's
+	Login                    string
+	Installed                bool
+	SuspendedByGitHub        bool
+	SuspendedByAdministrator bool
+	SuspensionReason         string // the operator's
 }
 
 // Budget is what the account may use on the pool's platform, and uses.
@@ -112,10 +112,10 @@ type Claim struct {
 
 // Pool is the pool that serves the job's labels, by its own status.
 type Pool struct {
-	Ref                                    dispatch.PoolRef
-	Platform                               fleet.Platform
-	Shape                                  fleet.Shape
-	Desired, Idle, Busy, Booting, Replicas int64
+	Ref                                     dispatch.PoolRef
+	Platform                                fleet.Platform
+	Shape                                   fleet.Shape
+	Desired, Idle, Busy, Starting, Replicas int64
 	// Saturated and Starved are the messages of those conditions, where they hold.
 	Saturated, Starved string
 }
@@ -135,8 +135,8 @@ type Evidence struct {
 	Pool    Pool // of the one that serves it
 	// Refusals are what GitHub has refused of the account, of the repository or of the job, the widest first.
 	Refusals []dispatch.Refusal
-	// Held says why dispatch is held altogether, if it is.
-	Held string
+	// Frozen is why nothing is dispatched at all; empty: the ledger is not frozen.
+	Frozen string
 }
 
 // Explain returns what keeps the job from running, the cause that has to go first in front; further causes that hold as well
@@ -146,14 +146,14 @@ func Explain(e Evidence) []Reason {
 	case fleet.JobAbsent:
 		return []Reason{absent(e)}
 	case fleet.JobCompleted, fleet.JobCancelled, fleet.JobStale:
-		return []Reason{ended(e)}
+		return []Reason{completed(e)}
 	case fleet.JobExecuting:
-		return []Reason{{Code: Running, Sentence: fmt.Sprintf("Runner %s has executed it since %s.", named(e.Job.RunnerName), clock(e.Job.StartedAt))}}
+		return []Reason{{Code: Running, Sentence: fmt.Sprintf("Running on %s since %s.", named(e.Job.RunnerName), clock(e.Job.StartedAt))}}
 	case fleet.JobWaiting:
 		return []Reason{{
-			Code:     WaitingAtGitHub,
-			Sentence: "GitHub holds it back: it waits for an approval, for a deployment's protection rules, or for another run of its concurrency group.",
-			Remedy:   "Look at the run on GitHub; Bullpen takes it as soon as GitHub queues it.",
+			Code:     PendingApproval,
+			Sentence: "Pending at GitHub: it needs an approval, a deployment protection rule, or the end of another run in its concurrency group.",
+			Remedy:   "Check the run on GitHub. It starts here as soon as GitHub queues it.",
 		}}
 	case fleet.JobClaimed, fleet.JobMinted:
 		if e.Claim != nil {
@@ -165,35 +165,50 @@ func Explain(e Evidence) []Reason {
 
 func absent(e Evidence) Reason {
 	if e.Tombstone {
-		return Reason{Code: Forgotten, Sentence: fmt.Sprintf("Job %d has ended, and its record was cleared since.", e.Job.ID)}
+		return Reason{Code: Forgotten, Sentence: fmt.Sprintf("Job %d completed, and its record has been deleted.", e.Job.ID)}
 	}
 	return Reason{
-		Code:     NotHeardOf,
-		Sentence: fmt.Sprintf("GitHub has not told of job %d: no webhook and no look at its queue has named it.", e.Job.ID),
-		Remedy: "Check that the App is installed at the repository, that the App's recent deliveries at GitHub show the job (docs/guides/webhooks.md), " +
-			"and that the job asks for labels of a self-hosted runner.",
+		Code:     UnknownJob,
+		Sentence: fmt.Sprintf("Unknown job %d: no webhook received, and it is not in GitHub's queue.", e.Job.ID),
+		Remedy: "Check that the App is installed in the repository, and that the App's recent deliveries at GitHub include the job " +
+			"(docs/guides/webhooks.md).",
 	}
 }
 
-func ended(e Evidence) Reason {
-	how := "It has ended"
+// conclusions are GitHub's, as the beginning of a sentence.
+var conclusions = map[string]string{
+	"success": "Succeeded", "failure": "Failed", "cancelled": "Cancelled", "timed_out": "Timed out", "skipped": "Skipped",
+}
+
+// completed says how a job completed, where and when.
+func completed(e Evidence) Reason {
+	if e.Job.State == fleet.JobStale {
+		return Reason{Code: Completed, Sentence: "Marked stale: GitHub has not reported it as queued for 24 hours."}
+	}
+	conclusion := e.Job.Conclusion
+	if conclusion == "" && e.Job.State == fleet.JobCancelled {
+		conclusion = "cancelled"
+	}
+	how, known := conclusions[conclusion]
 	switch {
-	case e.Job.State == fleet.JobStale:
-		return Reason{Code: Ended, Sentence: "Nothing was heard of it for a day, so it is taken for ended."}
-	case e.Job.Conclusion != "":
-		how += " with " + e.Job.Conclusion
-	case e.Job.State == fleet.JobCancelled:
-		how = "It was cancelled"
+	case conclusion == "":
+		how = "Completed"
+	case !known:
+		how = "Completed with conclusion " + conclusion
 	}
 	if e.Job.RunnerName != "" {
 		how += " on runner " + e.Job.RunnerName
 	}
-	return Reason{Code: Ended, Sentence: how + " at " + clock(e.Job.EndedAt) + "."}
+	how += " at " + clock(e.Job.EndedAt)
+	if conclusion == "skipped" {
+		how += "; it never needed a runner"
+	}
+	return Reason{Code: Completed, Sentence: how + "."}
 }
 
 func named(runner string) string {
 	if runner == "" {
-		return "of an unknown name"
+		return "an unknown runner"
 	}
 	return runner
 }

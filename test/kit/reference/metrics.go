@@ -89,12 +89,12 @@ type Program struct {
 func Metrics(programs []Program) string {
 	var b strings.Builder
 	b.WriteString("# Metrics\n\n" + written + `
-Every metric of Bullpen's own that the programs register. Beside them each exports Go's and the process's (` + "`go_*`, `process_*`" + `), and the
-controller what its library measures (` + "`controller_runtime_*`, `workqueue_*`, `rest_client_*`" + `). A metric with labels is exported from the
-first time that it has something to say.
+Every metric that Bullpen's programs register. Each program also exports those of Go and of its process (` + "`go_*`, `process_*`" + `), and
+the controller those of its library (` + "`controller_runtime_*`, `workqueue_*`, `rest_client_*`" + `). A metric with labels is exported once it has
+a value.
 
-No label names a job, a runner, a pod of a runner, or a repository: their number has no end. ` + "`pool`, `name`" + ` (of an owner of runners) and ` + "`installation`" + ` are
-as many as there are, and go with what they name. What to alert on is in [the runbooks](../runbooks/README.md).
+No label has unbounded cardinality: none names a job, a runner, a runner's pod or a repository. Series of ` + "`pool`, `name`" + ` (the owner of
+runners) and ` + "`installation`" + ` exist as long as their object. Alerts are in [the runbooks](../runbooks/README.md).
 `)
 	for _, program := range programs {
 		fmt.Fprintf(&b, "\n## bullpen %s\n\n%s\n\n| metric | type | labels | |\n|---|---|---|---|\n", program.Name, program.Where)

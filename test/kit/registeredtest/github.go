@@ -275,7 +275,7 @@ func (r *registrar) Remove(ctx context.Context, subject registration.Subject) li
 			continue
 		}
 		if there.Busy && !subject.Ended {
-			return lifecycle.Answer{Verdict: lifecycle.Busy, Detail: "GitHub says that it runs a job"}
+			return lifecycle.Answer{Verdict: lifecycle.Busy, Detail: "GitHub reports a running job"}
 		}
 		delete(g.runners, name)
 		g.removed = append(g.removed, name)

@@ -298,8 +298,8 @@ func otherGuards() []Guard {
 			Edits: []Edit{
 				{File: "internal/fleet/account.go", Old: "func (Secret) MarshalText() ([]byte, error) { return []byte(\"[secret]\"), nil }", New: "func (s Secret) MarshalText() ([]byte, error) { return []byte(s.text), nil }"},
 				{
-					File: "internal/server/dispatch/poll.go", Old: "		d.metrics.mints.WithLabelValues(\"minted\").Inc()\n",
-					New: "		d.metrics.mints.WithLabelValues(\"minted\").Inc()\n		d.opt.Log.InfoContext(ctx, \"minted\", \"jit\", jit)\n",
+					File: "internal/server/dispatch/poll.go", Old: "		d.metrics.mints.WithLabelValues(\"registered\").Inc()\n",
+					New: "		d.metrics.mints.WithLabelValues(\"registered\").Inc()\n		d.opt.Log.InfoContext(ctx, \"minted\", \"jit\", jit)\n",
 				},
 			},
 			Covers:   "no line of the product logs one; the redaction makes such a line harmless",

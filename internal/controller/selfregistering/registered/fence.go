@@ -191,10 +191,10 @@ func (s *Service) weigh(ctx context.Context, ref lifecycle.RunnerRef, answer *li
 	case v.Signs.Work() != "" && !ref.Lost: // EXCL-6: the pod's own sign before GitHub's
 		*answer = lifecycle.Answer{Verdict: lifecycle.Busy, Detail: v.Signs.Work()}
 	case v.RunnerName == "":
-		*answer = lifecycle.Answer{Detail: "its pod does not say where it is registered (annotation " + runnerpod.AnnotationRegistration + ")"}
+		*answer = lifecycle.Answer{Detail: "its pod lacks the annotation of its registration (" + runnerpod.AnnotationRegistration + ")"}
 	case v.registering(now) && !ref.Lost:
 		// It may be given a job the moment that it is registered, and nobody could say so yet.
-		*answer = lifecycle.Answer{Detail: "it is just registering at GitHub", NotBefore: v.askable(now)}
+		*answer = lifecycle.Answer{Detail: "it is registering at GitHub", NotBefore: v.askable(now)}
 	default:
 		shown := v.shows(ref.Lost)
 		if last, again := s.memory.recall(v.UID, shown, ref.Lost, now); again {

@@ -15,13 +15,13 @@ type metrics struct {
 func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "bullpen_registered_fence_answers_total", Help: "What was said of self-registering runners that somebody wants gone.",
+			Name: "bullpen_registered_fence_answers_total", Help: "Responses of the fence for self-registering runners, by verdict.",
 		}, []string{"verdict"}),
 		removals: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "bullpen_registered_removals_total", Help: "Pods of self-registering runners that were removed.",
+			Name: "bullpen_registered_removals_total", Help: "Removed pods of self-registering runners.",
 		}),
 		abandoned: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "bullpen_registered_abandoned_total", Help: "Registrations of runners that had ended, and that GitHub could not be asked to remove.",
+			Name: "bullpen_registered_abandoned_total", Help: "Registrations of exited runners that could not be removed at GitHub.",
 		}),
 	}
 	for _, c := range []prometheus.Collector{m.answers, m.removals, m.abandoned} {

@@ -63,7 +63,7 @@ func ours(object client.Object) bool {
 func (s *Service) podsOn(ctx context.Context, node client.Object) []reconcile.Request {
 	var pods corev1.PodList
 	if err := s.pods.List(ctx, &pods, client.MatchingFields{indexNode: node.GetName()}); err != nil {
-		s.options.Log.Warn("the pods of a node that has changed are not known", "node", node.GetName(), "error", err)
+		s.options.Log.Warn("cannot list the pods of a changed node", "node", node.GetName(), "error", err)
 		return nil
 	}
 	requests := make([]reconcile.Request, 0, len(pods.Items))
@@ -232,7 +232,7 @@ func (s *Service) leave(ctx context.Context, v *View, place Place) (time.Time, e
 	}
 	if v.KubernetesMode {
 		if err := s.removeHelpers(ctx, v); err != nil {
-			s.options.Log.Warn("what the jobs of a runner left is not removed yet", "pod", v.Name, "error", err)
+			s.options.Log.Warn("cannot remove objects left by a runner's jobs yet, retrying", "pod", v.Name, "error", err)
 			return s.now().Add(helpersAgain), nil
 		}
 	}
@@ -326,7 +326,7 @@ func endedByUs(v *View) bool {
 func (s *Service) abandon(v *View, answer lifecycle.Answer) {
 	s.metrics.abandoned.Inc()
 	s.event(v, corev1.EventTypeWarning, "RegistrationLeft", "Unregister",
-		"The runner has ended, and GitHub could not be asked to remove its registration %s: remove it there if it is still listed. %s", v.RunnerName, podsigns.OneLine(answer.Detail, 300))
+		"The runner exited, and its registration %s could not be removed at GitHub. Remove it there if it is still listed. %s", v.RunnerName, podsigns.OneLine(answer.Detail, 300))
 }
 
 func (s *Service) event(v *View, kind, reason, action, note string, args ...any) {

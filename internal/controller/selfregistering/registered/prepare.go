@@ -33,7 +33,7 @@ var (
 	// pod has not started.
 	ErrRename = errors.New("the runner needs another name at GitHub")
 	// ErrSpent: the runner's pod has existed, and what it was to register with is gone. It is never made again (RUN-7).
-	ErrSpent = errors.New("what the runner registers with was used, and is gone")
+	ErrSpent = errors.New("the runner's registration credentials were used and are gone")
 	// ErrForeignSecret: the Secret of that name is not this runner's. It lasts until somebody removes it.
 	ErrForeignSecret = errors.New("the Secret of the runner's name belongs to something else")
 )
@@ -227,13 +227,13 @@ func (s *Service) reclaim(ctx context.Context, registrar registration.Registrar,
 	case err != nil:
 		return fmt.Errorf("looking for the runner that is named %s: %w", name, err)
 	case there.Online || there.Busy:
-		return fmt.Errorf("%w: %s is at work for somebody else", ErrRename, name)
+		return fmt.Errorf("%w: %s is busy with another job", ErrRename, name)
 	}
 	answer := registrar.Remove(ctx, registration.Subject{ID: there.ID, Name: name, NeverStarted: true})
 	if answer.Verdict == lifecycle.Unknown {
-		return &NotBeforeError{Why: "removing the registration whose answer was lost: " + answer.Detail, NotBefore: answer.NotBefore}
+		return &NotBeforeError{Why: "removing the registration whose response was lost: " + answer.Detail, NotBefore: answer.NotBefore}
 	}
-	return fmt.Errorf("%w: %s was registered without our hearing of it", ErrRename, name)
+	return fmt.Errorf("%w: %s was registered, but the response was lost", ErrRename, name)
 }
 
 // prepareToken gives a static runner a token, renews it, and takes it away once GitHub knows the runner.

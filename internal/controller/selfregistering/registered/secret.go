@@ -37,7 +37,7 @@ func (s *Service) miss(ctx context.Context, v *View, _ Place) (time.Time, error)
 		err = s.patchPod(ctx, v, patch)
 	case lacks != "" && !missing:
 		err = s.annotate(ctx, v, map[string]string{runnerpod.AnnotationSecretMissing: now.UTC().Format(time.RFC3339)})
-		s.event(v, corev1.EventTypeWarning, "SecretMissing", "Register", "The runner does not start: %s", lacks)
+		s.event(v, corev1.EventTypeWarning, "SecretMissing", "Register", "The runner cannot start: %s", lacks)
 	}
 	return now.Add(missAgain), err
 }
@@ -48,7 +48,7 @@ func (s *Service) lacking(ctx context.Context, v *View) (string, error) {
 	secret, err := s.secretOf(ctx, &Identity{Namespace: v.Namespace, Name: v.Owner.Name, Owner: v.Owner.reference()})
 	switch {
 	case errors.Is(err, ErrForeignSecret):
-		return "the Secret " + name + " is something else's", nil
+		return "the Secret " + name + " belongs to something else", nil
 	case err != nil:
 		return "", err
 	case secret == nil:

@@ -137,12 +137,12 @@ func (v *View) unfit(place Place, registrationTimeout time.Duration, now time.Ti
 	case place.vanished(now):
 		return lifecycle.Unfit{Reason: lifecycle.ReasonLost, Detail: "its node " + v.Node + " does not exist any more"}
 	case v.Ephemeral && !v.Started && !v.SecretMissing.IsZero(): // RUN-7: there is no second configuration for it
-		return lifecycle.Unfit{Reason: lifecycle.ReasonDefective, Detail: "its Secret is gone, or lacks what it registers with, so that it cannot start"}
+		return lifecycle.Unfit{Reason: lifecycle.ReasonDefective, Detail: "its Secret is missing or incomplete, so it cannot start"}
 	case leaving != "":
 		return lifecycle.Unfit{Reason: lifecycle.ReasonNodeCordoned, Detail: leaving}
 	case !due.IsZero() && !now.Before(due) && !v.Unseen.IsZero(): // POOL-8: a list that cannot be read proves nothing
 		return lifecycle.Unfit{Reason: ReasonRegistrationTimeout, Detail: fmt.Sprintf(
-			"it has been up since %s, and GitHub does not see it: look at its log, and whether it may reach GitHub", v.ReadySince.UTC().Format(time.RFC3339))}
+			"the runner has been up since %s, but GitHub does not list it: check its log and its network access to GitHub", v.ReadySince.UTC().Format(time.RFC3339))}
 	default:
 		return lifecycle.Unfit{}
 	}

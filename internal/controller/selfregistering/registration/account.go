@@ -110,7 +110,7 @@ func scopeOf(target Target) (fleet.Scope, error) {
 		}
 	}
 	if len(named) != 1 {
-		return fleet.Scope{}, fmt.Errorf("%w: exactly one of enterprise, organization and repository says where", ErrTarget)
+		return fleet.Scope{}, fmt.Errorf("%w: set exactly one of enterprise, organization and repository", ErrTarget)
 	}
 	if target.Repository == "" {
 		return fleet.Scope{Enterprise: target.Enterprise, Owner: target.Organization}, nil
@@ -120,7 +120,7 @@ func scopeOf(target Target) (fleet.Scope, error) {
 		return fleet.Scope{}, fmt.Errorf("%w: %q is not owner/name", ErrTarget, target.Repository)
 	}
 	if target.Group != "" {
-		return fleet.Scope{}, fmt.Errorf("%w: runner groups belong to organizations and enterprises, and not to a repository", ErrTarget)
+		return fleet.Scope{}, fmt.Errorf("%w: repositories have no runner groups: remove group", ErrTarget)
 	}
 	return fleet.Scope{Owner: owner, Repo: name, RepositoryID: target.RepositoryID}, nil
 }

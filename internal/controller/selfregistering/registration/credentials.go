@@ -12,7 +12,7 @@ import (
 )
 
 // ErrNoSecret: there is no Secret of that name.
-var ErrNoSecret = errors.New("there is no such Secret")
+var ErrNoSecret = errors.New("the Secret does not exist")
 
 // Secrets reads Secrets. It is asked for each Registrar, so that a Secret that was changed is used at once.
 type Secrets interface {
@@ -46,11 +46,11 @@ func parseIdentity(data map[string][]byte) (identity, error) {
 	app, key, installation := value(data, keyApp), value(data, keyPrivate), value(data, keyInstallation)
 	switch {
 	case app == "" && key == "":
-		return identity{}, errors.New("it holds neither token nor app-id and private-key.pem")
+		return identity{}, errors.New("it has neither token nor app-id and private-key.pem")
 	case app == "":
-		return identity{}, errors.New("it holds private-key.pem, and no app-id beside it")
+		return identity{}, errors.New("it has private-key.pem but no app-id")
 	case key == "":
-		return identity{}, errors.New("it holds app-id, and no private-key.pem beside it")
+		return identity{}, errors.New("it has app-id but no private-key.pem")
 	}
 	out := identity{key: fleet.NewSecret(key)}
 	var err error
@@ -59,7 +59,7 @@ func parseIdentity(data map[string][]byte) (identity, error) {
 	}
 	if installation != "" {
 		if out.installation, err = parseID(installation); err != nil {
-			return identity{}, errors.New("its installation-id is not the number that ends the address of the App's installation")
+			return identity{}, errors.New("its installation-id is not the number at the end of the installation's URL")
 		}
 	}
 	return out, nil
@@ -91,7 +91,7 @@ func (i identity) client(options github.Options) (*github.Client, error) {
 	}
 	client, err := github.New(options)
 	if err != nil {
-		return nil, fmt.Errorf("what it holds cannot be used: %w", err)
+		return nil, fmt.Errorf("its content is invalid: %w", err)
 	}
 	return client, nil
 }

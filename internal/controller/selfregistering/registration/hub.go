@@ -118,7 +118,7 @@ func (h *Hub) For(ctx context.Context, credentials Credentials, target Target) (
 func (h *Hub) account(ctx context.Context, credentials Credentials) (*account, error) {
 	if credentials.Secret == "" {
 		if h.app == nil {
-			return nil, fmt.Errorf("%w: this installation of Bullpen has no GitHub App of its own: name a Secret in credentials.secretName", ErrCredentials)
+			return nil, fmt.Errorf("%w: this installation of Bullpen has no GitHub App: set credentials.secretName", ErrCredentials)
 		}
 		return h.app, nil
 	}

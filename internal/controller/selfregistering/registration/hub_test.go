@@ -53,8 +53,8 @@ func TestHub_CredentialsThatCannotBeUsedAreExplained(t *testing.T) {
 	key := string(testKey())
 	for want, pairs := range map[string][]string{
 		"neither token nor app-id":      {"tokn", "ghp_hunter2"},
-		"and no app-id":                 {"private-key.pem", key},
-		"and no private-key.pem":        {"app-id", "7"},
+		"but no app-id":                 {"private-key.pem", key},
+		"but no private-key.pem":        {"app-id", "7"},
 		"app-id is not the number":      {"app-id", "Iv1.hunter2", "private-key.pem", key},
 		"installation-id is not":        {"app-id", "7", "private-key.pem", key, "installation-id", "hunter2"},
 		"not a PEM file":                {"app-id", "7", "private-key.pem", "hunter2"},
@@ -82,7 +82,7 @@ func TestHub_CredentialsThatCannotBeUsedAreExplained(t *testing.T) {
 	without := newWorld(t, func(o *HubOptions) { o.App = nil })
 	_, err = without.hub.For(t.Context(), Credentials{Namespace: "ci"}, acme)
 	require.ErrorIs(t, err, ErrCredentials)
-	require.ErrorContains(t, err, "name a Secret")
+	require.ErrorContains(t, err, "set credentials.secretName")
 	require.Empty(t, w.calls())
 }
 
@@ -93,13 +93,13 @@ func TestHub_TargetsThatCannotBeAreExplained(t *testing.T) {
 		secret string
 		target Target
 	}{
-		"exactly one":                  {"pat", Target{}},
-		"exactly one of":               {"pat", Target{Organization: "acme", Enterprise: "big"}},
-		"is not owner/name":            {"pat", Target{Repository: "acme"}},
-		"belong to organizations":      {"pat", Target{Repository: "acme/app", Group: "g"}},
-		"use a Secret with a token":    {"app", Target{Enterprise: "big"}},
-		"the App is not installed for": {"", acme},
-		"lacks the permission":         {"pat", Target{Repository: "acme/none"}},
+		"exactly one":                        {"pat", Target{}},
+		"exactly one of":                     {"pat", Target{Organization: "acme", Enterprise: "big"}},
+		"is not owner/name":                  {"pat", Target{Repository: "acme"}},
+		"repositories have no runner groups": {"pat", Target{Repository: "acme/app", Group: "g"}},
+		"use a Secret with a token":          {"app", Target{Enterprise: "big"}},
+		"the App is not installed for":       {"", acme},
+		"lacks the permission":               {"pat", Target{Repository: "acme/none"}},
 	} {
 		_, err := w.hub.For(t.Context(), Credentials{"ci", one.secret}, one.target)
 		require.ErrorIs(t, err, ErrTarget, want)

@@ -8,7 +8,7 @@ import (
 )
 
 var limitRemaining = prometheus.NewDesc("bullpen_registration_rate_remaining",
-	"Requests that GitHub last said are left in a bucket, for the credentials of a Secret; of several installations the least.",
+	"Remaining requests in a quota at GitHub, as last reported, by the Secret of the credentials; the lowest of several installations.",
 	[]string{"secret_namespace", "secret", "resource"}, nil)
 
 // limitCollector reads the limits of the clients that are kept, when it is scraped: a client that was dropped leaves no series

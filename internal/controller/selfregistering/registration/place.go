@@ -48,7 +48,7 @@ func (p *place) find(ctx context.Context) error {
 			return err
 		})
 		if errors.Is(err, fleet.ErrNotFound) {
-			return fmt.Errorf("%w: the App is not installed for %s (%s): install it there, or name other credentials", ErrTarget,
+			return fmt.Errorf("%w: the App is not installed for %s (%s): install it there, or use other credentials", ErrTarget,
 				p.scope, p.account.name)
 		}
 		if err != nil {
@@ -132,7 +132,7 @@ func (p *place) explain(err error) error {
 	case errors.Is(err, github.ErrUnauthorized):
 		return fmt.Errorf("%w: GitHub does not accept %s: %w", ErrCredentials, p.account.name, err)
 	case errors.Is(err, fleet.ErrNoRunnerGroup):
-		return fmt.Errorf("%w: %s has no runner group %q: make it, or name another: %w", ErrTarget, p.scope, p.target.Group, err)
+		return fmt.Errorf("%w: %s has no runner group %q: create it, or set another: %w", ErrTarget, p.scope, p.target.Group, err)
 	case errors.Is(err, fleet.ErrNotFound), errors.Is(err, fleet.ErrForbidden):
 		return fmt.Errorf("%w: there is no %s, or %s lacks %s: %w", ErrTarget, p.scope, p.account.name, permissions(p.scope), err)
 	default:

@@ -17,9 +17,9 @@ var (
 	ErrCredentials = errors.New("there are no usable credentials")
 	// ErrTarget: the credentials work, and GitHub does not let them register runners there: no such place, no such group, or
 	// no permission.
-	ErrTarget = errors.New("GitHub does not let these credentials register runners there")
+	ErrTarget = errors.New("GitHub does not allow these credentials to register runners there")
 	// ErrBusy: so much is under way with these credentials that nothing more was begun. Nothing was sent; try again soon.
-	ErrBusy = errors.New("too much is under way with these credentials")
+	ErrBusy = errors.New("too many requests in flight with these credentials")
 )
 
 // Credentials names a Secret. With no name it is the installation's own GitHub App.

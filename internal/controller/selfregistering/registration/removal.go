@@ -70,9 +70,9 @@ func (s Subject) answered(err error) (answer lifecycle.Answer, control bool) {
 	case proof == fleet.ProvenGone:
 		return s.granted("GitHub has removed its registration", true), false
 	case proof == fleet.ProvenBusy && s.Ended:
-		return s.granted("GitHub still takes it for busy", false), false
+		return s.granted("GitHub still reports it busy", false), false
 	case proof == fleet.ProvenBusy:
-		return lifecycle.Answer{Verdict: lifecycle.Busy, Detail: "GitHub says that it runs a job"}, false
+		return lifecycle.Answer{Verdict: lifecycle.Busy, Detail: "GitHub reports a running job"}, false
 	case proof == fleet.NeedsScopeRead && !errors.Is(err, github.ErrUnauthorized):
 		return lifecycle.Answer{}, true // EXCL-6
 	default:
@@ -90,19 +90,19 @@ func (s Subject) beside(refusal error, id int64, found Registration, seen error)
 	proof := fleet.ProveRemoval(refusal, &read)
 	switch {
 	case proof == fleet.ProvenGone && forbidden:
-		return s.granted("GitHub does not let these credentials remove it, and does not list it any more", true)
+		return s.granted("GitHub denies its removal with these credentials, and no longer lists it", true)
 	case proof == fleet.ProvenGone:
 		return s.granted("GitHub has no such runner", true)
 	case read.Err != nil:
-		return unknown("what GitHub has could not be read", seen) // EXCL-6
+		return unknown("cannot list GitHub's runners", seen) // EXCL-6
 	case !forbidden || found.ID != id:
-		return lifecycle.Answer{Detail: "GitHub does not find it, and lists it"}
+		return lifecycle.Answer{Detail: "GitHub returns not found, but lists it"}
 	case s.Ended:
-		return s.granted("GitHub does not let these credentials remove it, and goes on listing it", false)
+		return s.granted("GitHub denies its removal with these credentials, and still lists it", false)
 	case proof == fleet.ProvenBusy:
-		return lifecycle.Answer{Verdict: lifecycle.Busy, Detail: "GitHub does not let these credentials remove it, and lists it as busy"}
+		return lifecycle.Answer{Verdict: lifecycle.Busy, Detail: "GitHub denies its removal with these credentials, and lists it as busy"}
 	default:
-		return lifecycle.Answer{Detail: "GitHub does not let these credentials remove it, and may give it a job: let them administer self-hosted runners"}
+		return lifecycle.Answer{Detail: "GitHub denies its removal with these credentials, and may assign it a job: allow them to administer self-hosted runners"}
 	}
 }
 
@@ -123,7 +123,7 @@ func (s Subject) granted(detail string, gone bool) lifecycle.Answer {
 	answer := lifecycle.Answer{Verdict: lifecycle.Granted, Detail: detail}
 	switch {
 	case s.Ended:
-		answer.Proof = "its container has ended; " + detail
+		answer.Proof = "its container exited; " + detail
 	case s.Lost && gone: // POOL-7
 		answer.Proof = "its node is gone; " + detail
 	}

@@ -143,7 +143,7 @@ func TestBulkhead_AHangingGitHubDelaysNobodyElse(t *testing.T) {
 	}
 	got := slow.Remove(t.Context(), Subject{ID: 5, Name: "r-1"})
 	require.Equal(t, lifecycle.Unknown, got.Verdict)
-	require.Contains(t, got.Detail, "too much is under way")
+	require.Contains(t, got.Detail, "too many requests in flight")
 	_, err := slow.JIT(t.Context(), JITRequest{Name: "r-2"})
 	require.ErrorIs(t, err, ErrBusy)
 	_, err = slow.Find(t.Context(), "r-2")

@@ -127,7 +127,7 @@ func TestRemove_RUN2_EXCL6_EveryAnswerBesideEveryControlRead(t *testing.T) {
 					calls = []string{"remove 5", "find"} // EXCL-6: after the refusal, never before
 				}
 				require.Equal(t, calls, s.calls)
-				require.Equal(t, one.want == "W", !subject.Ended && got.Verdict == lifecycle.Granted && strings.Contains(got.Detail, "does not let"))
+				require.Equal(t, one.want == "W", !subject.Ended && got.Verdict == lifecycle.Granted && strings.Contains(got.Detail, "denies its removal"))
 				requireProof(t, subject, one, got)
 			})
 		}

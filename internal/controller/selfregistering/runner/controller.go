@@ -137,7 +137,7 @@ func secretsOf(object client.Object) []string {
 func (r *Reconciler) usersOf(ctx context.Context, secret client.Object) []reconcile.Request {
 	var runners v1alpha1.RunnerList
 	if err := r.client.List(ctx, &runners, client.InNamespace(secret.GetNamespace()), client.MatchingFields{indexSecret: secret.GetName()}); err != nil {
-		r.options.Log.Warn("the Runners that use a Secret which has changed are not known", "secret", secret.GetName(), "error", err)
+		r.options.Log.Warn("cannot list the Runners that use a changed Secret", "secret", secret.GetName(), "error", err)
 		return nil
 	}
 	var requests []reconcile.Request

@@ -39,7 +39,7 @@ func TestRunner_NET3_HasOneRegistrationOneSecretAndOnePod(t *testing.T) {
 	require.Regexp(t, "^r-[a-z0-9]{5}$", r.Status.RunnerName)
 	require.Equal(t, there.ID, r.Status.RunnerID)
 	require.Equal(t, string(pod.UID), r.Status.PodUID)
-	require.Equal(t, "booting", r.Status.Stage)
+	require.Equal(t, "starting", r.Status.Stage)
 	require.Contains(t, r.Finalizers, runnerpod.FinalizerRegistration)
 
 	require.EqualValues(t, runnerpod.SecretTypeRegistration, secret.Type)
@@ -156,7 +156,7 @@ func TestRunner_RUN7_759349de_e46b90f7_b09c5404_79a31328_GetsNoSecondPod(t *test
 			require.Equal(t, 1, b.github.Calls(registeredtest.JIT))
 			require.Zero(t, b.github.Len(), "what has ended is unregistered")
 			if code == 7 {
-				require.Contains(t, b.get("r").Status.Message, "renew its image")
+				require.Contains(t, b.get("r").Status.Message, "use a newer image")
 			}
 			b.delete(b.get("r"))
 			b.settle("r")

@@ -96,7 +96,7 @@ func (r *Reconciler) leave(ctx context.Context, p *pass) (bool, error) {
 		return false, nil
 	}
 	if left {
-		r.warn(p, "RegistrationLeft", "It has no pod, and GitHub could not be asked to remove its registration "+p.who.RunnerName+": remove it there if it is still listed. "+answer.Detail)
+		r.warn(p, "RegistrationLeft", "It has no pod, and its registration could not be removed at GitHub: "+p.who.RunnerName+". Remove it there if it is still listed. "+answer.Detail)
 	}
 	base := p.runner.DeepCopy()
 	controllerutil.RemoveFinalizer(p.runner, runnerpod.FinalizerRegistration)
@@ -192,7 +192,7 @@ func (r *Reconciler) check(_ context.Context, p *pass) (bool, error) {
 		refused.Reason == reasonRefused && refused.ObservedGeneration == p.runner.Generation {
 		return p.pod != nil, nil // the API server has refused the pod, and would again
 	}
-	r.tell(p, v1alpha1.ConditionValid, metav1.ConditionTrue, "Valid", "pods can be built from the spec")
+	r.tell(p, v1alpha1.ConditionValid, metav1.ConditionTrue, "Valid", "pods can be created from the spec")
 	return true, nil
 }
 
@@ -241,7 +241,7 @@ func (r *Reconciler) notRegistered(ctx context.Context, p *pass, err error) erro
 		p.lookAt(r.options.Now().Add(time.Millisecond))
 		return r.store(ctx, p, r.options.NewName(p.runner.Name))
 	case errors.Is(err, registered.ErrSpent):
-		r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "Spent", "its Secret is gone, or lacks its configuration, and a runner is registered once: delete this Runner, or let its owner replace it")
+		r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "Spent", "its Secret is missing or incomplete, and a runner registers only once: delete this Runner, or let its owner replace it")
 		return nil
 	case errors.Is(err, registered.ErrForeignSecret):
 		// Most often it is of a Runner that had this name before, and the garbage collector takes it in a moment.
@@ -285,15 +285,15 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 			return false, err
 		}
 		if !exists || there.Owner.UID != string(p.runner.UID) {
-			r.pause(p, "PodNameTaken", "a pod of this Runner's name is there and is not its own: it waits until that is gone", blockedAgain, blockedAgain, time.Time{})
+			r.pause(p, "PodNameTaken", "a pod with this name exists and belongs to something else: waiting for its deletion", blockedAgain, blockedAgain, time.Time{})
 			return false, nil
 		}
 		p.pod, p.status.PodUID = &there, there.UID
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		r.tell(p, v1alpha1.ConditionValid, metav1.ConditionFalse, reasonRefused, oneLine("the API server refuses the pod: "+err.Error()))
+		r.tell(p, v1alpha1.ConditionValid, metav1.ConditionFalse, reasonRefused, oneLine("the API server rejects the pod: "+err.Error()))
 		return false, nil
 	case apierrors.IsForbidden(err): // a quota, or an admission policy
-		r.pause(p, "PodRefused", oneLine("the API server refuses the pod for now: "+err.Error()), 30*time.Second, faultFirst, time.Time{})
+		r.pause(p, "PodRefused", oneLine("the API server rejects the pod, retrying: "+err.Error()), 30*time.Second, faultFirst, time.Time{})
 		return false, nil
 	default:
 		return false, fmt.Errorf("creating the pod of Runner %s: %w", p.runner.Name, err)

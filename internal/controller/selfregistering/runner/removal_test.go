@@ -117,9 +117,9 @@ func TestRunner_EXCL6_f153870f_AForbiddenRemovalKeepsARunnerUntilItHasEnded(t *t
 	r := b.idle("r")
 	b.github.AnswerRemovals(func(subject registration.Subject) *lifecycle.Answer {
 		if subject.Ended {
-			return &lifecycle.Answer{Verdict: lifecycle.Granted, Detail: "GitHub goes on listing it", Proof: "its container has ended"}
+			return &lifecycle.Answer{Verdict: lifecycle.Granted, Detail: "GitHub goes on listing it", Proof: "its container exited"}
 		}
-		return &lifecycle.Answer{Detail: "GitHub does not let these credentials remove it"}
+		return &lifecycle.Answer{Detail: "GitHub denies its removal with these credentials"}
 	})
 	b.delete(r)
 	for range 30 {
@@ -127,7 +127,7 @@ func TestRunner_EXCL6_f153870f_AForbiddenRemovalKeepsARunnerUntilItHasEnded(t *t
 		b.settle("r")
 		require.Nil(t, b.pod("r").DeletionTimestamp)
 	}
-	require.Contains(t, b.condition("r", v1alpha1.ConditionRemovalBlocked).Message, "does not let these credentials")
+	require.Contains(t, b.condition("r", v1alpha1.ConditionRemovalBlocked).Message, "denies its removal with these credentials")
 	b.finish("r", 0)
 	b.settle("r")
 	require.True(t, b.gone("r"))
@@ -377,7 +377,7 @@ func TestFence_AGitHubThatHangsDelaysNoOther(t *testing.T) {
 	require.Eventually(t, func() bool { return b.github.Hanging() == 8 }, 30*time.Second, 10*time.Millisecond)
 	more := b.service.Ask(t.Context(), refs[11:])
 	require.Equal(t, lifecycle.Unknown, more[0].Verdict)
-	require.Contains(t, more[0].Detail, "too much is under way")
+	require.Contains(t, more[0].Detail, "too many requests in flight")
 	require.True(t, more[0].NotBefore.After(b.now()))
 	release()
 	require.Len(t, await.Receive(t, done, "the fence answers"), 12)

@@ -35,7 +35,7 @@ func (b *bench) placed(name string, change ...func(*v1alpha1.Runner)) {
 // and a condition say why, once, and nothing is tried over and over.
 func TestRunner_RUN7_F46_AMissingSecretIsSaidOnceAndNothingIsTriedOverAndOver(t *testing.T) {
 	for name, lose := range map[string]func(b *bench){
-		"its Secret is gone": func(b *bench) { b.delete(b.secret("r")) },
+		"its Secret is missing": func(b *bench) { b.delete(b.secret("r")) },
 		"its Secret was made again without what it registers with": func(b *bench) {
 			was := b.secret("r")
 			b.delete(was)
@@ -43,7 +43,7 @@ func TestRunner_RUN7_F46_AMissingSecretIsSaidOnceAndNothingIsTriedOverAndOver(t 
 				ObjectMeta: metav1.ObjectMeta{Namespace: was.Namespace, Name: was.Name, OwnerReferences: was.OwnerReferences, Annotations: was.Annotations},
 			}))
 		},
-		"its Secret is something else's": func(b *bench) {
+		"its Secret belongs to something else": func(b *bench) {
 			was := b.secret("r")
 			b.delete(was)
 			require.NoError(b.t, b.admin.Create(b.t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: was.Namespace, Name: was.Name}}))
@@ -63,7 +63,7 @@ func TestRunner_RUN7_F46_AMissingSecretIsSaidOnceAndNothingIsTriedOverAndOver(t 
 			c := b.condition("r", v1alpha1.ConditionRegistered)
 			require.Equal(t, metav1.ConditionFalse, c.Status)
 			require.Contains(t, c.Message, "Secret")
-			require.Contains(t, b.get("r").Status.Message, "its Secret is gone, or lacks what it registers with")
+			require.Contains(t, b.get("r").Status.Message, "its Secret is missing or incomplete")
 			told := b.events()
 			require.Len(t, told, 2, "one about the pod, one about the Runner")
 			require.Contains(t, strings.Join(told, "\n"), "SecretMissing The runner does not start")
@@ -147,7 +147,7 @@ func TestRunner_RUN7_K87_AQuotaThatRefusesThePodIsWaitedForWithoutMintingAnew(t 
 	}, 60*time.Second, 200*time.Millisecond)
 	require.Equal(t, minted, b.secret("r").UID, "it starts with what was minted first")
 	require.Equal(t, 1, b.github.Calls(registeredtest.JIT))
-	require.Equal(t, "Minted", b.condition("r", v1alpha1.ConditionRegistered).Reason)
+	require.Equal(t, "NotConnected", b.condition("r", v1alpha1.ConditionRegistered).Reason)
 }
 
 // quota lets no pod be made in the namespace.

@@ -50,14 +50,14 @@ func (r *Reconciler) warn(p *pass, reason, message string) {
 }
 
 func blocked(p *pass, answer lifecycle.Answer) {
-	reason, why := "Unknown", "nobody can say whether it works"
+	reason, why := "Unknown", "it is unknown whether it is busy"
 	if answer.Verdict == lifecycle.Busy {
-		reason, why = "Busy", "it works"
+		reason, why = "Busy", "it is busy"
 	}
 	if answer.Detail != "" {
 		why = answer.Detail
 	}
-	set(p, v1alpha1.ConditionRemovalBlocked, metav1.ConditionTrue, reason, oneLine("it is removed when GitHub lets it go: "+why))
+	set(p, v1alpha1.ConditionRemovalBlocked, metav1.ConditionTrue, reason, oneLine("waiting for GitHub to allow the removal: "+why))
 }
 
 func unblocked(p *pass) {
@@ -105,22 +105,22 @@ func (r *Reconciler) registered(p *pass, now time.Time) {
 	case v == nil:
 		return
 	case v.Ended:
-		set(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, reasonEnded, "its runner has ended")
+		set(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, reasonEnded, "the runner exited")
 	case !v.Unregistered.IsZero(), p.unregistered:
 		set(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, reasonUnregistered, "GitHub has removed its registration")
 	case !v.Deleting.IsZero(), !v.SecretMissing.IsZero() && !v.Started:
 		return
 	case !v.Registered.IsZero():
-		set(p, v1alpha1.ConditionRegistered, metav1.ConditionTrue, "Registered", "GitHub knows it as "+v.RunnerName)
+		set(p, v1alpha1.ConditionRegistered, metav1.ConditionTrue, "Registered", "registered at GitHub as "+v.RunnerName)
 	case v.Unseen.IsZero() || v.Overdue(0).IsZero() || now.Before(v.Overdue(0)):
 		if v.Ephemeral {
-			set(p, v1alpha1.ConditionRegistered, metav1.ConditionTrue, "Minted", "GitHub knows it as "+v.RunnerName+", and has not heard from it yet")
+			set(p, v1alpha1.ConditionRegistered, metav1.ConditionTrue, "NotConnected", "registered at GitHub as "+v.RunnerName+"; the runner has not connected yet")
 			return
 		}
-		set(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "Registering", "it has not registered itself yet")
+		set(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "Registering", "the runner has not registered yet")
 	default:
 		r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, string(registered.ReasonRegistrationTimeout),
-			"it has been up for long, and GitHub does not see it: look at its log, and whether it may reach GitHub")
+			"the runner is up, but GitHub does not list it: check its log and its network access to GitHub")
 	}
 }
 
@@ -132,33 +132,33 @@ func (r *Reconciler) stage(p *pass, now time.Time) (lifecycle.Stage, string) {
 		case p.status.Stage == lifecycle.StageFinished.String(): // how it ended was seen
 			return lifecycle.StageFinished, p.status.Message
 		case !p.runner.DeletionTimestamp.IsZero():
-			return lifecycle.StageLeaving, "it is being removed"
+			return lifecycle.StageLeaving, "being removed"
 		case p.runner.Status.PodUID != "":
-			return lifecycle.StageFinished, "its pod is gone, and it gets no other"
+			return lifecycle.StageFinished, "its pod is gone and is not recreated"
 		case p.status.PodUID != "":
-			return lifecycle.StageBooting, "its pod was made"
+			return lifecycle.StageBooting, "its pod was created"
 		}
 		for _, kind := range []string{v1alpha1.ConditionValid, v1alpha1.ConditionRegistered} {
 			if c := condition(&p.status, kind); c != nil && c.Status == metav1.ConditionFalse {
 				return lifecycle.StageBooting, c.Message
 			}
 		}
-		return lifecycle.StageBooting, "it is being registered"
+		return lifecycle.StageBooting, "registering"
 	}
 	seen := v.Runner(p.place, 0, now)
 	switch {
 	case v.Ended && v.End.Outdated():
-		return seen.Stage, "GitHub has refused the runner because its version is too old: renew its image"
+		return seen.Stage, "GitHub rejects the runner's version as too old: use a newer image"
 	case v.Ended && v.End.Exited:
-		return seen.Stage, fmt.Sprintf("it has ended with exit code %d", v.End.ExitCode)
+		return seen.Stage, fmt.Sprintf("exited with code %d", v.End.ExitCode)
 	case v.Ended:
-		return seen.Stage, "it has ended: " + v.End.Reason
+		return seen.Stage, "exited: " + v.End.Reason
 	case seen.Stage == lifecycle.StageLost:
-		return seen.Stage, "its node " + v.Node + " does not exist any more"
+		return seen.Stage, "its node " + v.Node + " no longer exists"
 	case seen.Stage == lifecycle.StageBusy:
 		return seen.Stage, v.Signs.Work()
 	case !p.runner.DeletionTimestamp.IsZero():
-		why := "it is being removed"
+		why := "being removed"
 		if c := condition(&p.status, v1alpha1.ConditionRemovalBlocked); c != nil {
 			why = c.Message
 		}
@@ -166,11 +166,11 @@ func (r *Reconciler) stage(p *pass, now time.Time) (lifecycle.Stage, string) {
 	case seen.Unfit.Detail != "":
 		return seen.Stage, seen.Unfit.Detail
 	case seen.Waiting != "":
-		return seen.Stage, "it waits for " + seen.Waiting
+		return seen.Stage, "waiting for " + seen.Waiting
 	case seen.Stage == lifecycle.StageIdle:
-		return seen.Stage, "it waits for a job"
+		return seen.Stage, "idle"
 	default:
-		return seen.Stage, "it starts"
+		return seen.Stage, "starting"
 	}
 }
 

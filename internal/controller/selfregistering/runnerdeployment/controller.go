@@ -225,10 +225,10 @@ func (r *Reconciler) create(ctx context.Context, d *v1alpha1.RunnerDeployment, n
 		return r.isOurs(ctx, d, set)
 	}
 	if err != nil {
-		r.event(d, corev1.EventTypeWarning, "CreateFailed", "Create", "The set %s could not be made: %s", set.Name, err)
+		r.event(d, corev1.EventTypeWarning, "CreateFailed", "Create", "Error creating RunnerReplicaSet %s: %s", set.Name, err)
 		return fmt.Errorf("creating set %s: %w", set.Name, err)
 	}
-	r.event(d, corev1.EventTypeNormal, "Rollout", "Create", "Made set %s for %d runners of the present template", set.Name, replicas)
+	r.event(d, corev1.EventTypeNormal, "Rollout", "Create", "Created RunnerReplicaSet %s for %d runners of the current template", set.Name, replicas)
 	return nil
 }
 
@@ -241,11 +241,11 @@ func (r *Reconciler) isOurs(ctx context.Context, d *v1alpha1.RunnerDeployment, s
 	if metav1.IsControlledBy(&there, d) && there.Labels[runnerpod.LabelTemplateHash] == set.Labels[runnerpod.LabelTemplateHash] {
 		return nil // the watch will show it
 	}
-	r.event(d, corev1.EventTypeWarning, "NameTaken", "Create", "There is a RunnerReplicaSet %s that is not of this deployment and template: delete or rename it", set.Name)
+	r.event(d, corev1.EventTypeWarning, "NameTaken", "Create", "RunnerReplicaSet %s exists and belongs to another owner or template: delete or rename it", set.Name)
 	return fmt.Errorf("creating set %s: %w", set.Name, errNameTaken)
 }
 
-var errNameTaken = errors.New("something else has its name")
+var errNameTaken = errors.New("its name is taken")
 
 // patchSet asks a set for something else, as it was observed and not otherwise.
 func (r *Reconciler) patchSet(ctx context.Context, d *v1alpha1.RunnerDeployment, set, changed *v1alpha1.RunnerReplicaSet) error {
@@ -258,7 +258,7 @@ func (r *Reconciler) patchSet(ctx context.Context, d *v1alpha1.RunnerDeployment,
 		return fmt.Errorf("changing set %s: %w", set.Name, err)
 	}
 	if from != to {
-		r.event(d, corev1.EventTypeNormal, "Rollout", "Scale", "Set %s goes from %d to %d runners", set.Name, from, to)
+		r.event(d, corev1.EventTypeNormal, "Rollout", "Scale", "Scaled RunnerReplicaSet %s from %d to %d runners", set.Name, from, to)
 	}
 	return nil
 }
@@ -270,11 +270,11 @@ func (r *Reconciler) removeSet(ctx context.Context, d *v1alpha1.RunnerDeployment
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting set %s: %w", set.Name, err)
 	}
-	r.event(d, corev1.EventTypeNormal, "Rollout", "Delete", "Deleted set %s, which has no runner any more", set.Name)
+	r.event(d, corev1.EventTypeNormal, "Rollout", "Delete", "Deleted RunnerReplicaSet %s, which has no runners left", set.Name)
 	return nil
 }
 
-var errLagging = errors.New("the cache has not shown all sets yet")
+var errLagging = errors.New("the cache has not synced all RunnerReplicaSets yet")
 
 // release lets a deployment go of which no set is left, also past the cache.
 func (r *Reconciler) release(ctx context.Context, d *v1alpha1.RunnerDeployment) error {

@@ -31,10 +31,10 @@ func statusOf(d *v1alpha1.RunnerDeployment, wish Wish, sets []v1alpha1.RunnerRep
 	for i := range sets {
 		of := &sets[i].Status.RunnerCounts
 		status.Replicas += of.Replicas
-		status.Booting += of.Booting
+		status.Starting += of.Starting
 		status.Idle += of.Idle
 		status.Busy += of.Busy
-		status.Leaving += of.Leaving
+		status.Terminating += of.Terminating
 		status.Finished += of.Finished
 		if sets[i].Labels[runnerpod.LabelTemplateHash] == wish.Hash && (present == nil || sets[i].DeletionTimestamp == nil) {
 			present, status.UpdatedReplicas = &sets[i], of.Replicas
@@ -50,7 +50,7 @@ func statusOf(d *v1alpha1.RunnerDeployment, wish Wish, sets []v1alpha1.RunnerRep
 	runnerowner.Scaling{Spec: d.Spec.Autoscaling, Status: d.Status.Autoscaling}.Show(c.list, wish.Terminating, d.Generation, now)
 	if wish.Terminating {
 		c.set(v1alpha1.ConditionDraining, true, "WaitingForRunners",
-			fmt.Sprintf("it is being deleted; %d of its runners are busy and are waited for, nothing is asked of them", status.Busy))
+			fmt.Sprintf("being deleted; waiting for %d busy runners to finish", status.Busy))
 	}
 	for _, kind := range []string{v1alpha1.ConditionRemovalBlocked, v1alpha1.ConditionOutdated} {
 		c.collect(kind, sets)
@@ -80,17 +80,17 @@ func (c conditions) valid(invalid error) {
 		c.set(v1alpha1.ConditionValid, false, "InvalidTemplate", invalid.Error())
 		return
 	}
-	c.set(v1alpha1.ConditionValid, true, "Buildable", "pods can be made from the template")
+	c.set(v1alpha1.ConditionValid, true, "TemplateValid", "pods can be created from the template")
 }
 
 func (c conditions) available(wish Wish, of v1alpha1.RunnerCounts) {
 	switch {
 	case of.Idle+of.Busy > 0:
-		c.set(v1alpha1.ConditionAvailable, true, "Serving", "runners serve")
+		c.set(v1alpha1.ConditionAvailable, true, "RunnersAvailable", "runners are available")
 	case wish.Desired == 0:
-		c.set(v1alpha1.ConditionAvailable, true, "NoneWanted", "no runner is wanted")
+		c.set(v1alpha1.ConditionAvailable, true, "NoneDesired", "no runners are desired")
 	default:
-		c.set(v1alpha1.ConditionAvailable, false, "NoRunnerReady", "no runner can take a job yet")
+		c.set(v1alpha1.ConditionAvailable, false, "NoRunnerReady", "no runner is ready yet")
 	}
 }
 
@@ -98,19 +98,19 @@ func (c conditions) progressing(wish Wish, sets []v1alpha1.RunnerReplicaSet, pre
 	const kind = v1alpha1.ConditionProgressing
 	switch {
 	case wish.Terminating:
-		c.set(kind, true, "Draining", "it is being deleted")
+		c.set(kind, true, "Draining", "being deleted")
 	case invalid != nil:
 		c.set(kind, false, "InvalidTemplate", invalid.Error())
 	case present == nil || present.DeletionTimestamp != nil:
-		c.set(kind, true, "Rolling", "a set is being made for the present template")
+		c.set(kind, true, "RollingOut", "creating a RunnerReplicaSet for the current template")
 	case len(sets) > 1:
-		c.set(kind, true, "Rolling", fmt.Sprintf("%d runners are of the present template, %d of former ones, of which busy ones are waited for",
+		c.set(kind, true, "RollingOut", fmt.Sprintf("%d runners have the current template, %d an older one; busy runners finish their jobs first",
 			status.UpdatedReplicas, status.Replicas-status.UpdatedReplicas))
 	default:
 		if of := meta.FindStatusCondition(present.Status.Conditions, kind); of != nil {
 			c.set(kind, of.Status == metav1.ConditionTrue, of.Reason, of.Message)
 		} else {
-			c.set(kind, true, "Scaling", "runners are being created or removed")
+			c.set(kind, true, "Scaling", "creating or removing runners")
 		}
 	}
 }
@@ -132,6 +132,6 @@ func (c conditions) collect(kind string, sets []v1alpha1.RunnerReplicaSet) {
 	case off != nil:
 		c.set(kind, false, off.Reason, off.Message)
 	case meta.FindStatusCondition(*c.list, kind) != nil:
-		c.set(kind, false, "NoneLeft", "no set says so any more")
+		c.set(kind, false, "NoneLeft", "no RunnerReplicaSet reports it any more")
 	}
 }

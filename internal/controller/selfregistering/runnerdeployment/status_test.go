@@ -23,7 +23,7 @@ func TestStatus_POOL8_TheAutoscalerIsShown(t *testing.T) {
 	}
 	require.Empty(t, shown())
 	d.Spec.Autoscaling = &v1alpha1.RunnerAutoscaling{}
-	require.Equal(t, "Undecided", shown())
+	require.Equal(t, "AwaitingData", shown())
 	d.Status.Autoscaling = &v1alpha1.AutoscalingStatus{DesiredReplicas: ptr.To[int32](2), Problem: "nobody answers"}
-	require.Equal(t, "Blind", shown())
+	require.Equal(t, "NoData", shown())
 }

@@ -34,7 +34,7 @@ func forbiddenIsLeftAlone(t *testing.T, b *bench) {
 	b.github.Fault(nil)
 	require.NoError(t, b.admin.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "pat"}}))
 	b.idle(b.have(2)...)
-	b.is(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "AsWished")
+	b.is(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "UpToDate")
 	require.Equal(t, 4, b.github.Calls(registeredtest.JIT), "a changed Secret is tried at once")
 }
 

@@ -310,7 +310,7 @@ func (r *Reconciler) create(ctx context.Context, o *Owner, s *ownerState, w work
 		if failure != nil {
 			r.metrics.failures.WithLabelValues(r.kind, "create").Inc()
 			r.events.createFailed(s, failure)
-			r.options.Log.Warn("runners could not be created and will be tried again", "kind", r.kind, "owner", s.key.Name, "error", failure)
+			r.options.Log.Warn("creating runners failed, retrying", "kind", r.kind, "owner", s.key.Name, "error", failure)
 			r.give(s, s.cluster, "look around", func(context.Context) {}) // the hold is known now, and when it ends
 		}
 	}

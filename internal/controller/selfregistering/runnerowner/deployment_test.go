@@ -225,7 +225,7 @@ func TestDeployment_RUN7_ANewImageEndsOutdatedByItself(t *testing.T) {
 		b.eventually("it is gone", func() bool { return !b.exists(pod) })
 	}
 	b.eventually("it says so", func() bool { return b.conditionOf(d, v1alpha1.ConditionOutdated).Status == metav1.ConditionTrue })
-	require.Contains(t, b.conditionOf(d, v1alpha1.ConditionOutdated).Message, "name a newer image")
+	require.Contains(t, b.conditionOf(d, v1alpha1.ConditionOutdated).Message, "Set a newer image")
 	b.eventually("and an Event does", func() bool { return b.eventOf(v1alpha1.ConditionOutdated) != "" })
 	looks := 0
 	b.eventually("no runner is made again and again", func() bool {

@@ -41,7 +41,7 @@ func (e *eventWriter) tendFailed(s *ownerState, name string, err error) {
 // left tells that a registration may be left behind.
 func (e *eventWriter) left(s *ownerState, m *member, answer lifecycle.Answer) {
 	e.write(s, corev1.EventTypeWarning, "RegistrationLeft", "Remove",
-		"%s never had a pod, and GitHub could not be asked to remove its registration %s: remove it there if it is still listed. %s", m.name, m.RunnerName, answer.Detail)
+		"%s never had a pod, and its registration %s could not be removed at GitHub. Remove it there if it is still listed. %s", m.name, m.RunnerName, answer.Detail)
 }
 
 // jobLost tells why a runner has ended under its job. GitHub calls such a job failed, shows with it the runner's name, and has no
@@ -55,7 +55,7 @@ func (e *eventWriter) jobLost(s *ownerState, lost lostJob) {
 		how = lost.end.Evicted
 	}
 	e.write(s, corev1.EventTypeWarning, "JobLost", "Run",
-		"Runner %s, which GitHub knows as %s, has ended while it showed work: %s. A job that was cut off with it fails at GitHub, which can run it again as a new attempt alone",
+		"Runner %s (%s at GitHub) exited during a job: %s. GitHub marks the job as failed; rerun it there",
 		lost.member, lost.runnerName, how)
 }
 
@@ -75,28 +75,36 @@ func (e *eventWriter) asked(s *ownerState, a lifecycle.Action, answer lifecycle.
 	}
 }
 
-// badWhen is the status in which a condition needs a person, for those whose turns are told by an Event.
-var badWhen = map[string]metav1.ConditionStatus{
-	v1alpha1.ConditionValid:            metav1.ConditionFalse,
-	v1alpha1.ConditionOutdated:         metav1.ConditionTrue,
-	v1alpha1.ConditionStuckTerminating: metav1.ConditionTrue,
-	v1alpha1.ConditionDraining:         metav1.ConditionTrue,
-	v1alpha1.ConditionHeld:             metav1.ConditionTrue,
+// turn says which status of a condition is reported, and the reasons of the Events about its beginning and its end.
+type turn struct {
+	bad          metav1.ConditionStatus
+	begins, ends string
+	normal       bool // no problem: an Event of type Normal
 }
 
-// turned tells of conditions that have turned on or off.
+// turns are of the conditions whose turns are reported in an Event. An Event never carries the name of a problem that is over.
+var turns = map[string]turn{
+	v1alpha1.ConditionValid:             {bad: metav1.ConditionFalse, begins: "InvalidTemplate", ends: "TemplateValid"},
+	v1alpha1.ConditionOutdated:          {bad: metav1.ConditionTrue, begins: v1alpha1.ConditionOutdated, ends: "NoLongerOutdated"},
+	v1alpha1.ConditionStuckTerminating:  {bad: metav1.ConditionTrue, begins: v1alpha1.ConditionStuckTerminating, ends: "NoLongerStuckTerminating"},
+	v1alpha1.ConditionDraining:          {bad: metav1.ConditionTrue, begins: v1alpha1.ConditionDraining, ends: "Drained", normal: true},
+	v1alpha1.ConditionRecreationDelayed: {bad: metav1.ConditionTrue, begins: v1alpha1.ConditionRecreationDelayed, ends: "RecreationResumed", normal: true},
+}
+
+// turned writes an Event about each condition that has turned on or off.
 func (e *eventWriter) turned(s *ownerState, before, after []metav1.Condition) {
 	for _, c := range after {
-		bad, told := badWhen[c.Type]
+		turn, reported := turns[c.Type]
 		old := meta.FindStatusCondition(before, c.Type)
-		is, was := c.Status == bad, old != nil && old.Status == bad
-		if !told || is == was {
-			continue
+		was := old != nil && old.Status == turn.bad
+		switch is := c.Status == turn.bad; {
+		case !reported || is == was:
+		case !is:
+			e.write(s, corev1.EventTypeNormal, turn.ends, c.Reason, "%s", c.Message)
+		case turn.normal:
+			e.write(s, corev1.EventTypeNormal, turn.begins, c.Reason, "%s", c.Message)
+		default:
+			e.write(s, corev1.EventTypeWarning, turn.begins, c.Reason, "%s", c.Message)
 		}
-		kind := corev1.EventTypeNormal
-		if is && c.Type != v1alpha1.ConditionDraining && c.Type != v1alpha1.ConditionHeld {
-			kind = corev1.EventTypeWarning
-		}
-		e.write(s, kind, c.Type, c.Reason, "%s", c.Message)
 	}
 }

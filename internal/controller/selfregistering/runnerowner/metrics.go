@@ -21,10 +21,10 @@ func newMetrics(registry prometheus.Registerer, kind string, t *tracker) (*metri
 		to                **prometheus.CounterVec
 		name, help, label string
 	}{
-		{&m.creations, "creations_total", "Runners asked of the API server, by outcome.", "outcome"},
+		{&m.creations, "creations_total", "Runner creations, by outcome.", "outcome"},
 		{&m.removals, "removals_total", "Runners whose deletion was accepted, by reason.", "reason"},
-		{&m.verdicts, "fence_answers_total", "Answers of GitHub to the question whether a runner may go, by verdict. Unknown deletes nothing.", "verdict"},
-		{&m.failures, "failures_total", "Steps that failed and are tried again, by step.", "step"},
+		{&m.verdicts, "fence_answers_total", "Responses of the fence at GitHub, by verdict. Unknown deletes nothing.", "verdict"},
+		{&m.failures, "failures_total", "Steps that failed and are retried, by step.", "step"},
 	} {
 		vector := prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "bullpen", Subsystem: "runner_owner", Name: c.name, Help: c.help,

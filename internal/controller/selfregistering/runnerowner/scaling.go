@@ -28,12 +28,12 @@ func (s Scaling) Show(list *[]metav1.Condition, terminating bool, generation int
 	c := metav1.Condition{Type: kind, ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
 	switch {
 	case s.Status == nil || s.Status.DesiredReplicas == nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "Undecided", "the autoscaler has not decided on a number yet"
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "AwaitingData", "the autoscaler has not computed the number of runners yet"
 	case s.Status.Problem != "":
-		c.Status, c.Reason = metav1.ConditionFalse, "Blind"
-		c.Message = fmt.Sprintf("the number does not fall below %d: %s", ptr.Deref(s.Status.DesiredReplicas, 0), s.Status.Problem)
+		c.Status, c.Reason = metav1.ConditionFalse, "NoData"
+		c.Message = fmt.Sprintf("the number of runners does not fall below %d: %s", ptr.Deref(s.Status.DesiredReplicas, 0), s.Status.Problem)
 	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Decided", "the number of runners follows what the autoscaler is told to look at"
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "DemandKnown", "the number of runners follows the configured metrics"
 	}
 	meta.SetStatusCondition(list, c)
 }

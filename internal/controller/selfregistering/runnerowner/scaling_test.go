@@ -23,7 +23,7 @@ func TestScaling_POOL8_SaysWhetherItSees(t *testing.T) {
 	}
 	scaling := Scaling{Spec: &v1alpha1.RunnerAutoscaling{}}
 	c := show(scaling, false)
-	require.Equal(t, []any{metav1.ConditionUnknown, "Undecided", int64(7)}, []any{c.Status, c.Reason, c.ObservedGeneration})
+	require.Equal(t, []any{metav1.ConditionUnknown, "AwaitingData", int64(7)}, []any{c.Status, c.Reason, c.ObservedGeneration})
 	scaling.Status = &v1alpha1.AutoscalingStatus{DesiredReplicas: ptr.To[int32](3)}
 	c = show(scaling, false)
 	require.Equal(t, []any{metav1.ConditionTrue, "Decided"}, []any{c.Status, c.Reason})
@@ -31,7 +31,7 @@ func TestScaling_POOL8_SaysWhetherItSees(t *testing.T) {
 	require.Equal(t, turned, show(scaling, false).LastTransitionTime)
 	scaling.Status.Problem = "nobody answers"
 	c = show(scaling, false)
-	require.Equal(t, []any{metav1.ConditionFalse, "Blind", "the number does not fall below 3: nobody answers"}, []any{c.Status, c.Reason, c.Message})
+	require.Equal(t, []any{metav1.ConditionFalse, "NoData", "the number of runners does not fall below 3: nobody answers"}, []any{c.Status, c.Reason, c.Message})
 	require.True(t, turned.Before(&c.LastTransitionTime))
 	require.Nil(t, show(scaling, true), "nothing scales what is being deleted")
 	require.NotNil(t, show(scaling, false))
@@ -45,5 +45,5 @@ func TestConditions_POOL8_AnOwnersAutoscalerIsShown(t *testing.T) {
 	status := statusOf(o, s.facts(o, s.makePlan(o, -1, t0), t0), t0)
 	c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionScalingActive)
 	require.NotNil(t, c)
-	require.Equal(t, "Blind", c.Reason)
+	require.Equal(t, "NoData", c.Reason)
 }

@@ -75,7 +75,7 @@ func TestScenarios_RUN1_bed92705_14a878bf_c95e84a5(t *testing.T) {
 func exactlyWhatIsMissing(t *testing.T, b *bench) {
 	b.kind.create(b, some(3, true))
 	first := b.have(3)
-	b.counts("3 booting", func(c v1alpha1.RunnerCounts) bool { return c.Booting == 3 && c.Replicas == 3 })
+	b.counts("3 booting", func(c v1alpha1.RunnerCounts) bool { return c.Starting == 3 && c.Replicas == 3 })
 	b.idle(first...)
 	b.counts("3 idle", func(c v1alpha1.RunnerCounts) bool { return c.Idle == 3 })
 	b.kind.edit(b, replicas(7))
@@ -85,7 +85,7 @@ func exactlyWhatIsMissing(t *testing.T, b *bench) {
 	for _, pod := range first {
 		require.True(t, b.exists(pod))
 	}
-	b.is(v1alpha1.ConditionAvailable, metav1.ConditionTrue, "Serving")
+	b.is(v1alpha1.ConditionAvailable, metav1.ConditionTrue, "RunnersAvailable")
 }
 
 func staticGrowsAtOnce(_ *testing.T, b *bench) {
@@ -108,18 +108,18 @@ func holdAndItsEnds(_ *testing.T, b *bench) {
 	b.counts("2 idle", func(c v1alpha1.RunnerCounts) bool { return c.Idle == 2 })
 	b.work(pods[0])
 	b.finish(pods[0])
-	b.is(v1alpha1.ConditionHeld, metav1.ConditionTrue, "")
+	b.is(v1alpha1.ConditionRecreationDelayed, metav1.ConditionTrue, "")
 	b.stays("held", func() bool { return len(b.pods()) == 1 })
 	b.pass(2 * time.Second)
 	b.kind.edit(b, func(s *settings) { s.scaledAt = b.now() }) // e2c8163b: it changes alone
 	pods = b.have(2)
-	b.is(v1alpha1.ConditionHeld, metav1.ConditionFalse, "")
+	b.is(v1alpha1.ConditionRecreationDelayed, metav1.ConditionFalse, "")
 	b.idle(pods...)
 	b.counts("2 idle again", func(c v1alpha1.RunnerCounts) bool { return c.Idle == 2 })
 	b.pass(time.Minute)
 	b.work(pods[0])
 	b.finish(pods[0])
-	b.is(v1alpha1.ConditionHeld, metav1.ConditionTrue, "")
+	b.is(v1alpha1.ConditionRecreationDelayed, metav1.ConditionTrue, "")
 	b.pass(time.Hour)
 	b.have(2)
 }
@@ -131,7 +131,7 @@ func failedStartsHoldNothing(t *testing.T, b *bench) {
 		require.NoError(t, b.report(t.Context(), pod.Name, corev1.PodFailed, exited(1), false, b.now()))
 		b.eventually("it is gone", func() bool { return !b.exists(pod) })
 	}
-	b.is(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "StartsFail")
+	b.is(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "RunnersFailing")
 	b.pass(5 * time.Second)
 	b.have(1)
 	b.is(v1alpha1.ConditionOutdated, "", "")
@@ -167,7 +167,7 @@ func pendingAreNoVictims(t *testing.T, b *bench) {
 	b.eventually("another second", func() bool { return time.Since(old[1].CreationTimestamp.Time) > 2*time.Second })
 	b.kind.edit(b, replicas(4))
 	all := b.have(4)
-	b.counts("2 boot", func(c v1alpha1.RunnerCounts) bool { return c.Booting == 2 })
+	b.counts("2 boot", func(c v1alpha1.RunnerCounts) bool { return c.Starting == 2 })
 	b.kind.edit(b, replicas(2))
 	b.stays("nobody is asked for", func() bool { return len(b.pods()) == 4 && b.github.Calls(registeredtest.Remove) == 0 })
 	for _, pod := range all {
@@ -194,10 +194,10 @@ func victimsAreTakenBack(_ *testing.T, b *bench) {
 	b.unknown(time.Time{})
 	b.kind.edit(b, replicas(1))
 	b.is(v1alpha1.ConditionRemovalBlocked, metav1.ConditionTrue, "FenceUnknown")
-	b.counts("one is asked for, and counts", func(c v1alpha1.RunnerCounts) bool { return c.Leaving == 1 && c.Idle == 1 && c.Replicas == 2 })
-	b.stays("nothing goes, and nobody else is asked for", func() bool { return len(b.pods()) == 2 && b.kind.counts(b).Leaving == 1 })
+	b.counts("one is asked for, and counts", func(c v1alpha1.RunnerCounts) bool { return c.Terminating == 1 && c.Idle == 1 && c.Replicas == 2 })
+	b.stays("nothing goes, and nobody else is asked for", func() bool { return len(b.pods()) == 2 && b.kind.counts(b).Terminating == 1 })
 	b.kind.edit(b, replicas(2))
-	b.counts("it is taken back", func(c v1alpha1.RunnerCounts) bool { return c.Idle == 2 && c.Leaving == 0 })
+	b.counts("it is taken back", func(c v1alpha1.RunnerCounts) bool { return c.Idle == 2 && c.Terminating == 0 })
 	b.is(v1alpha1.ConditionRemovalBlocked, metav1.ConditionFalse, "")
 	b.github.AnswerRemovals(nil)
 	b.stays("both stay, and none is made", func() bool { return len(b.pods()) == 2 })
@@ -327,7 +327,7 @@ func restartInTheMiddle(t *testing.T, b *bench) {
 	b.counts("4 idle", func(c v1alpha1.RunnerCounts) bool { return c.Idle == 4 })
 	b.unknown(time.Time{})
 	b.kind.edit(b, replicas(2))
-	b.counts("2 are asked for", func(c v1alpha1.RunnerCounts) bool { return c.Leaving == 2 })
+	b.counts("2 are asked for", func(c v1alpha1.RunnerCounts) bool { return c.Terminating == 2 })
 	b.restart()
 	b.github.AnswerRemovals(nil)
 	b.have(2)
@@ -413,7 +413,7 @@ func quotaIsWaitedFor(t *testing.T, b *bench) {
 		return len(up) == 2
 	})
 	require.Equal(t, 2, b.github.Calls(registeredtest.JIT))
-	b.is(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "AsWished")
+	b.is(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "UpToDate")
 }
 
 func missingSecretIsReplaced(t *testing.T, b *bench) {
@@ -471,5 +471,5 @@ func invalidTemplate(_ *testing.T, b *bench) {
 	b.is(v1alpha1.ConditionValid, metav1.ConditionFalse, "InvalidTemplate")
 	b.stays("what serves goes on", func() bool { return b.exists(pod) && len(b.pods()) == 1 })
 	b.kind.edit(b, func(s *settings) { s.spec.ContainerMode, s.spec.Dind = v1alpha1.ContainerModeNone, nil })
-	b.is(v1alpha1.ConditionValid, metav1.ConditionTrue, "Buildable")
+	b.is(v1alpha1.ConditionValid, metav1.ConditionTrue, "TemplateValid")
 }

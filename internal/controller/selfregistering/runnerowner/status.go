@@ -90,8 +90,8 @@ func statusOf(o *Owner, f facts, now time.Time) Status {
 	present := of[lifecycle.StageBooting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageLeaving]
 	return Status{
 		Counts: v1alpha1.RunnerCounts{
-			Replicas: int32(present + of[lifecycle.StageLost]), Booting: int32(of[lifecycle.StageBooting]), Idle: int32(of[lifecycle.StageIdle]),
-			Busy: int32(of[lifecycle.StageBusy] + of[lifecycle.StageLost]), Leaving: int32(of[lifecycle.StageLeaving]), Finished: int32(of[lifecycle.StageFinished]),
+			Replicas: int32(present + of[lifecycle.StageLost]), Starting: int32(of[lifecycle.StageBooting]), Idle: int32(of[lifecycle.StageIdle]),
+			Busy: int32(of[lifecycle.StageBusy] + of[lifecycle.StageLost]), Terminating: int32(of[lifecycle.StageLeaving]), Finished: int32(of[lifecycle.StageFinished]),
 		},
 		Generation: o.Object.GetGeneration(), TemplateHash: f.wish.TemplateHash, Desired: f.wish.Desired, Updated: f.updated,
 		CompleteAt: metav1.NewTime(f.completeAt.Truncate(time.Second)), Conditions: conditionsOf(o, f, now),
@@ -131,7 +131,7 @@ func conditionsOf(o *Owner, f facts, now time.Time) []metav1.Condition {
 	if f.invalid != nil {
 		c.set(v1alpha1.ConditionValid, false, "InvalidTemplate", firstLine(f.invalid))
 	} else {
-		c.set(v1alpha1.ConditionValid, true, "Buildable", "pods can be made from the template")
+		c.set(v1alpha1.ConditionValid, true, "TemplateValid", "pods can be created from the template")
 	}
 	c.available(f)
 	c.progressing(f)
@@ -140,31 +140,31 @@ func conditionsOf(o *Owner, f facts, now time.Time) []metav1.Condition {
 	}
 	o.Scaling.Show(&c.list, f.wish.Terminating, c.generation, now)
 	if f.held {
-		c.set(v1alpha1.ConditionHeld, true, "JobsMayBeOver", fmt.Sprintf(
-			"%s not made again before %s, unless there is a newer need: the jobs of those that ended may have been the last",
+		c.set(v1alpha1.ConditionRecreationDelayed, true, "JobsMayBeOver", fmt.Sprintf(
+			"%s not recreated before %s unless more jobs are queued: the finished runners may have run the last jobs",
 			many(f.plan.Held, "runner"), f.wish.HoldUntil.UTC().Format(time.RFC3339)))
 	} else {
-		c.clear(v1alpha1.ConditionHeld, "NothingHeld", "no runner is held back")
+		c.clear(v1alpha1.ConditionRecreationDelayed, "NotDelayed", "no recreation is delayed")
 	}
 	if f.wish.Terminating {
 		c.set(v1alpha1.ConditionDraining, true, "WaitingForRunners", fmt.Sprintf(
-			"it is being deleted and waits for %s; nothing is asked of them", many(f.of[lifecycle.StageBusy], "busy runner")))
+			"being deleted; waiting for %s to finish", many(f.of[lifecycle.StageBusy], "busy runner")))
 	}
 	if f.unsure > 0 {
 		c.set(v1alpha1.ConditionRemovalBlocked, true, "FenceUnknown", fmt.Sprintf(
-			"%s should go and cannot, because nobody can say whether work is done there: %s", many(f.unsure, "runner"), f.unsureSays))
+			"%s cannot be removed, because it is unknown whether a job is running: %s", many(f.unsure, "runner"), f.unsureSays))
 	} else {
-		c.clear(v1alpha1.ConditionRemovalBlocked, "FenceAnswers", "GitHub answers")
+		c.clear(v1alpha1.ConditionRemovalBlocked, "FenceAvailable", "GitHub responds")
 	}
 	if len(f.stuck) > 0 {
-		c.set(v1alpha1.ConditionStuckTerminating, true, "NotGone", fmt.Sprintf("%s should have gone: %s", many(len(f.stuck), "deleted runner"), listed(f.stuck)))
+		c.set(v1alpha1.ConditionStuckTerminating, true, "PodsTerminating", fmt.Sprintf("%s still terminating: %s", many(len(f.stuck), "deleted runner"), listed(f.stuck)))
 	} else {
-		c.clear(v1alpha1.ConditionStuckTerminating, "AllGone", "every runner that was deleted has gone")
+		c.clear(v1alpha1.ConditionStuckTerminating, "PodsDeleted", "all deleted runners are gone")
 	}
 	if f.outdated {
-		c.set(v1alpha1.ConditionOutdated, true, "VersionRefused", "GitHub has refused runners because their version is too old: name a newer image in the template")
+		c.set(v1alpha1.ConditionOutdated, true, "VersionRefused", "GitHub rejects runners of this version as too old. Set a newer image in the template.")
 	} else {
-		c.clear(v1alpha1.ConditionOutdated, "VersionAccepted", "GitHub has refused no runner of this template for its version")
+		c.clear(v1alpha1.ConditionOutdated, "VersionAccepted", "GitHub accepts the runner version of this template")
 	}
 	return c.list
 }
@@ -173,11 +173,11 @@ func (c *conditions) available(f facts) {
 	const kind = v1alpha1.ConditionAvailable
 	switch {
 	case f.of[lifecycle.StageIdle]+f.of[lifecycle.StageBusy] > 0:
-		c.set(kind, true, "Serving", "runners serve")
+		c.set(kind, true, "RunnersAvailable", "runners are available")
 	case f.wish.Desired == 0:
-		c.set(kind, true, "NoneWanted", "no runner is wanted")
+		c.set(kind, true, "NoneDesired", "no runners are desired")
 	default:
-		c.set(kind, false, "NoRunnerReady", "no runner can take a job yet")
+		c.set(kind, false, "NoRunnerReady", "no runner is ready yet")
 	}
 }
 
@@ -186,7 +186,7 @@ func (c *conditions) progressing(f facts) {
 	present := f.of[lifecycle.StageBooting] + f.of[lifecycle.StageIdle] + f.of[lifecycle.StageBusy]
 	switch {
 	case f.wish.Terminating:
-		c.set(kind, true, "Draining", "it is being deleted")
+		c.set(kind, true, "Draining", "being deleted")
 	case f.invalid != nil:
 		c.set(kind, false, "InvalidTemplate", firstLine(f.invalid))
 	case f.createSays != "":
@@ -196,17 +196,17 @@ func (c *conditions) progressing(f facts) {
 	case f.unplaced > 0:
 		c.set(kind, false, "Unschedulable", fmt.Sprintf("%s without a node: %s", many(f.unplaced, "runner"), f.unplacedSays))
 	case f.plan.Refused > 0:
-		c.set(kind, false, "TooMany", fmt.Sprintf("there are so many StatefulSets that %s put off", many(f.plan.Refused, "runner")))
+		c.set(kind, false, "TooManyStatefulSets", fmt.Sprintf("too many StatefulSets exist: creation of %s is delayed", many(f.plan.Refused, "runner")))
 	case f.held:
-		c.set(kind, false, "Held", "runners that have ended are not made again yet")
+		c.set(kind, false, "RecreationDelayed", "finished runners are not recreated yet")
 	case f.plan.Held > 0:
-		c.set(kind, false, "StartsFail", "runners end before they can take a job; new ones are started slowly: "+f.startSays)
+		c.set(kind, false, "RunnersFailing", "runners exit before they can take a job; new ones are created with a backoff: "+f.startSays)
 	case f.updated < present:
-		c.set(kind, true, "Rolling", "runners that do no work are being replaced after a change of the template")
+		c.set(kind, true, "RollingOut", "replacing runners that are not busy after a template change")
 	case present != f.wish.Desired || f.of[lifecycle.StageLeaving] > 0:
-		c.set(kind, true, "Scaling", "runners are being created or removed")
+		c.set(kind, true, "Scaling", "creating or removing runners")
 	default:
-		c.set(kind, false, "AsWished", "there are as many runners as the spec says")
+		c.set(kind, false, "UpToDate", "the runners match the spec")
 	}
 }
 

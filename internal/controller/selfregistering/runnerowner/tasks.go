@@ -117,7 +117,7 @@ func (r *Reconciler) remove(ctx context.Context, s *ownerState, name string) {
 		s.change(name, "", now, func(m *member) { m.retryAt = now.Add(conflictRetry) })
 	case ctx.Err() == nil:
 		r.metrics.failures.WithLabelValues(r.kind, "remove").Inc()
-		r.options.Log.Warn("a step of a removal failed and will be tried again", "kind", r.kind, "owner", s.key.Name, "runner", name, "error", err)
+		r.options.Log.Warn("removal step failed, retrying", "kind", r.kind, "owner", s.key.Name, "runner", name, "error", err)
 		s.change(name, "", now, func(m *member) { m.fails++; m.retryAt = now.Add(lifecycle.Backoff(m.fails)) })
 	}
 }
@@ -151,7 +151,7 @@ func (r *Reconciler) tend(ctx context.Context, s *ownerState, name string) {
 		if firstLine(err) != m.tendSays {
 			r.events.tendFailed(s, name, err)
 		}
-		r.options.Log.Warn("a runner could not be registered and will be tried again", "kind", r.kind, "owner", s.key.Name, "runner", name, "error", err)
+		r.options.Log.Warn("registering a runner failed, retrying", "kind", r.kind, "owner", s.key.Name, "runner", name, "error", err)
 	}
 	s.change(name, m.id(), now, func(m *member) {
 		if m.tended = key; err == nil {
@@ -191,7 +191,7 @@ func (r *Reconciler) look(ctx context.Context, s *ownerState, name string) {
 	case apierrors.IsNotFound(err):
 		s.memberGone(name, "", r.now())
 	case err != nil:
-		r.options.Log.Warn("reading what was created failed and will be tried again", "kind", r.kind, "runner", name, "error", err)
+		r.options.Log.Warn("reading created objects failed, retrying", "kind", r.kind, "runner", name, "error", err)
 	default:
 		if seen, ours := r.options.Backing.Observe(object); ours && seen.OwnerUID == s.uid {
 			s.memberSeen(seen, nil, r.now())

@@ -144,7 +144,7 @@ func TestRunnerSet_RUN2_GoesWithoutCredentials(t *testing.T) {
 		return nil
 	})
 	b.kind.create(b, some(2, true))
-	b.counts("2 wait", func(c v1alpha1.RunnerCounts) bool { return c.Booting == 2 })
+	b.counts("2 wait", func(c v1alpha1.RunnerCounts) bool { return c.Starting == 2 })
 	require.NoError(t, b.admin.Delete(t.Context(), b.kind.empty(b)))
 	b.is(v1alpha1.ConditionDraining, metav1.ConditionTrue, "")
 	b.stays("GitHub may know them", func() bool { return b.memberCount() == 2 })

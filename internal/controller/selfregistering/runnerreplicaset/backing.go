@@ -222,7 +222,7 @@ func (b *backing) Release(ctx context.Context, o *runnerowner.Owner) error {
 	return b.patchFinalizer(ctx, o, controllerutil.RemoveFinalizer)
 }
 
-var errLagging = errors.New("the cache has not shown all Runners yet")
+var errLagging = errors.New("the cache has not synced all Runners yet")
 
 func (b *backing) patchFinalizer(ctx context.Context, o *runnerowner.Owner, change func(client.Object, string) bool) error {
 	base := setOf(o)

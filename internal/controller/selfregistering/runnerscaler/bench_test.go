@@ -270,7 +270,7 @@ func (b *bench) set(name string, scaling *v1alpha1.RunnerAutoscaling) *v1alpha1.
 // counts writes what an owner counts, as its controller does.
 func (b *bench) counts(object client.Object, exist, busy int) {
 	b.Helper()
-	body := fmt.Sprintf(`{"status":{"replicas":%d,"busy":%d,"booting":0,"idle":0,"leaving":0,"finished":0,"updatedReplicas":0}}`, exist, busy)
+	body := fmt.Sprintf(`{"status":{"replicas":%d,"busy":%d,"starting":0,"idle":0,"terminating":0,"finished":0,"updatedReplicas":0}}`, exist, busy)
 	require.NoError(b, b.admin.Status().Patch(b.Context(), object, client.RawPatch("application/merge-patch+json", []byte(body))))
 }
 

@@ -19,14 +19,14 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "bullpen", Subsystem: "runnerscaler", Name: name, Help: help}, []string{"kind", "name"})
 	}
 	m := &metrics{
-		passes:    counter("passes_total", "Passes over all owners of self-registering runners, by outcome. One that is blind for some owner does not lower that owner's number.", "outcome"),
+		passes:    counter("passes_total", "Passes over all owners of self-registering runners, by outcome; no_data: an owner's data was missing and its number is not lowered.", "outcome"),
 		decisions: counter("decisions_total", "Changes of an owner's number of self-registering runners, by the owner's kind and direction.", "kind", "direction"),
 		writes:    counter("writes_total", "Writes of status.autoscaling, by outcome.", "outcome"),
-		readings:  counter("queue_readings_total", "Readings of GitHub's queue of one repository, by outcome.", "outcome"),
-		desired:   gauge("desired_runners", "Self-registering runners that the owner is to have."),
-		blind:     gauge("blind", "1 while the owner's number does not fall, because something that it depends on cannot be read."),
-		queued:    gauge("queued_jobs", "Jobs that wait for a runner of the owner."),
-		running:   gauge("running_jobs", "Jobs that run on the owner's runners."),
+		readings:  counter("queue_readings_total", "Reads of GitHub's queue of a repository, by outcome.", "outcome"),
+		desired:   gauge("desired_runners", "Desired number of self-registering runners."),
+		blind:     gauge("no_data", "1 while the autoscaler lacks data and the number of runners does not fall."),
+		queued:    gauge("queued_jobs", "Queued jobs for the owner's runners."),
+		running:   gauge("running_jobs", "Running jobs on the owner's runners."),
 	}
 	for _, c := range []prometheus.Collector{m.passes, m.decisions, m.writes, m.readings, m.desired, m.blind, m.queued, m.running} {
 		if err := registry.Register(c); err != nil {

@@ -218,7 +218,7 @@ func (s *Scaler) schedule(from v1alpha1.ScalingSchedule) selfregistering.Schedul
 		s.zones[from.TimeZone] = zone
 	}
 	if to.Zone = zone; zone == nil {
-		to.Problem = fmt.Sprintf("there is no time zone %s; name one like Europe/Berlin", from.TimeZone)
+		to.Problem = fmt.Sprintf("unknown time zone %s: use one such as Europe/Berlin", from.TimeZone)
 	}
 	return to
 }

@@ -23,7 +23,7 @@ import (
 const (
 	reasonScaledUp   = "ScaledUp"
 	reasonScaledDown = "ScaledDown"
-	reasonBlind      = "ScalingBlind"
+	reasonBlind      = "ScalingInactive"
 	reasonSees       = "ScalingActive"
 )
 
@@ -108,7 +108,7 @@ func (s *Scaler) write(ctx context.Context, o *owner, status *v1alpha1.Autoscali
 		s.metrics.writes.WithLabelValues("gone").Inc()
 	default:
 		s.metrics.writes.WithLabelValues("failed").Inc()
-		s.options.Log.Warn("writing how many runners there are to be; the next pass tries again", "kind", o.kind, "name", o.name, "error", err)
+		s.options.Log.Warn("writing the desired number of runners failed; the next pass retries", "kind", o.kind, "name", o.name, "error", err)
 	}
 	return err == nil
 }
@@ -152,12 +152,12 @@ func (s *Scaler) tell(c change, former, status *v1alpha1.AutoscalingStatus) {
 		}
 		s.metrics.decisions.WithLabelValues(o.kind, direction).Inc()
 		s.options.Log.Info("runners scaled", "kind", o.kind, "name", o.name, "from", from, "to", to, "why", c.result.Reason)
-		s.recorder.Eventf(o.object, nil, corev1.EventTypeNormal, reason, "Scale", "From %d to %d runners: %s", from, to, c.result.Reason)
+		s.recorder.Eventf(o.object, nil, corev1.EventTypeNormal, reason, "Scale", "Scaled from %d to %d runners: %s", from, to, c.result.Reason)
 	}
 	switch {
 	case status.Problem != "" && status.Problem != former.Problem:
-		s.recorder.Eventf(o.object, nil, corev1.EventTypeWarning, reasonBlind, "Scale", "No fewer runners than %d for now: %s", to, status.Problem)
+		s.recorder.Eventf(o.object, nil, corev1.EventTypeWarning, reasonBlind, "Scale", "Not scaling below %d runners: %s", to, status.Problem)
 	case status.Problem == "" && former.Problem != "":
-		s.recorder.Eventf(o.object, nil, corev1.EventTypeNormal, reasonSees, "Scale", "The number of runners is decided on all there is to see again")
+		s.recorder.Eventf(o.object, nil, corev1.EventTypeNormal, reasonSees, "Scale", "Autoscaling has complete data again")
 	}
 }

@@ -155,7 +155,7 @@ func (r *readings) note(ctx context.Context, p place, l look, err error, every t
 		known.next = now.Add(crowdedFor)
 	} else if err != nil {
 		if problem := sentence(err); problem != known.problem {
-			r.options.Log.Warn("GitHub's queue of a repository cannot be read", "repository", p.repository, "credentials", p.credentials.Secret, "error", err)
+			r.options.Log.Warn("cannot read GitHub's queue of a repository", "repository", p.repository, "credentials", p.credentials.Secret, "error", err)
 			known.problem = problem
 		}
 		known.next = now.Add(min(every, retryAfter))
@@ -178,13 +178,13 @@ func sentence(err error) string {
 	case errors.Is(err, registration.ErrCredentials), errors.Is(err, registration.ErrTarget):
 		return short(err.Error())
 	case errors.As(err, &limited):
-		return "GitHub's rate limit is used up"
+		return "GitHub's request quota is exhausted"
 	case errors.Is(err, fleet.ErrForbidden):
-		return "GitHub forbids it; the credentials need to be allowed to read actions"
+		return "GitHub denies access: the credentials need permission to read actions"
 	case errors.Is(err, fleet.ErrNotFound):
-		return "GitHub does not find it, or does not show it to these credentials"
+		return "GitHub returns not found: it does not exist, or these credentials have no access"
 	default:
-		return "GitHub gave no usable answer"
+		return "GitHub returned no usable response"
 	}
 }
 

@@ -57,7 +57,7 @@ func TestReadings_67_ALongQueueIsReadAsFarAsItCanBe(t *testing.T) {
 	b.look(0)
 	b.look(3 * time.Second)
 	require.Equal(t, 7, b.desired(d))
-	require.Equal(t, "GitHub's queue of acme/app is too long to be read to its end", b.status(d).Problem)
+	require.Equal(t, "GitHub's queue of acme/app is too long to be read completely", b.status(d).Problem)
 
 	reads := 0
 	b.onJobs = func(context.Context, int64) error {

@@ -186,7 +186,7 @@ func (s *Scaler) pass(ctx context.Context) {
 	owners, err := s.observe(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			s.options.Log.Error("the numbers of runners are left alone", "error", err)
+			s.options.Log.Error("autoscaling pass failed, numbers of runners unchanged", "error", err)
 		}
 		s.metrics.passes.WithLabelValues("failed").Inc()
 		return
@@ -216,7 +216,7 @@ func (s *Scaler) pass(ctx context.Context) {
 func outcome(todo []change) string {
 	for _, c := range todo {
 		if c.result.Problem != "" {
-			return "blind"
+			return "no_data"
 		}
 	}
 	return "decided"
@@ -238,7 +238,7 @@ func (s *Scaler) ask(ctx context.Context, owners []owner) {
 		if err := s.askSome(ctx, some); err != nil {
 			failed = err
 			for _, o := range some {
-				o.memory.word.Problem = "the server cannot say just now which jobs wait" // its cause is logged: it may be another each time
+				o.memory.word.Problem = "the server cannot list queued jobs" // its cause is logged: it may be another each time
 			}
 		}
 	}
@@ -247,9 +247,9 @@ func (s *Scaler) ask(ctx context.Context, owners []owner) {
 	}
 	switch {
 	case failed != nil && !s.blind:
-		s.options.Log.Warn("the server cannot be asked which jobs wait for runners: no number falls until it can", "error", failed)
+		s.options.Log.Warn("cannot read queued jobs from the server: not scaling down until it responds", "error", failed)
 	case failed == nil && s.blind:
-		s.options.Log.Info("the server says again which jobs wait for runners")
+		s.options.Log.Info("reading queued jobs from the server again")
 	}
 	s.blind = failed != nil
 }

@@ -219,10 +219,10 @@ func TestScaler_POOL8_NothingFallsWhileBlind(t *testing.T) {
 	b.waits("web")
 	b.passes(30 * time.Minute)
 	require.Equal(t, 3, b.desired(d))
-	require.Equal(t, "the server cannot say just now which jobs wait", b.status(d).Problem)
+	require.Equal(t, "the server cannot list queued jobs", b.status(d).Problem)
 	require.Equal(t, 1, b.writes("web"), "its words do not change")
-	require.Equal(t, []string{"Warning ScalingBlind No fewer runners than 3 for now: the server cannot say just now which jobs wait"}, b.events())
-	require.Equal(t, 1.0, b.metric("blind", "web"))
+	require.Equal(t, []string{"Warning ScalingInactive Not scaling below 3 runners: the server cannot list queued jobs"}, b.events())
+	require.Equal(t, 1.0, b.metric("no_data", "web"))
 	b.queue["acme/lib"] = []github.WorkflowJob{atGitHub(7, github.JobQueued, "web")}
 	b.passes(6 * time.Minute)
 	require.Equal(t, 4, b.desired(d), "what it said last and what GitHub shows")
@@ -237,7 +237,7 @@ func TestScaler_POOL8_NothingFallsWhileBlind(t *testing.T) {
 	b.passes(9 * time.Minute)
 	require.Equal(t, 4, b.desired(d))
 	require.Empty(t, b.status(d).Problem)
-	require.Equal(t, []string{"Normal ScalingActive The number of runners is decided on all there is to see again"}, b.events())
+	require.Equal(t, []string{"Normal ScalingActive Autoscaling has complete data again"}, b.events())
 	b.passes(2 * time.Minute)
 	require.Equal(t, 0, b.desired(d))
 }
@@ -285,9 +285,9 @@ func TestScaler_68_ABrokenTargetDelaysNoOther(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 	require.Empty(t, b.status(owners["well"]).Problem)
 	for name, problem := range map[string]string{
-		"forbidden":  "GitHub's queue of acme/forbidden cannot be read: GitHub forbids it; the credentials need to be allowed to read actions",
+		"forbidden":  "GitHub's queue of acme/forbidden cannot be read: GitHub denies access: the credentials need permission to read actions",
 		"secretless": "GitHub's queue of acme/secretless cannot be read: there are no usable credentials: Secret x is missing; create it",
-		"limited":    "GitHub's queue of acme/limited cannot be read: GitHub's rate limit is used up",
+		"limited":    "GitHub's queue of acme/limited cannot be read: GitHub's request quota is exhausted",
 	} {
 		got := ""
 		require.Eventually(t, func() bool {
@@ -360,7 +360,7 @@ func TestScaler_69_Schedules(t *testing.T) {
 	d.Spec.Autoscaling.Schedules[0].TimeZone = "Mars/Base"
 	require.NoError(t, b.admin.Update(t.Context(), d))
 	b.look(3 * time.Second)
-	require.Contains(t, b.status(d).Problem, "there is no time zone Mars/Base")
+	require.Contains(t, b.status(d).Problem, "unknown time zone Mars/Base")
 }
 
 // Other parts of the status stay whose they are, and this one its own.

@@ -141,7 +141,7 @@ func (*backing) Observe(object client.Object) (runnerowner.Member, bool) {
 		Started: ptr.Deref(sts.Spec.Replicas, 1) > 0,
 	}
 	if m.Started && sts.Status.ObservedGeneration >= sts.Generation && sts.Status.Replicas == 0 { // K 8.7: a quota, or an admission policy
-		m.Waiting = "StatefulSet " + sts.Name + " cannot make its pod: its Events say what refuses it"
+		m.Waiting = "StatefulSet " + sts.Name + " cannot create its pod: see its Events"
 	}
 	if sts.DeletionTimestamp != nil {
 		m.Deleting = sts.DeletionTimestamp.Time
@@ -258,7 +258,7 @@ func (b *backing) Hold(ctx context.Context, o *runnerowner.Owner) error {
 	return b.patchFinalizer(ctx, o, controllerutil.AddFinalizer)
 }
 
-var errLagging = errors.New("the cache has not shown all StatefulSets yet")
+var errLagging = errors.New("the cache has not synced all StatefulSets yet")
 
 // Release takes the volumes along, if the set says so: nothing of it uses them any more.
 func (b *backing) Release(ctx context.Context, o *runnerowner.Owner) error {

@@ -48,11 +48,11 @@ func (e *Enclosure) withDefaults(self string) (*Enclosure, error) {
 	made := *e
 	switch {
 	case !canEnclose:
-		return nil, errors.New("containers with a network and files of their own are possible on Linux only")
+		return nil, errors.New("containers with their own network and files require Linux")
 	case made.Network == nil:
-		return nil, errors.New("containers with files of their own need a network of their own, too")
+		return nil, errors.New("containers with their own files also need their own network")
 	case !plainPath.MatchString(made.Images):
-		return nil, fmt.Errorf("folder of images %q: give an absolute path of letters, digits and / . _ + @ ~ - only", made.Images)
+		return nil, fmt.Errorf("directory of images %q: give an absolute path of letters, digits and / . _ + @ ~ - only", made.Images)
 	}
 	if made.ClusterDomain == "" {
 		made.ClusterDomain = "cluster.local"
@@ -125,13 +125,13 @@ func (e *Enclosure) files(image string) (string, error) {
 	path := filepath.Join(e.Images, relative)
 	folder, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("there is no image %s: nothing is pulled, put its files into %s", image, path)
+		return "", fmt.Errorf("image %s not found: images are not pulled, put its files into %s", image, path)
 	}
 	if err != nil {
 		return "", fmt.Errorf("finding the image %s: %w", image, err)
 	}
 	if !plainPath.MatchString(folder) {
-		return "", fmt.Errorf("the image %s leads to %q: use folders of letters, digits and / . _ + @ ~ - only", image, folder)
+		return "", fmt.Errorf("the image %s leads to %q: use directories of letters, digits and / . _ + @ ~ - only", image, folder)
 	}
 	return folder, nil
 }

@@ -8,5 +8,5 @@ const canEnclose = false
 
 // RunEnter works on Linux only.
 func RunEnter(string, []string) error {
-	return errors.New("containers with a network and files of their own are possible on Linux only")
+	return errors.New("containers with their own network and files require Linux")
 }

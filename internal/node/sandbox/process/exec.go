@@ -30,7 +30,7 @@ func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []strin
 		return 0, err
 	}
 	if len(command) == 0 {
-		return 0, errors.New("there is no command to run")
+		return 0, errors.New("no command given")
 	}
 	ctx, done, err := s.beginCommand(ctx, c)
 	if err != nil {

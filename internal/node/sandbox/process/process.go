@@ -70,7 +70,7 @@ type shimChild struct {
 // New opens the state folder, making it when it is not there.
 func New(opts Options) (*Sandbox, error) {
 	if !filepath.IsAbs(opts.StateDir) || !plainPath.MatchString(opts.StateDir) {
-		return nil, fmt.Errorf("state folder %q: give an absolute path of letters, digits and / . _ + @ ~ - only, since "+
+		return nil, fmt.Errorf("state directory %q: give an absolute path of letters, digits and / . _ + @ ~ - only, since "+
 			"it becomes part of the containers' commands", opts.StateDir)
 	}
 	opts.StateDir = filepath.Clean(opts.StateDir)
@@ -98,7 +98,7 @@ func New(opts Options) (*Sandbox, error) {
 	s := &Sandbox{opts: opts, shims: map[string]*shimChild{}, execs: map[string]*commands{}}
 	for _, dir := range []string{opts.StateDir, s.podsDir(), s.removingDir(), s.binDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("making the state folder: %w", err)
+			return nil, fmt.Errorf("making the state directory: %w", err)
 		}
 	}
 	if s.owner, err = loadOwner(opts.StateDir); err != nil {
@@ -117,15 +117,15 @@ func loadOwner(stateDir string) (string, error) {
 	_, _ = rand.Read(raw) // never fails
 	tmp := file + "-" + hex.EncodeToString(raw)
 	if err := os.WriteFile(tmp, []byte(hex.EncodeToString(raw)), 0o600); err != nil {
-		return "", fmt.Errorf("writing the state folder's owner: %w", err)
+		return "", fmt.Errorf("writing the state directory's owner: %w", err)
 	}
 	defer func() { _ = os.Remove(tmp) }()
 	if err := os.Link(tmp, file); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("writing the state folder's owner: %w", err)
+		return "", fmt.Errorf("writing the state directory's owner: %w", err)
 	}
 	owner, err := os.ReadFile(file)
 	if err != nil || len(owner) == 0 {
-		return "", fmt.Errorf("reading the state folder's owner in %s: remove the file when nothing of the folder runs any more: %w", file, err)
+		return "", fmt.Errorf("reading the state directory's owner in %s: remove the file when nothing of the directory runs any more: %w", file, err)
 	}
 	return strings.TrimSpace(string(owner)), nil
 }
@@ -176,8 +176,8 @@ func (s *Sandbox) Admit(pod *corev1.Pod) error {
 
 func admit(field string, c *corev1.Container) error {
 	if len(c.Command) == 0 {
-		return invalid("%s.command: container %q has no command: the process sandbox runs programs of this machine and ignores images, so say "+
-			"what to run in `command`", field, c.Name)
+		return invalid("%s.command: container %q has no command: the process sandbox runs programs of this machine and ignores images, so set "+
+			"`command`", field, c.Name)
 	}
 	for i, m := range c.VolumeMounts {
 		if filepath.Clean(m.MountPath) == "/" {
@@ -197,7 +197,7 @@ func (s *Sandbox) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	uid := string(pod.UID)
 	for _, dir := range []string{"containers", "logs"} {
 		if err := os.MkdirAll(filepath.Join(s.podDir(uid), dir), 0o700); err != nil {
-			return fmt.Errorf("making the pod's folder: %w", err)
+			return fmt.Errorf("making the pod's directory: %w", err)
 		}
 	}
 	record := podRecord{PodRef: sandbox.PodRef{UID: uid, Namespace: pod.Namespace, Name: pod.Name}, Owner: s.owner}

@@ -40,7 +40,7 @@ func (s *Sandbox) Remove(ctx context.Context, podUID string) error {
 	}
 	// Out of sight at once: a folder that is half gone must not be read as a record.
 	if err := os.Rename(s.podDir(podUID), gone); err != nil {
-		return fmt.Errorf("removing the pod's folder: %w", err)
+		return fmt.Errorf("removing the pod's directory: %w", err)
 	}
 	return RemoveAll(gone)
 }
@@ -93,30 +93,30 @@ func RemoveAll(dir string) error {
 		return nil
 	})
 	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("removing the pod's folder: %w", err)
+		return fmt.Errorf("removing the pod's directory: %w", err)
 	}
 	return nil
 }
 
 // ErrInUse says that a node agent works with the state folder.
-var ErrInUse = errors.New("a node agent still works with this state folder: stop it first")
+var ErrInUse = errors.New("a node agent is still using this state directory: stop it first")
 
 // Lock takes the state folder for one node agent, until the returned function is called or the process ends. ErrInUse when
 // it is taken.
 func Lock(stateDir string) (unlock func(), err error) {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the state folder: %w", err)
+		return nil, fmt.Errorf("making the state directory: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(stateDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("locking the state folder: %w", err)
+		return nil, fmt.Errorf("locking the state directory: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%s: %w", stateDir, ErrInUse)
 		}
-		return nil, fmt.Errorf("locking the state folder: %w", err)
+		return nil, fmt.Errorf("locking the state directory: %w", err)
 	}
 	return func() {
 		// Closing alone would not do: a child that is being started holds the file, too, until it has become its program.

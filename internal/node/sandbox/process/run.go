@@ -155,12 +155,12 @@ func (s *Sandbox) markEntry(rec container) string { return envMark + "=" + s.mar
 // spec turns a container into what the shim starts: paths substituted, environment complete.
 func (s *Sandbox) spec(rec container, c sandbox.Container) (spec, error) {
 	if len(c.Command) == 0 {
-		return spec{}, invalid("container %q has no command: say what to run in `command`", c.Name)
+		return spec{}, invalid("container %q has no command: set `command`", c.Name)
 	}
 	sp := spec{Log: s.LogFile(rec.uid, rec.name), Mounts: c.Mounts, Dir: rec.path("home")}
 	for _, dir := range []string{"home", "tmp"} {
 		if err := os.Mkdir(rec.path(dir), 0o700); err != nil {
-			return spec{}, fmt.Errorf("making the container's folders: %w", err)
+			return spec{}, fmt.Errorf("making the container's directories: %w", err)
 		}
 	}
 	if s.opts.Enclosure != nil {
@@ -174,12 +174,12 @@ func (s *Sandbox) spec(rec container, c sandbox.Container) (spec, error) {
 		sp.Dir = Substitute(c.WorkingDir, c.Mounts)
 		if underMount(c.WorkingDir, c.Mounts) {
 			if err := os.MkdirAll(sp.Dir, 0o755); err != nil {
-				return spec{}, fmt.Errorf("making the working folder: %w", err)
+				return spec{}, fmt.Errorf("making the working directory: %w", err)
 			}
 		}
 	}
 	if info, err := os.Stat(sp.Dir); err != nil || !info.IsDir() {
-		return spec{}, invalid("container %q: its workingDir %s is neither below one of its volume mounts nor a folder of this machine", c.Name, c.WorkingDir)
+		return spec{}, invalid("container %q: its workingDir %s is neither below one of its volume mounts nor a directory of this machine", c.Name, c.WorkingDir)
 	}
 	return sp, nil
 }
@@ -293,7 +293,7 @@ func (s *Sandbox) awaitShim(ctx context.Context, c container) error {
 // lost settles a container whose shim ended without a word: killed, or the machine was restarted. NODE-4: nobody knows how the
 // container ended, and that is not success. Whatever it left behind carries the mark.
 func (s *Sandbox) lost(ctx context.Context, c container) (sandbox.Exit, error) {
-	s.opts.Log.Warn("a container's shim is gone without a record of the container's end", "pod", c.uid, "container", c.name)
+	s.opts.Log.Warn("a container's shim exited without recording the container's exit", "pod", c.uid, "container", c.name)
 	if err := killAllMarked(ctx, s.markEntry(c)); err != nil {
 		return sandbox.Exit{}, fmt.Errorf("ending what container %s left behind: %w", c.name, err)
 	}

@@ -43,7 +43,7 @@ const startErrorCode = 128
 func RunShim(dir string) error {
 	for _, fd := range []int{fdAlive, fdControl, fdReady} {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
-			return errors.New("the shim is started by the node agent, not by hand")
+			return errors.New("the shim is started by the node agent, not manually")
 		}
 		// The container must not inherit these: `alive` would outlive the shim in it.
 		unix.CloseOnExec(fd)
@@ -194,7 +194,7 @@ func (p *process) reapRest() {
 func unknownExit(startedAt, at time.Time) sandbox.Exit {
 	return sandbox.Exit{
 		Code: sandbox.UnknownExitCode, Unknown: true, Reason: "ContainerStatusUnknown",
-		Message:   "nobody saw how the container ended",
+		Message:   "the container's exit was not observed",
 		StartedAt: startedAt, FinishedAt: at,
 	}
 }

@@ -67,7 +67,7 @@ func keepTimes(log, times string, now func() time.Time, stop <-chan struct{}) (e
 		}
 		info, err := os.Stat(log)
 		if err != nil {
-			return fmt.Errorf("looking at the log: %w", err)
+			return fmt.Errorf("inspecting the log: %w", err)
 		}
 		// The clock is read after the size: what the size counts was written before that time, never after.
 		if err := w.note(now(), info.Size()); err != nil {

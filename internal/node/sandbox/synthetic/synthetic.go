@@ -132,7 +132,7 @@ func (m *Machine) Exit(podUID, name string, code int32) error {
 // Lose ends a container unseen, as a power failure does.
 func (m *Machine) Lose(podUID, name string) error {
 	return m.end(podUID, name, sandbox.Exit{
-		Code: sandbox.UnknownExitCode, Unknown: true, Reason: "ContainerStatusUnknown", Message: "nobody saw how the container ended",
+		Code: sandbox.UnknownExitCode, Unknown: true, Reason: "ContainerStatusUnknown", Message: "the container's exit was not observed",
 	})
 }
 

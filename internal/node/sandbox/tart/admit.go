@@ -54,7 +54,7 @@ func plan(pod *corev1.Pod) (machine, error) {
 	}
 	for i, c := range pod.Spec.InitContainers {
 		if c.Name != runnerpod.ContainerAgent {
-			return machine{}, invalid("spec.initContainers[%d].name %q: on a Mac a pod has the init container %q and no other",
+			return machine{}, invalid("spec.initContainers[%d].name %q: on a Mac a pod may only have the init container %q",
 				i, c.Name, runnerpod.ContainerAgent)
 		}
 	}
@@ -65,12 +65,12 @@ func plan(pod *corev1.Pod) (machine, error) {
 			at = i
 		case runnerpod.ContainerPoller:
 		default:
-			return machine{}, invalid("spec.containers[%d].name %q: on a Mac a pod has the containers %q and %q and no others",
+			return machine{}, invalid("spec.containers[%d].name %q: on a Mac a pod may only have the containers %q and %q",
 				i, c.Name, runnerpod.ContainerRunner, runnerpod.ContainerPoller)
 		}
 	}
 	if at < 0 {
-		return machine{}, invalid("spec.containers: there is none named %q, which would be the virtual machine", runnerpod.ContainerRunner)
+		return machine{}, invalid("spec.containers: container %q, the virtual machine, is missing", runnerpod.ContainerRunner)
 	}
 	return planRunner(pod, at)
 }
@@ -82,7 +82,7 @@ func planRunner(pod *corev1.Pod, at int) (machine, error) {
 		return m, invalid("%s.image %q: name an image of a registry, as in ghcr.io/cirruslabs/macos-sequoia-base:latest", field, c.Image)
 	}
 	if len(c.Command) == 0 {
-		return m, invalid("%s.command: say what to run; an image of a virtual machine has no command of its own", field)
+		return m, invalid("%s.command: set a command; an image of a virtual machine has none", field)
 	}
 	cpu, memory := c.Resources.Limits.Cpu(), c.Resources.Limits.Memory()
 	m.cpus = cpu.Value()
@@ -104,7 +104,7 @@ func planRunner(pod *corev1.Pod, at int) (machine, error) {
 		m.places = append(m.places, p)
 	}
 	if !slices.ContainsFunc(m.places, func(p place) bool { return p.shared }) {
-		return m, invalid("%s.volumeMounts: the volume %q is missing, through which the guest is told what to run", field, runnerpod.VolumeShared)
+		return m, invalid("%s.volumeMounts: the volume %q is missing, which passes the command to the guest", field, runnerpod.VolumeShared)
 	}
 	return m, nil
 }
@@ -122,7 +122,7 @@ func planMount(pod *corev1.Pod, mount corev1.VolumeMount, field string) (place, 
 	case p.shared:
 		return p, nil
 	case p.mountPath == "/":
-		return p, invalid("%s.mountPath: a virtual machine has a root of its own", field)
+		return p, invalid("%s.mountPath: nothing can be mounted at the root of a virtual machine", field)
 	}
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if c.Name != runnerpod.ContainerRunner && slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == mount.Name }) {

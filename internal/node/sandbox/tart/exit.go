@@ -52,12 +52,12 @@ func attribute(e evidence) sandbox.Exit {
 	case e.GaveUp != "":
 		return unknown(e.GaveUp, e.GaveUpMessage)
 	case e.Run.Unknown:
-		return unknown(reasonUnknown, "nobody saw how the virtual machine ended, and its guest has not reported")
+		return unknown(reasonUnknown, "the virtual machine's exit was not observed, and its guest has not reported")
 	case e.Run.Code != 0:
 		exit.Code, exit.Signal, exit.Reason = e.Run.Code, e.Run.Signal, reasonRunFailed
-		exit.Message = fmt.Sprintf("tart run ended with %d, and the guest has not reported: %s", e.Run.Code, e.LastWords)
+		exit.Message = fmt.Sprintf("tart run exited with code %d, and the guest has not reported: %s", e.Run.Code, e.LastWords)
 	default:
-		return unknown(reasonUnknown, "the virtual machine ended, and its guest has not reported how: "+e.LastWords)
+		return unknown(reasonUnknown, "the virtual machine exited, and its guest has not reported: "+e.LastWords)
 	}
 	return exit
 }

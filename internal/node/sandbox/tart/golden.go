@@ -104,7 +104,7 @@ func (s *Sandbox) pull(ctx context.Context, podUID, image string, policy corev1.
 		s.opts.reached("pulled")
 		named, err := s.tart.FQN(ctx, image)
 		if err == nil && digestOf(named) == "" {
-			err = fmt.Errorf("tart fqn %s: the answer %q names no digest", image, clip(named, 200))
+			err = fmt.Errorf("tart fqn %s: the output %q has no digest", image, clip(named, 200))
 		}
 		if err == nil && digestOf(named) != digestOf(before) {
 			err = s.noteFetched(digestOf(named))
@@ -135,7 +135,7 @@ func (s *Sandbox) withSpace(ctx context.Context, do func() error) error {
 		return err
 	}
 	freed, collectErr := s.CollectImages(ctx, spaceForImage)
-	s.opts.Log.Warn("the disk is full; removed images that nothing uses", "freed", freed, "error", collectErr)
+	s.opts.Log.Warn("the disk is full; removed unused images", "freed", freed, "error", collectErr)
 	if freed == 0 {
 		return err
 	}
@@ -255,7 +255,7 @@ func (s *Sandbox) flight(ctx context.Context, key string, work func(context.Cont
 }
 
 // errClosed says that the agent is about to end.
-var errClosed = errors.New("the node agent is ending")
+var errClosed = errors.New("the node agent is shutting down")
 
 // background runs f in a goroutine that Close waits for; false once that has been called.
 func (s *Sandbox) background(f func()) bool {

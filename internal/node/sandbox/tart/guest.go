@@ -72,7 +72,7 @@ func (s *Sandbox) instruct(r record, m machine, c sandbox.Container) error {
 		return fmt.Errorf("recording the volumes: %w", err)
 	}
 	if r.Shared == "" {
-		return invalid("the volume %q has no folder on this machine", runnerpod.VolumeShared)
+		return invalid("the volume %q has no directory on this machine", runnerpod.VolumeShared)
 	}
 	if err := guestshare.WriteJSON(filepath.Join(r.Shared, guestshare.FileSpec), spec); err != nil {
 		return fmt.Errorf("writing what the guest is to run: %w", err)
@@ -111,7 +111,7 @@ func (s *Sandbox) startGuest(ctx context.Context, r record) error {
 		return err
 	}
 	if code != 0 {
-		return fmt.Errorf("tart exec ended with %d: %s", code, said.String())
+		return fmt.Errorf("tart exec exited with code %d: %s", code, said.String())
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func (s *Sandbox) removeTaken(r record) bool {
 	_ = taken.Close()
 	for _, name := range []string{runnerpod.FileJIT, runnerpod.FileJIT + guestshare.StagedSuffix} {
 		if err := os.Remove(filepath.Join(r.Shared, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			s.opts.Log.Warn("removing the configuration that was taken", "pod", r.UID, "error", err)
+			s.opts.Log.Warn("removing a used configuration", "pod", r.UID, "error", err)
 			return false
 		}
 	}
@@ -182,7 +182,7 @@ func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []strin
 		return 0, err
 	}
 	if len(command) == 0 {
-		return 0, errors.New("there is no command to run")
+		return 0, errors.New("no command given")
 	}
 	if s.over(r) || !s.heard(r) {
 		return 0, fmt.Errorf("the virtual machine %s: %w", r.VM, sandbox.ErrNotRunning)
@@ -218,7 +218,7 @@ func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []strin
 		return 0, fmt.Errorf("the virtual machine %s: %w", r.VM, sandbox.ErrNotRunning)
 	}
 	if err = errors.Join(err, reportErr); err == nil {
-		err = errors.New("nothing in the guest says that the command was run")
+		err = errors.New("the guest has not reported the command")
 	}
 	return 0, fmt.Errorf("tart exec ended with %d: %w", code, err)
 }
@@ -248,7 +248,7 @@ func (s *Sandbox) endExec(r record, id string) error {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			return fmt.Errorf("ending a command in the virtual machine %s: it has not reported its end", r.VM)
+			return fmt.Errorf("stopping a command in the virtual machine %s: it has not reported its exit", r.VM)
 		}
 	}
 }

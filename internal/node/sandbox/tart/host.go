@@ -93,7 +93,7 @@ func tartCondition(looked bool, failed *tartcli.Error) sandbox.Condition {
 	case failed != nil:
 		c.Status, c.Reason, c.Message = corev1.ConditionFalse, string(failed.Kind), failed.Error()
 	case !looked:
-		c.Status, c.Reason, c.Message = corev1.ConditionUnknown, "NotAskedYet", "Tart has not answered yet"
+		c.Status, c.Reason, c.Message = corev1.ConditionUnknown, "NotAskedYet", "Tart has not responded yet"
 	}
 	return c
 }
@@ -115,7 +115,7 @@ func ghostCondition(ghosts int) sandbox.Condition {
 	}
 	return sandbox.Condition{
 		Type: ConditionGhostSlots, Status: corev1.ConditionTrue, Reason: "TartRefusesFreeSlots",
-		Message: fmt.Sprintf("macOS says that %d more virtual machines run than there are; a restart of the host helps if this does not pass by itself", ghosts),
+		Message: fmt.Sprintf("macOS counts %d more virtual machines than exist; restart the host if this persists", ghosts),
 	}
 }
 
@@ -129,7 +129,7 @@ func leaseCondition(l leaseState) sandbox.Condition {
 		c.Status, c.Reason, c.Message = corev1.ConditionUnknown, "CannotBeRead", l.err.Error()
 	case l.seconds > longestLease:
 		c.Status, c.Reason = corev1.ConditionFalse, "LeaseTimeTooLong"
-		c.Message = fmt.Sprintf("addresses are lent for %d s, and a busy host runs out of them within a day; set DHCPLeaseTimeSecs to %d", l.seconds, longestLease)
+		c.Message = fmt.Sprintf("DHCP leases last %d s, and a busy host exhausts its addresses within a day; set DHCPLeaseTimeSecs to %d", l.seconds, longestLease)
 	}
 	return c
 }
@@ -178,7 +178,7 @@ func (s *Sandbox) askTart(ctx context.Context) *tartcli.Error {
 	version, err := s.tart.Version(ctx)
 	if err == nil && !version.AtLeast(oldest[0], oldest[1], oldest[2]) {
 		return &tartcli.Error{Operation: "asking Tart for its version", Kind: kindTooOld, Message: fmt.Sprintf(
-			"%s is older than %d.%d.%d, which is needed to start anything in a guest", version.Text, oldest[0], oldest[1], oldest[2])}
+			"%s is older than %d.%d.%d, which is required to run commands in a guest", version.Text, oldest[0], oldest[1], oldest[2])}
 	}
 	if err == nil {
 		err = s.countForeign(ctx)

@@ -59,7 +59,7 @@ func (s *Sandbox) sizes(ctx context.Context) map[string]int64 {
 	sizes := map[string]int64{}
 	list, err := s.tart.List(ctx)
 	if err != nil {
-		s.opts.Log.Warn("learning what images take", "error", err)
+		s.opts.Log.Warn("reading the size of images", "error", err)
 	}
 	for _, vm := range list {
 		sizes[vm.Name] = int64(vm.SizeGB * 1e9)
@@ -102,12 +102,12 @@ func (s *Sandbox) sweep(ctx context.Context) {
 	gone, _ := os.ReadDir(s.goneDir())
 	for _, e := range gone {
 		if err := process.RemoveAll(filepath.Join(s.goneDir(), e.Name())); err != nil {
-			s.opts.Log.Warn("removing what is left of a pod", "pod", e.Name(), "error", err)
+			s.opts.Log.Warn("removing leftovers of a pod", "pod", e.Name(), "error", err)
 		}
 	}
 	all, err := s.goldens()
 	if err != nil {
-		s.opts.Log.Warn("looking for golden bases that were never whole", "error", err)
+		s.opts.Log.Warn("searching for incomplete golden bases", "error", err)
 	}
 	for _, g := range all {
 		if g.Whole || s.images.busy(g.Digest) {
@@ -119,7 +119,7 @@ func (s *Sandbox) sweep(ctx context.Context) {
 		}
 		if now, found := s.readGolden(g.Digest); found && !now.Whole {
 			if err := s.dropGolden(now); err != nil {
-				s.opts.Log.Warn("removing a golden base that was never whole", "vm", g.VM, "error", err)
+				s.opts.Log.Warn("removing an incomplete golden base", "vm", g.VM, "error", err)
 			}
 		}
 		unlock()

@@ -205,13 +205,13 @@ func (w *watch) recordHeard() {
 // that is asked to end, and in which nobody is left to hear of it, is ended.
 func (w *watch) noteSilence() {
 	if !guestshare.Absent(w.r.Shared, guestshare.FileTerminate) {
-		w.giveUp(reasonSilent, "it was to end, and the agent in its guest has not been heard of for too long")
+		w.giveUp(reasonSilent, "it should have stopped, and the agent in its guest has not reported for too long")
 		return
 	}
 	if !w.silent {
 		w.silent = true
-		w.s.opts.Log.Warn("the agent in a guest is not heard of any more; the virtual machine is left alone", "vm", w.r.VM)
-		w.s.news(w.r.UID, reasonSilent, "the agent in the guest is not heard of any more; the virtual machine is left alone until the pod is deleted")
+		w.s.opts.Log.Warn("the agent in a guest no longer reports; the virtual machine is left running", "vm", w.r.VM)
+		w.s.news(w.r.UID, reasonSilent, "the agent in the guest no longer reports; the virtual machine is left running until the pod is deleted")
 	}
 }
 
@@ -235,7 +235,7 @@ func (w *watch) overfull(now time.Time) bool {
 
 func text(err error) string {
 	if err == nil {
-		return "nothing has answered"
+		return "no response"
 	}
 	return err.Error()
 }
@@ -263,9 +263,9 @@ func (w *watch) start(now time.Time) {
 
 // giveUp ends a machine that is of no use, and records why before.
 func (w *watch) giveUp(reason, message string) {
-	w.s.opts.Log.Warn("giving a virtual machine up", "vm", w.r.VM, "reason", reason, "detail", message)
+	w.s.opts.Log.Warn("giving up on a virtual machine", "vm", w.r.VM, "reason", reason, "detail", message)
 	if _, err := w.s.update(w.r.UID, func(r *record) { r.GaveUp, r.GaveUpMessage = reason, message }); err != nil {
-		w.s.opts.Log.Error("recording that a virtual machine is given up", "vm", w.r.VM, "error", err)
+		w.s.opts.Log.Error("recording that a virtual machine was given up", "vm", w.r.VM, "error", err)
 		return
 	}
 	w.halt()
@@ -334,7 +334,7 @@ func (m *minder) undo() (record, bool) {
 		return record{}, false
 	}
 	if _, err := m.s.update(m.r.UID, func(r *record) { r.Begun = false }); err != nil {
-		m.s.opts.Log.Error("taking back a start that failed", "vm", m.r.VM, "error", err)
+		m.s.opts.Log.Error("cleaning up after a failed start", "vm", m.r.VM, "error", err)
 		return record{}, false
 	}
 	m.takenBack = true
@@ -351,7 +351,7 @@ func (m *minder) settle(run sandbox.Exit) {
 		return
 	}
 	if err != nil {
-		m.s.opts.Log.Warn("the guest's report cannot be believed", "vm", m.r.VM, "error", err)
+		m.s.opts.Log.Warn("the guest's report is invalid", "vm", m.r.VM, "error", err)
 	}
 	if !reported && err == nil {
 		m.learn(run)
@@ -373,7 +373,7 @@ func (m *minder) settle(run sandbox.Exit) {
 	})
 	m.s.slots.change(func(l *ledger) { l.release(m.r.UID) })
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
-		m.s.opts.Log.Error("recording how a virtual machine ended", "vm", m.r.VM, "error", err)
+		m.s.opts.Log.Error("recording the exit of a virtual machine", "vm", m.r.VM, "error", err)
 	}
 }
 

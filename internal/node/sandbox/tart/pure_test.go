@@ -72,7 +72,7 @@ func TestPlan_RefusesWithTheField(t *testing.T) {
 		"metadata.uid":                              func(p *corev1.Pod) { p.UID = "a/b" },
 		`spec.initContainers[0].name "other"`:       func(p *corev1.Pod) { p.Spec.InitContainers[0].Name = "other" },
 		`spec.containers[1].name "dind"`:            func(p *corev1.Pod) { p.Spec.Containers[1].Name = "dind" },
-		"spec.containers: there is none":            func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[1:] },
+		"spec.containers: container":                func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[1:] },
 		`spec.containers[0].image "sequoia"`:        func(p *corev1.Pod) { p.Spec.Containers[0].Image = "sequoia" },
 		"spec.containers[0].command":                func(p *corev1.Pod) { p.Spec.Containers[0].Command = nil },
 		"spec.containers[0].resources.limits.cpu":   limit(corev1.ResourceCPU, "900m"),

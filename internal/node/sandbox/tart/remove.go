@@ -34,7 +34,7 @@ func (s *Sandbox) halt(ctx context.Context, r record) {
 	defer func() { <-gone }()
 	// A machine that was started just now is not to be stopped yet (Tart 4.2), one that Tart does not know of never is (tart#967).
 	if err := s.stopVM(ctx, r.VM); err != nil && ctx.Err() == nil {
-		s.opts.Log.Warn("stopping a virtual machine; killing its process", "vm", r.VM, "error", err)
+		s.opts.Log.Warn("stopping a virtual machine failed; killing its process", "vm", r.VM, "error", err)
 	}
 	s.opts.reached("stopped")
 	timer := time.NewTimer(killDelay)
@@ -48,7 +48,7 @@ func (s *Sandbox) halt(ctx context.Context, r record) {
 		case <-timer.C:
 		}
 		if err := s.host.Signal(ctx, r.UID, r.process(), sandbox.Kill); err != nil && ctx.Err() == nil {
-			s.opts.Log.Error("killing the process of a virtual machine failed and is tried again", "vm", r.VM, "error", err)
+			s.opts.Log.Error("killing the process of a virtual machine failed, retrying", "vm", r.VM, "error", err)
 		}
 		timer.Reset(killDelay)
 	}
@@ -57,7 +57,7 @@ func (s *Sandbox) halt(ctx context.Context, r record) {
 // stopVM stops a machine of ours. One that does not run is stopped.
 func (s *Sandbox) stopVM(ctx context.Context, vm string) error {
 	if !carriesMark(s.owner, vm) {
-		return fmt.Errorf("stopping the virtual machine %s: it is not ours", vm) // NODE-7
+		return fmt.Errorf("stopping the virtual machine %s: it does not belong to Bullpen", vm) // NODE-7
 	}
 	err := s.tart.Stop(ctx, vm, s.opts.StopGrace)
 	switch tartcli.KindOf(err) {
@@ -70,7 +70,7 @@ func (s *Sandbox) stopVM(ctx context.Context, vm string) error {
 // deleteVM deletes a machine of ours that does not run. nil says that it is not there any more: after any failure Tart is asked.
 func (s *Sandbox) deleteVM(ctx context.Context, vm string) error {
 	if !carriesMark(s.owner, vm) {
-		return fmt.Errorf("deleting the virtual machine %s: it is not ours", vm) // NODE-7
+		return fmt.Errorf("deleting the virtual machine %s: it does not belong to Bullpen", vm) // NODE-7
 	}
 	err := s.tart.Delete(ctx, vm)
 	if err == nil || tartcli.KindOf(err) == tartcli.KindNotFound {
@@ -136,7 +136,7 @@ func (s *Sandbox) Remove(ctx context.Context, podUID string) error {
 	}
 	// Out of sight at once: a folder that is half gone must not be read as a record.
 	if err := os.Rename(s.vmDir(podUID), gone); err != nil {
-		return fmt.Errorf("removing the pod's folder: %w", err)
+		return fmt.Errorf("removing the pod's directory: %w", err)
 	}
 	s.opts.reached("record-removed")
 	return process.RemoveAll(gone)

@@ -56,7 +56,7 @@ func (s *Sandbox) ensureSession(ctx context.Context) string {
 				return s.sessionMissing(missing, why)
 			}
 			kicked = true
-			s.opts.Log.Warn("there is no GUI session; restarting the login window", "detail", missing)
+			s.opts.Log.Warn("no GUI session; restarting the login window", "detail", missing)
 			kickErr = s.system(ctx, s.opts.Kickstart, "kickstart", "-k", "system/com.apple.loginwindow")
 		}
 		if err := s.lookForSession(ctx); err == nil {
@@ -72,7 +72,7 @@ func (s *Sandbox) ensureSession(ctx context.Context) string {
 		if kickErr != nil {
 			return s.sessionMissing(missing, fmt.Sprintf("restarting the login window: %v", kickErr))
 		}
-		return s.sessionMissing(missing, "it has not come back")
+		return s.sessionMissing(missing, "it has not restarted")
 	}
 }
 
@@ -81,18 +81,18 @@ func (s *Sandbox) ensureSession(ctx context.Context) string {
 // hand, to mend what is wrong, needs longer than a look takes (ADR 0026).
 func (s *Sandbox) leaveLoginWindow(ctx context.Context) string {
 	if err := s.countForeign(ctx); err != nil {
-		return "the login window is left alone, because Tart does not say what runs"
+		return "the login window is not restarted, because Tart does not list running virtual machines"
 	}
 	running := 0
 	s.slots.read(func(l *ledger) { running = len(l.held) + l.foreign })
 	if running > 0 {
-		return fmt.Sprintf("the login window is left alone while virtual machines run, of which there are %d", running)
+		return fmt.Sprintf("the login window is not restarted while %d virtual machines run", running)
 	}
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
 	now := s.opts.Now()
 	if wait := s.state.kicks.kick(now); wait > 0 {
-		return fmt.Sprintf("the login window was restarted before, and is again in %s", wait.Round(time.Second))
+		return fmt.Sprintf("the login window was restarted before; the next restart is in %s", wait.Round(time.Second))
 	}
 	return ""
 }
@@ -106,7 +106,7 @@ func (s *Sandbox) sessionFound() string {
 }
 
 func (s *Sandbox) sessionMissing(missing error, why string) string {
-	said := fmt.Sprintf("user %d has no GUI session: %v; see that the user logs in by itself, and that FileVault is off (%s)", os.Getuid(), missing, why)
+	said := fmt.Sprintf("user %d has no GUI session: %v; enable automatic login, and turn FileVault off (%s)", os.Getuid(), missing, why)
 	s.state.setSession(false, said)
 	return said
 }
@@ -193,7 +193,7 @@ func (s *Sandbox) query(ctx context.Context, out *strings.Builder, command []str
 }
 
 // errNotAnswered says that a program of the system could not be started, or did not come to its end.
-var errNotAnswered = errors.New("it has not answered")
+var errNotAnswered = errors.New("no response")
 
 func firstOf(texts ...string) string {
 	for _, t := range texts {

@@ -90,7 +90,7 @@ func (s *Sandbox) takeSlot(ctx context.Context, uid string) error {
 	}
 	var held, foreign, ghosts int
 	s.slots.read(func(l *ledger) { held, foreign, ghosts = len(l.held), l.foreign, l.ghosts(s.opts.Now()) })
-	return delayed(reasonNoSlot, "none of the %d slots for virtual machines is free: %d run for pods, %d for others, and %d cool down after Tart refused them",
+	return delayed(reasonNoSlot, "none of the %d slots for virtual machines is free: %d used by pods, %d by other programs, and %d backing off after Tart rejected them",
 		s.opts.Slots, held, foreign, ghosts)
 }
 
@@ -160,7 +160,7 @@ func (s *Sandbox) unbegin(r record) bool {
 		return false
 	}
 	if _, err := s.update(r.UID, func(r *record) { r.Begun = false }); err != nil {
-		s.opts.Log.Error("taking back a start that failed", "pod", r.UID, "error", err)
+		s.opts.Log.Error("cleaning up after a failed start", "pod", r.UID, "error", err)
 		return false
 	}
 	return true

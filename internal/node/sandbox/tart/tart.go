@@ -79,7 +79,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Slots = MaxSlots
 	}
 	if o.Slots < 1 || o.Slots > MaxSlots {
-		return o, fmt.Errorf("%d virtual machines at a time: Apple's licence and its kernel allow 1 or %d", o.Slots, MaxSlots)
+		return o, fmt.Errorf("%d virtual machines at once: Apple's licence and kernel allow 1 or %d", o.Slots, MaxSlots)
 	}
 	if len(o.Tart) == 0 {
 		o.Tart = []string{"tart"}
@@ -90,7 +90,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.TartHome == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return o, fmt.Errorf("finding the home folder, where Tart keeps its virtual machines: %w", err)
+			return o, fmt.Errorf("finding the home directory, where Tart keeps its virtual machines: %w", err)
 		}
 		o.TartHome = filepath.Join(home, ".tart")
 	}
@@ -195,11 +195,11 @@ func New(opts Options) (*Sandbox, error) {
 	s.opts.StateDir = filepath.Clean(opts.StateDir)
 	for _, dir := range []string{s.vmsDir(), s.goldensDir(), s.goneDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("making the state folder: %w", err)
+			return nil, fmt.Errorf("making the state directory: %w", err)
 		}
 	}
 	if err := os.MkdirAll(opts.TartHome, 0o755); err != nil {
-		return nil, fmt.Errorf("making the folder of Tart's virtual machines: %w", err)
+		return nil, fmt.Errorf("making the directory of Tart's virtual machines: %w", err)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.adopt()
@@ -208,7 +208,7 @@ func New(opts Options) (*Sandbox, error) {
 	select {
 	case <-looked:
 	case <-time.After(firstLook):
-		opts.Log.Warn("Tart has not answered yet; going on without")
+		opts.Log.Warn("Tart has not responded yet; continuing without it")
 	}
 	return s, nil
 }
@@ -223,7 +223,7 @@ func (s *Sandbox) Close() {
 func (s *Sandbox) adopt() {
 	all, err := s.records()
 	if err != nil {
-		s.opts.Log.Error("a pod's record cannot be read; its machine, if any, is counted when it is found running", "error", err)
+		s.opts.Log.Error("cannot read a pod's record; its virtual machine is counted when it is found running", "error", err)
 	}
 	for _, r := range all {
 		if r.running() && !s.unbegin(r) {
@@ -255,7 +255,7 @@ func (s *Sandbox) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	}
 	defer unlock()
 	if err := os.MkdirAll(s.statusDir(uid), 0o700); err != nil {
-		return fmt.Errorf("making the pod's folder: %w", err)
+		return fmt.Errorf("making the pod's directory: %w", err)
 	}
 	if _, err := s.load(uid); errors.Is(err, sandbox.ErrNotFound) {
 		r := record{PodRef: sandbox.PodRef{UID: uid, Namespace: pod.Namespace, Name: pod.Name}, Owner: s.owner}
@@ -377,7 +377,7 @@ func (s *Sandbox) Wait(ctx context.Context, podUID, name string) (sandbox.Exit, 
 }
 
 // errInterrupted says that nobody looks after a machine any more: this agent ends, or could not write down what happened.
-var errInterrupted = errors.New("nobody looks after it for the moment")
+var errInterrupted = errors.New("it is not supervised at the moment")
 
 // Signal implements sandbox.Sandbox.
 func (s *Sandbox) Signal(ctx context.Context, podUID, name string, signal sandbox.Signal) error {

@@ -166,8 +166,8 @@ func TestOwnership_NODE7_NeedsMarkAndRecord(t *testing.T) {
 		_, err := s.Inspect(t.Context(), uid)
 		require.ErrorIs(t, err, sandbox.ErrNotFound)
 		require.NoError(t, s.Remove(t.Context(), uid))
-		require.ErrorContains(t, s.deleteVM(t.Context(), vm), "not ours")
-		require.ErrorContains(t, s.stopVM(t.Context(), vm), "not ours")
+		require.ErrorContains(t, s.deleteVM(t.Context(), vm), "does not belong to Bullpen")
+		require.ErrorContains(t, s.stopVM(t.Context(), vm), "does not belong to Bullpen")
 	}
 	s.sweep(t.Context())
 	_, err := s.CollectImages(t.Context(), 1<<50)

@@ -84,10 +84,10 @@ func (s *Sandbox) verdict(r record, at step, err error) error {
 	if m.CoolSlot {
 		now := s.opts.Now()
 		s.slots.change(func(l *ledger) { l.refused(r.UID, now, s.opts.Cooldown) })
-		s.opts.Log.Warn("Tart has no room for a virtual machine although we count a free slot; letting the slot cool down", "error", err)
+		s.opts.Log.Warn("Tart rejects a virtual machine although a slot is free; backing off from the slot", "error", err)
 	}
 	if m.NoSession {
-		s.state.setSession(false, "Tart finds no unlocked login keychain: "+failed.Message)
+		s.state.setSession(false, "the login keychain is locked: "+failed.Message)
 	}
 	if m.HostSick {
 		s.state.setTart(failed)

@@ -60,12 +60,12 @@ func (p *planner) look() {
 		}
 	}
 	if p.out.Needed > p.in.Spec.Max {
-		p.out.Reason += fmt.Sprintf(", and %d is the most", p.in.Spec.Max)
+		p.out.Reason += fmt.Sprintf(", and the maximum is %d", p.in.Spec.Max)
 	}
 	p.evident, p.out.Needed = p.clamp(p.evident), p.clamp(p.out.Needed) // 6.1
 	p.blind = p.blind || len(problems) > 0
 	if more := len(problems) - mostProblems; more > 0 {
-		problems = append(problems[:mostProblems:mostProblems], fmt.Sprintf("and %d more such things", more))
+		problems = append(problems[:mostProblems:mostProblems], fmt.Sprintf("and %d more", more))
 	}
 	p.out.Problem = strings.Join(problems, "; ")
 }
@@ -89,7 +89,7 @@ func (p *planner) jobs(spec Jobs, demand Demand) (int, string) {
 	}
 	p.state.Spare = push(p.state.Spare, spec.Lag, -1, p.now, spare)
 	waiting := max(0, queued-(spare-p.state.Spare[0].Count))
-	return max(busy, running) + max(spec.MinIdle, waiting), fmt.Sprintf("%d run and %d wait", running, queued)
+	return max(busy, running) + max(spec.MinIdle, waiting), fmt.Sprintf("%d running and %d queued", running, queued)
 }
 
 // settle makes the number of what is needed: at once when it rises, and after the cooldown when it falls.

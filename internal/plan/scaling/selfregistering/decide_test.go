@@ -321,7 +321,7 @@ func TestDecide_69_SchedulesReplaceTheMinimum(t *testing.T) {
 	o.in.Spec.Schedules = []Schedule{{Name: "mars", Problem: "there is no time zone Mars/Base"}}
 	o.in.State.Desired = 7
 	require.Equal(t, 7, o.passes(time.Hour), "a schedule that cannot be followed might want them")
-	require.Equal(t, "schedule mars cannot be followed: there is no time zone Mars/Base", o.last.Problem)
+	require.Equal(t, "schedule mars is invalid: there is no time zone Mars/Base", o.last.Problem)
 }
 
 func TestDecide_PercentageBusy(t *testing.T) {

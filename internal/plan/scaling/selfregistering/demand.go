@@ -105,7 +105,7 @@ func Gather(e Evidence, ours func(runner string) bool) Demand {
 		case last.Enough:
 			d.Unread = true
 		case last.Partial:
-			d.Problems = append(d.Problems, fmt.Sprintf("GitHub's queue of %s is too long to be read to its end", queue.Repository))
+			d.Problems = append(d.Problems, fmt.Sprintf("GitHub's queue of %s is too long to be read completely", queue.Repository))
 		}
 		for _, job := range queue.Readings[0].Jobs {
 			if !settled[job.ID] {
@@ -114,7 +114,7 @@ func Gather(e Evidence, ours func(runner string) bool) Demand {
 		}
 	}
 	if e.Server.Problem == "" && !e.Server.Sees && len(e.Queues) == 0 {
-		d.Problems = append(d.Problems, "no source reports its jobs: the GitHub App is not installed there, and no repositories are listed whose queue could be read; install the App, or list them in jobs.repositories")
+		d.Problems = append(d.Problems, "no source of job data: the GitHub App is not installed there, and jobs.repositories is empty. Install the App, or list repositories.")
 	}
 	for _, job := range jobs {
 		switch {

@@ -16,10 +16,10 @@ func (p Percentage) wants(number int, runners Runners, jobs bool) (int, string) 
 		if jobs { // they raise it from nothing
 			return 0, ""
 		}
-		return 1, "none there is could work" // with no runners the share is always zero, and the number would never rise
+		return 1, "no runner is ready" // with no runners the share is always zero, and the number would never rise
 	}
 	share := 100 * runners.Busy / number
-	because := fmt.Sprintf("%d of %d work", runners.Busy, number)
+	because := fmt.Sprintf("%d of %d busy", runners.Busy, number)
 	switch {
 	case 100*runners.Busy > p.UpAbove*number:
 		return ceil(number*p.UpFactor, 100), fmt.Sprintf("%s, more than %d%%", because, p.UpAbove)

@@ -36,7 +36,7 @@ func (s Spec) minimum(now time.Time) (least int, name string, next time.Time, pr
 	for _, schedule := range s.Schedules {
 		if schedule.Zone == nil {
 			if problem == "" {
-				problem = fmt.Sprintf("schedule %s cannot be followed: %s", schedule.Name, schedule.Problem)
+				problem = fmt.Sprintf("schedule %s is invalid: %s", schedule.Name, schedule.Problem)
 			}
 			continue
 		}

@@ -17,15 +17,15 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "bullpen_catchup_deliveries_total",
-			Help: "Webhook deliveries that the ledger lacked, by what became of them: noted, asked, fetched, refused, forgotten.",
+			Help: "Webhook deliveries that were missed, by outcome: noted, asked, fetched, refused, forgotten.",
 		}, []string{"outcome"}),
 		spent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "bullpen_catchup_budget_exhausted_total",
-			Help: "Times that a pass stopped because its share of GitHub's rate limit was spent, by pass.",
+			Help: "Times that a pass stopped because its share of GitHub's request quota was exhausted, by pass.",
 		}, []string{"pass"}),
 		lag: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "bullpen_catchup_deliveries_read_timestamp_seconds",
-			Help: "When GitHub's list of deliveries had last been read to its end; the latest of all replicas counts.",
+			Help: "Time when GitHub's list of deliveries was last read completely; the latest of all replicas applies.",
 		}),
 	}
 	if err := errors.Join(registerer.Register(m.deliveries), registerer.Register(m.spent), registerer.Register(m.lag)); err != nil {

@@ -26,11 +26,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}, []string{"event", "outcome"}),
 		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "bullpen_job_wait_seconds", Buckets: waitBuckets,
-			Help: "From when a job was queued, or approved, until a runner of ours has begun it.",
+			Help: "Queue time of a job: from queued, or approved, to running.",
 		}, []string{"pool"}),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "bullpen_job_phase_seconds", Buckets: waitBuckets,
-			Help: "What a job that a runner of ours has begun had waited for: webhook, approval, dispatch, mint, handover, start.",
+			Help: "Duration of each phase before a job started: webhook, approval, dispatch, registration, handover, start.",
 		}, []string{"pool", "phase"}),
 	}
 	for _, c := range []prometheus.Collector{m.webhooks, m.waits, m.phases} {

@@ -64,11 +64,11 @@ func New(opts Options) (*Retention, error) {
 	r := &Retention{
 		opts: opts,
 		removed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "bullpen_retention_removed_total", Help: "Rows removed because their time was up, by kind.",
+			Name: "bullpen_retention_removed_total", Help: "Rows deleted after their retention period, by kind.",
 		}, []string{"kind"}),
 		capped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "bullpen_retention_capped_total",
-			Help: "Passes that left rows for the next because they had removed as many as one may, by kind.",
+			Help: "Passes that reached their limit of rows to delete, by kind.",
 		}, []string{"kind"}),
 	}
 	opts.Metrics.MustRegister(r.removed, r.capped)

@@ -144,13 +144,13 @@ func New(opt Options) (*Keeper, error) {
 		return nil, err
 	}
 	k := &Keeper{
-		opt: opt, frozen: true, reason: "the server has just started, and has not looked yet whether its database is the latest",
+		opt: opt, frozen: true, reason: "the server has just started and has not checked its database yet",
 		resumed: make(chan struct{}), wake: make(chan struct{}, 1),
 		holding: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "bullpen_ledger_held", Help: "1 while nothing is dispatched or granted because the database was restored or replaced (CLAIM-17).",
+			Name: "bullpen_ledger_frozen", Help: "1 while nothing is dispatched or granted because the database was restored or replaced (CLAIM-17).",
 		}),
 		holds: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "bullpen_ledger_holds_total", Help: "Holds after a restore that this replica has begun.",
+			Name: "bullpen_ledger_freezes_total", Help: "Freezes of the ledger after a restore that this replica has begun.",
 		}),
 		copies: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "bullpen_ledger_copy_readable", Help: "1 while the copy of the ledger's epoch in Kubernetes can be read and written.",

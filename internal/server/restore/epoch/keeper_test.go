@@ -128,7 +128,7 @@ func held1(t *testing.T, registry *prometheus.Registry) float64 {
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	for _, f := range families {
-		if f.GetName() == "bullpen_ledger_held" {
+		if f.GetName() == "bullpen_ledger_frozen" {
 			return f.GetMetric()[0].GetGauge().GetValue()
 		}
 	}
