@@ -65,6 +65,7 @@ func newOperatorAPI(cfg serverConfig, r *replica) (*admin.API, error) {
 	}
 	return admin.New(admin.Options{
 		Store: r.store, Access: access, Fleet: fleetView{r}, Trace: r.tracer.Trace, Log: r.log, Metrics: r.registry, Now: r.clock.Now,
+		Version: version,
 	})
 }
 
