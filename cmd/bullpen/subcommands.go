@@ -21,6 +21,7 @@ func subcommands() []*cobra.Command {
 		newPoolsCommand(),
 		newRunnersCommand(),
 		newDoctorCommand(),
+		newVersionCommand(),
 		newRetireCommand(),
 		newPoolCommand(),
 		newNodeCommand(),

@@ -73,6 +73,9 @@ var (
 	errNothingHere = errors.New("no server found: `bullpen up` is not running here and " + EnvServer + " is not set. Start it, or use --server URL; " + forwarding)
 )
 
+// IsNoServer says that no server is configured, and none runs here.
+func IsNoServer(err error) bool { return errors.Is(err, errNoServer) || errors.Is(err, errNothingHere) }
+
 // find settles on a URL, and on the kubeconfig that goes with it.
 func (c *Connection) find() (server, kubeconfig string, err error) {
 	if c.Server != "" {

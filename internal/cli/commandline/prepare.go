@@ -40,12 +40,16 @@ func prepare(cmd *cobra.Command, options Options) {
 	if !cmd.Runnable() {
 		return
 	}
+	own := cmd.Args
 	if cmd.HasSubCommands() {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownCommand(cmd, args[0], options.Instead)
 			}
-			return nil
+			if own == nil {
+				return nil
+			}
+			return own(cmd, args)
 		}
 		return
 	}
@@ -53,7 +57,6 @@ func prepare(cmd *cobra.Command, options Options) {
 	if !known {
 		return
 	}
-	own := cmd.Args
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if err := wanted.check(cmd, args, options.Hints); err != nil || own == nil {
 			return err
