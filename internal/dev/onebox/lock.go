@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
-// InUseError says that another process owns the state folder.
+// InUseError says that another process owns the state directory.
 type InUseError struct {
 	Dir string
 	// PID of the owner; 0 when it could not be read.
@@ -18,19 +18,19 @@ type InUseError struct {
 
 // Error names the process and the ways out.
 func (e *InUseError) Error() string {
-	return fmt.Sprintf("`bullpen up` runs in %s already (process %d): stop it with `bullpen down --state-dir %s`, or choose another "+
-		"folder with --state-dir", e.Dir, e.PID, e.Dir)
+	return fmt.Sprintf("`bullpen up` is already running in %s (pid %d). Stop it with `bullpen down --state-dir %s`, or choose another "+
+		"--state-dir", e.Dir, e.PID, e.Dir)
 }
 
-// lock takes the state folder for this process. The kernel gives it back when the process ends, however it ends. The
-// error is an *InUseError when somebody else has it.
+// lock locks the state directory for this process. The kernel releases the lock when the process exits. The error is an *InUseError if another
+// process has it.
 func (l Layout) lock() (*os.File, error) {
-	// Folders above it that are not there yet, such as root's /var/lib/bullpen: whom PostgreSQL runs as has to pass through (see prepare).
-	if err := os.MkdirAll(filepath.Dir(l.Dir), 0o711); err != nil { //nolint:gosec // nobody can list it
-		return nil, fmt.Errorf("making the folder above the state folder: %w", err)
+	// PostgreSQL's user has to traverse missing parents too, such as root's /var/lib/bullpen (see prepare).
+	if err := os.MkdirAll(filepath.Dir(l.Dir), 0o711); err != nil { //nolint:gosec // it cannot be listed
+		return nil, fmt.Errorf("creating the parent of the state directory: %w", err)
 	}
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the state folder: %w", err)
+		return nil, fmt.Errorf("creating the state directory: %w", err)
 	}
 	lock, err := childproc.Lock(l.lockFile())
 	var held *childproc.HeldError
@@ -38,7 +38,7 @@ func (l Layout) lock() (*os.File, error) {
 		return nil, &InUseError{Dir: l.Dir, PID: held.PID}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("locking the state folder: %w", err)
+		return nil, fmt.Errorf("locking the state directory: %w", err)
 	}
 	return lock, nil
 }
