@@ -26,7 +26,7 @@ conclusion. The server's --keep-jobs sets how long completed jobs are kept.
   blocked           a limit, or GitHub, holds it back; bullpen why JOB names it
   assigned          a runner was chosen, and is being registered for it
   running           in progress
-  completed, cancelled, stale`,
+  completed         finished; STATE shows its conclusion`,
 		Example: `  bullpen jobs
   bullpen jobs --state queued --account acme
   bullpen jobs --watch

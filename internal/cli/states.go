@@ -8,7 +8,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
 )
 
-// JobState is the state of a job in the words of this command line. The API's are those of the database.
+// JobState is the state of a job in the words of this command line.
 type JobState string
 
 // The states. A completed job is shown with its conclusion instead.
@@ -19,8 +19,6 @@ const (
 	JobAssigned        JobState = "assigned" // a runner was chosen
 	JobRunning         JobState = "running"
 	JobCompleted       JobState = "completed"
-	JobCancelled       JobState = "cancelled"
-	JobStale           JobState = "stale" // GitHub no longer reports it
 )
 
 // JobStateNames are the values of --state.
@@ -32,20 +30,27 @@ func JobStateNames() []string {
 	return names
 }
 
-// jobStates are the states in the order of a job's life, and the API's behind each. Aliases are accepted by --state, and not listed.
+// jobStates are the states in the order of a job's life, and the API's words for each: what it is asked for, and what else it may respond.
+// Aliases are accepted by --state, and not listed.
 var jobStates = []struct {
-	state   JobState
-	api     []string
-	aliases []string
+	state            JobState
+	ask, or, aliases []string
 }{
-	{JobPendingApproval, []string{"waiting"}, []string{"pending-approval", "pending", "waiting"}},
-	{JobQueued, []string{"queued"}, nil},
-	{JobBlocked, []string{"queued"}, nil},
-	{JobAssigned, []string{"claimed", "minted"}, nil},
-	{JobRunning, []string{"executing"}, []string{"in_progress", "in-progress", "executing"}},
-	{JobCompleted, []string{"completed"}, nil},
-	{JobCancelled, []string{"cancelled"}, []string{"canceled"}},
-	{JobStale, []string{"stale"}, nil},
+	{state: JobPendingApproval, ask: []string{"waiting"}, or: []string{"pending_approval"}, aliases: []string{"pending_approval", "pending-approval", "pending", "waiting"}},
+	{state: JobQueued, ask: []string{"queued"}},
+	{state: JobBlocked, ask: []string{"queued"}, or: []string{"blocked"}},
+	{state: JobAssigned, ask: []string{"claimed", "minted"}, or: []string{"assigned"}},
+	{state: JobRunning, ask: []string{"executing"}, or: []string{"running"}, aliases: []string{"in_progress", "in-progress", "executing"}},
+	{state: JobCompleted, ask: []string{"completed", "cancelled", "stale"}},
+}
+
+// narrower are values of --state that mean less than their state. Scripts use them; they are not listed.
+var narrower = map[string]struct {
+	state JobState
+	ask   string
+}{
+	"claimed": {JobAssigned, "claimed"}, "minted": {JobAssigned, "minted"},
+	"cancelled": {JobCompleted, "cancelled"}, "canceled": {JobCompleted, "cancelled"}, "stale": {JobCompleted, "stale"},
 }
 
 // StateOf is the state of a job.
@@ -54,7 +59,7 @@ func StateOf(j adminapi.Job) JobState {
 		return JobBlocked
 	}
 	for _, s := range jobStates {
-		if s.state != JobBlocked && slices.Contains(s.api, j.State) {
+		if slices.Contains(s.or, j.State) || s.state != JobBlocked && slices.Contains(s.ask, j.State) {
 			return s.state
 		}
 	}
@@ -63,10 +68,14 @@ func StateOf(j adminapi.Job) JobState {
 
 // jobState is what a table shows: how the job concluded, or its state.
 func jobState(j adminapi.Job) string {
-	if j.Conclusion != "" {
+	state := StateOf(j)
+	switch {
+	case j.Conclusion != "":
 		return j.Conclusion
+	case state == JobCompleted:
+		return j.State // cancelled and stale jobs have no other conclusion
 	}
-	return string(StateOf(j))
+	return string(state)
 }
 
 // paintJob colours a job's state as GitHub does.
@@ -90,7 +99,7 @@ func paintJob(column, cell string) Colour {
 // JobStates is the value of --state: states, separated by commas or in several flags.
 type JobStates struct {
 	states []JobState
-	api    []string // what the API is asked for, where an alias means less than its state
+	ask    []string
 }
 
 // Set adds states.
@@ -106,13 +115,13 @@ func (s *JobStates) Set(text string) error {
 }
 
 func (s *JobStates) add(word string) bool {
-	if word == "claimed" || word == "minted" { // the two steps of an assigned job, which scripts may ask for one by one
-		s.states, s.api = append(s.states, JobAssigned), append(s.api, word)
+	if less, ok := narrower[word]; ok {
+		s.states, s.ask = append(s.states, less.state), append(s.ask, less.ask)
 		return true
 	}
 	for _, known := range jobStates {
 		if word == string(known.state) || slices.Contains(known.aliases, word) {
-			s.states, s.api = append(s.states, known.state), append(s.api, known.api...)
+			s.states, s.ask = append(s.states, known.state), append(s.ask, known.ask...)
 			return true
 		}
 	}
@@ -136,7 +145,7 @@ func (s *JobStates) Filter(f *JobFilter) {
 	if len(s.states) == 0 {
 		return
 	}
-	f.States = slices.Compact(slices.Sorted(slices.Values(s.api)))
+	f.States = slices.Compact(slices.Sorted(slices.Values(s.ask)))
 	f.Keep = func(j adminapi.Job) bool { return slices.Contains(s.states, StateOf(j)) }
 }
 

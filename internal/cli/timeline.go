@@ -19,7 +19,7 @@ import (
 var stepNames = map[string]string{"claimed": "assigned", "minted": "registered", "acknowledged": "configured", "executing": "running", "ended": "completed"}
 
 // githubSteps are in whole seconds of GitHub's clock. With milliseconds a step could seem to precede the one before it.
-var githubSteps = map[string]bool{"queued": true, "executing": true, "ended": true}
+var githubSteps = map[string]bool{"queued": true, "executing": true, "running": true, "ended": true, "completed": true}
 
 // PrintJob writes one job for people: its row, how long each phase took, and how its runner exited.
 func PrintJob(w io.Writer, format Format, job adminapi.Job, now time.Time) error {
