@@ -15,6 +15,9 @@ const (
 	PathAudit    = "/api/v1/audit"
 )
 
+// HeaderVersion of every response to an authenticated request is the version of the server.
+const HeaderVersion = "Bullpen-Version"
+
 // Verbs of one account.
 const (
 	VerbSuspend = "suspend"

@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
 )
 
 // version is stamped by the build (-ldflags "-X main.version=…").
@@ -41,11 +43,11 @@ func newRootCommand() *cobra.Command {
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-		Args:              cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { // cobra would show help and exit with 0, which a script takes for success
-			return errors.New("name the project to convert from: bullpen-migrate arc FILE")
+			return errors.New("missing subcommand: write `bullpen-migrate arc FILE`")
 		},
 	}
 	root.AddCommand(newARCCommand())
+	commandline.Prepare(root, commandline.Options{})
 	return root
 }

@@ -12,14 +12,13 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/cli/arcmigration"
 )
 
-// manifestLimit is how much is read of one file.
+// manifestLimit bounds the size of a file.
 const manifestLimit = 32 << 20
 
-// exitLeft is the exit code of --strict where something was left.
+// exitLeft is the exit code of --strict when a field was dropped or needs attention.
 const exitLeft = 3
 
-// migrationError ends the command with a code of its own. Its text is empty where the report is for scripts, so that standard
-// error holds that alone.
+// migrationError has the exit code. Its text is empty with a report in JSON, so that standard error is valid JSON.
 type migrationError struct {
 	text string
 	code int
@@ -28,9 +27,9 @@ type migrationError struct {
 func (e migrationError) Error() string { return e.text }
 
 func migrationResult(result *arcmigration.Result, strict, forPeople bool) error {
-	failed := migrationError{code: 1, text: fmt.Sprintf("%d objects could not be converted, %d files could not be read, %d labels belong to more than one result: the report above says why",
+	failed := migrationError{code: 1, text: fmt.Sprintf("%d objects were not converted, %d files could not be read, %d labels are in more than one result. See the report above",
 		result.Summary[string(arcmigration.NotConverted)], len(result.Problems), result.Conflicts)}
-	left := migrationError{code: exitLeft, text: fmt.Sprintf("%d fields were dropped, or must be seen to: the report above says which", result.Left())}
+	left := migrationError{code: exitLeft, text: fmt.Sprintf("%d fields were dropped or need attention. See the report above", result.Left())}
 	if !forPeople {
 		failed.text, left.text = "", ""
 	}
@@ -49,10 +48,10 @@ func newARCCommand() *cobra.Command {
 	var strict bool
 	cmd := &cobra.Command{
 		Use:   "arc FILE...",
-		Short: "Convert manifests of actions-runner-controller, and say what cannot be converted",
-		Long: `Convert manifests of actions-runner-controller. The new manifests go to standard output, and to standard error a report of every
-field that could not be carried over, that changes its meaning, or that an administrator must see to. Nothing is left out in silence, and
-the command connects to no cluster. A file may hold several documents, Lists, and what helm template prints; - is standard input.
+		Short: "Convert manifests of actions-runner-controller, and report what could not be converted",
+		Long: `Convert manifests of actions-runner-controller. Manifests are written to standard output. A report is written to standard error: every
+field that was dropped, that changes its meaning, or that needs attention. The command does not connect to a cluster. A file may contain
+several documents, Lists, or the output of helm template; - is standard input.
 
   actions.summerwind.dev   Runner, RunnerReplicaSet, RunnerDeployment, RunnerSet: the kind of the same name
                            HorizontalRunnerAutoscaler: the autoscaling of its target, which must be among the files
@@ -60,17 +59,17 @@ the command connects to no cluster. A file may hold several documents, Lists, an
                            Application (Argo CD) or a HelmChart (k3s): a RunnerPool, or a RunnerDeployment for container mode
                            kubernetes and with --to RunnerDeployment
 
-It exits with 1 if something could not be read or converted, or if two results serve the same label; what could be converted is printed
-nevertheless. With --strict it exits with 3 if a field was dropped or must be seen to.`,
+Exit code 1: an object could not be read or converted, or two results have the same label. The other objects are written all the same.
+Exit code 3, with --strict: a field was dropped or needs attention.`,
 		Example: `  bullpen-migrate arc runners.yaml --namespace bullpen-runners > bullpen.yaml
   kubectl get runnerdeployments.actions.summerwind.dev,hra -A -o yaml | bullpen-migrate arc - -o json 2> report.json # unverified: no cluster with those kinds was at hand`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if output != "text" && output != "json" {
-				return fmt.Errorf("--output %s is not known: use text or json", output)
+				return fmt.Errorf("invalid value %q for --output: must be text or json", output)
 			}
 			if options.To != "" && options.To != v1alpha1.KindRunnerPool && options.To != v1alpha1.KindRunnerDeployment {
-				return fmt.Errorf("--to %s is not known: use RunnerPool or RunnerDeployment", options.To)
+				return fmt.Errorf("invalid value %q for --to: must be RunnerPool or RunnerDeployment", options.To)
 			}
 			inputs, err := readManifests(files, cmd.InOrStdin())
 			if err != nil {
@@ -87,12 +86,12 @@ nevertheless. With --strict it exits with 3 if a field was dropped or must be se
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&options.Namespace, "namespace", "n", "", "namespace of everything that is made: that of the runners (default: where each object was)")
-	f.StringVar(&options.RuntimeClass, "runtime-class", "", "runtime class of microVMs for runners with a Docker daemon that name none (default: kata, and the report says so)")
-	f.StringVar(&options.Name, "name", "", "name for Helm values that name no scale set: that of the Helm release")
-	f.StringVar(&options.To, "to", "", "kind that scale sets become: RunnerPool or RunnerDeployment (default: RunnerPool, and RunnerDeployment for container mode kubernetes)")
-	f.StringVarP(&output, "output", "o", "text", "form of the report: text or json")
-	f.BoolVar(&strict, "strict", false, "exit with 3 if a field was dropped, or must be seen to")
+	f.StringVarP(&options.Namespace, "namespace", "n", "", "namespace of all converted objects (default: that of the original)")
+	f.StringVar(&options.RuntimeClass, "runtime-class", "", "RuntimeClass of microVMs, for runners with a Docker daemon that name none (default: kata, with a finding in the report)")
+	f.StringVar(&options.Name, "name", "", "name of the Helm release, for values without runnerScaleSetName")
+	f.StringVar(&options.To, "to", "", "kind to convert scale sets to: RunnerPool or RunnerDeployment (default: RunnerPool, or RunnerDeployment with container mode kubernetes)")
+	f.StringVarP(&output, "output", "o", "text", "format of the report: text or json")
+	f.BoolVar(&strict, "strict", false, "exit with code 3 if a field was dropped or needs attention")
 	return cmd
 }
 
@@ -116,7 +115,7 @@ func readManifest(name string, stdin io.Reader) ([]byte, error) {
 	if name != "-" {
 		file, err := os.Open(name)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("reading the manifests: %w", err)
 		}
 		defer file.Close()
 		from = file
@@ -126,7 +125,7 @@ func readManifest(name string, stdin io.Reader) ([]byte, error) {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
 	if len(content) > manifestLimit {
-		return nil, fmt.Errorf("%s has more than %d MiB: convert it in parts", name, manifestLimit>>20)
+		return nil, fmt.Errorf("%s is larger than %d MiB. Split it, and convert each part", name, manifestLimit>>20)
 	}
 	return content, nil
 }

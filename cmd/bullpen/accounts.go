@@ -11,6 +11,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
@@ -19,10 +20,9 @@ func newAccountsCommand() *cobra.Command {
 		Use:     "accounts",
 		Aliases: []string{"account"},
 		Short:   "Show, limit, suspend and delete accounts",
-		Long: `Accounts are the GitHub organizations and users whose jobs are served. An account is named by its login, or by
-@ and its id.
+		Long: `Accounts are the GitHub organizations and users whose jobs run here. ACCOUNT is a login, or @ and an ID.
 
-You are who your kubeconfig says; what you may do is decided by the cluster's roles (bullpen-viewer, bullpen-operator).`,
+Your kubeconfig authenticates you; the cluster's roles (bullpen-viewer, bullpen-operator) authorize you.`,
 		Example: "  bullpen accounts list\n  bullpen accounts set-limits acme --platform linux --jobs 60 --cpu 120",
 	}
 	cmd.AddCommand(
@@ -32,7 +32,7 @@ You are who your kubeconfig says; what you may do is decided by the cluster's ro
 	return cmd
 }
 
-// connection is how operators' commands find the server: `bullpen up` on this machine is looked for last.
+// connection is how administrators' commands find the server: `bullpen up` on this machine comes last.
 func connection() *cli.Connection {
 	return &cli.Connection{DefaultStateDir: defaultStateDir}
 }
@@ -42,9 +42,9 @@ func newAccountsListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
-		Short:   "List accounts with what they use and what they may use",
-		Long: `Lists accounts with what they use and what they may use, by platform. CLOSEST is the limit that is reached first and how much of it
-is in use: at 100% nothing further begins, and a job that needs more than what is left waits before that.`,
+		Short:   "List accounts with their usage and limits",
+		Long: `List accounts with their usage and limits, by platform. CLOSEST is the limit with the highest usage. At 100% no further job starts;
+a job that needs more than what is left stays queued earlier.`,
 		Example: "  bullpen accounts list\n  bullpen accounts list --watch\n  bullpen accounts list -o wide --deleted\n  bullpen accounts list -o json | jq '.[] | select(.state != \"active\")'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -67,7 +67,7 @@ is in use: at 100% nothing further begins, and a job that needs more than what i
 	conn.Flags(cmd.Flags())
 	watch.Flags(cmd.Flags())
 	cli.OutputFlag(cmd.Flags(), &format)
-	cmd.Flags().BoolVar(&deleted, "deleted", false, "show deleted accounts too")
+	cmd.Flags().BoolVar(&deleted, "deleted", false, "include deleted accounts")
 	return cmd
 }
 
@@ -77,7 +77,7 @@ func newAccountsGetCommand() *cobra.Command {
 		Use:     "get ACCOUNT",
 		Short:   "Show one account",
 		Example: "  bullpen accounts get acme -o wide\n  bullpen accounts get @4711 -o yaml",
-		Args:    oneAccount,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := conn.Client()
 			if err != nil {
@@ -103,18 +103,11 @@ func newAccountsGetCommand() *cobra.Command {
 	return cmd
 }
 
-func oneAccount(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 || args[0] == "" {
-		return fmt.Errorf("name one account: `%s LOGIN`; `bullpen accounts list` shows those there are", cmd.CommandPath())
-	}
-	return nil
-}
-
 func printAccount(cmd *cobra.Command, format cli.Format, account adminapi.Account) error {
 	return cli.Print(cmd.OutOrStdout(), format, account, cli.AccountTable([]adminapi.Account{account}))
 }
 
-// limitFlags are the limits that set-limits was given.
+// limitFlags are the limits of set-limits.
 type limitFlags struct {
 	platform, cpu, memory string
 	jobs, perRepository   int64
@@ -124,7 +117,7 @@ func (l *limitFlags) change(cmd *cobra.Command) (adminapi.LimitsChange, error) {
 	var change adminapi.LimitsChange
 	set := cmd.Flags().Changed
 	if l.platform != string(fleet.Linux) && l.platform != string(fleet.MacOS) {
-		return change, fmt.Errorf("--platform %q: it is linux or macos", l.platform)
+		return change, fmt.Errorf("--platform must be linux or macos, got %q", l.platform)
 	}
 	if set("jobs") {
 		change.Jobs = &l.jobs
@@ -135,19 +128,19 @@ func (l *limitFlags) change(cmd *cobra.Command) (adminapi.LimitsChange, error) {
 	if set("cpu") {
 		milli, err := fleet.ParseCPU(l.cpu)
 		if err != nil {
-			return change, fmt.Errorf("--cpu: %w", err)
+			return change, fmt.Errorf("--cpu must be a number of CPUs such as 4, 0.5 or 500m, got %q", l.cpu)
 		}
 		change.MilliCPU = &milli
 	}
 	if set("memory") {
 		mebibytes, err := fleet.ParseMemory(l.memory)
 		if err != nil {
-			return change, fmt.Errorf("--memory: %w", err)
+			return change, fmt.Errorf("--memory must be an amount such as 512Mi, 64Gi or 1Ti, got %q", l.memory)
 		}
 		change.MemoryMB = &mebibytes
 	}
 	if change == (adminapi.LimitsChange{}) {
-		return change, errors.New("which limit? give at least one of --jobs, --cpu, --memory and --jobs-per-repository")
+		return change, errors.New("missing flag: give --jobs, --cpu, --memory or --jobs-per-repository")
 	}
 	return change, nil
 }
@@ -157,16 +150,16 @@ func newAccountsSetLimitsCommand() *cobra.Command {
 	var limits limitFlags
 	cmd := &cobra.Command{
 		Use:   "set-limits ACCOUNT",
-		Short: "Change what an account may use",
-		Long: `Changes what an account may use on one platform; a limit that is not named stays as it is.
+		Short: "Change the limits of an account",
+		Long: `Change the limits of an account on one platform. Other limits stay as they are.
 
-A change holds at once, on every server. Lowering a limit below what is in use ends no job: it starts no further one
-until enough have ended. With --jobs-per-repository, runners of the account are registered at the job's repository,
-which needs the App's repository permission "Administration: write"; 0 takes the cap away.`,
+A change takes effect at once, on every server. Lowering a limit below the usage stops no job: no further one starts
+until enough have completed. With --jobs-per-repository, runners of the account are registered at the job's repository,
+which needs the App's repository permission "Administration: write". 0 removes that limit.`,
 		Example: `  bullpen accounts set-limits acme --jobs 60 --cpu 120 --memory 256Gi
   bullpen accounts set-limits acme --platform macos --jobs 4
   bullpen accounts set-limits acme --jobs-per-repository 10 --reason "one monorepo starves the others"`,
-		Args: oneAccount,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			change, err := limits.change(cmd)
 			if err != nil {
@@ -183,7 +176,7 @@ which needs the App's repository permission "Administration: write"; 0 takes the
 				return err
 			}
 			if nothing := cli.NothingRuns(account, limits.platform); nothing != "" {
-				fmt.Fprintln(cmd.ErrOrStderr(), "note: "+nothing)
+				fmt.Fprintln(cmd.ErrOrStderr(), "Warning: "+nothing)
 			}
 			return printAccount(cmd, format, account)
 		},
@@ -192,17 +185,16 @@ which needs the App's repository permission "Administration: write"; 0 takes the
 	cli.OutputFlag(cmd.Flags(), &format)
 	f := cmd.Flags()
 	f.StringVar(&limits.platform, "platform", string(fleet.Linux), "linux or macos")
-	f.Int64Var(&limits.jobs, "jobs", 0, "most jobs at a time")
-	f.StringVar(&limits.cpu, "cpu", "", "most CPUs, like 120 or 500m")
-	f.StringVar(&limits.memory, "memory", "", "most memory, like 256Gi")
-	f.Int64Var(&limits.perRepository, "jobs-per-repository", 0, "most jobs of one repository at a time; 0 for no such bound")
-	f.Int64Var(&version, "if-version", 0, "change only this version of the account (default: the one there is now)")
-	f.StringVar(&reason, "reason", "", "why, for the audit log")
+	commandline.AtLeast(f, &limits.jobs, "jobs", 0, 0, "maximum number of concurrent jobs")
+	f.StringVar(&limits.cpu, "cpu", "", "maximum number of CPUs, such as 120 or 500m")
+	f.StringVar(&limits.memory, "memory", "", "maximum memory, such as 256Gi")
+	commandline.AtLeast(f, &limits.perRepository, "jobs-per-repository", 0, 0, "maximum number of concurrent jobs of one repository; 0 for no limit")
+	commandline.AtLeast(f, &version, "if-version", 0, 0, "fail unless the account has this version (default: the current version)")
+	f.StringVar(&reason, "reason", "", "reason, for the audit log")
 	return cmd
 }
 
-// setLimits changes the version that was named, or the one that is there now, so that a change that somebody else makes
-// meanwhile is not overwritten unseen.
+// setLimits changes the given version of the account, or the current one. A concurrent change is a conflict, and is not overwritten.
 func setLimits(
 	cmd *cobra.Command, client *cli.Client, ref string, version int64, change adminapi.ChangeLimits,
 ) (adminapi.Account, error) {
@@ -215,7 +207,7 @@ func setLimits(
 	changed, err := client.ChangeLimits(cmd.Context(), ref, account.ETag(), change)
 	var refused *cli.APIError
 	if errors.As(err, &refused) && refused.Status == http.StatusPreconditionFailed {
-		return changed, fmt.Errorf("%s was changed by somebody else meanwhile: look at it with `bullpen accounts get %s` and decide anew", ref, ref)
+		return changed, fmt.Errorf("conflict: %s has changed since version %d. Check `bullpen accounts get %s` and retry", ref, account.Version, ref)
 	}
 	return changed, err
 }
@@ -224,15 +216,15 @@ func newAccountsVerbCommand(verb string) *cobra.Command {
 	conn, format, reason := connection(), cli.FormatTable, ""
 	cmd := &cobra.Command{
 		Use:   "suspend ACCOUNT",
-		Short: "Withhold an account's jobs",
-		Long: `Withholds the account's queued jobs: none is started, none is lost. What runs ends normally. This stands beside
-GitHub's own suspension of the App: both must be off for the account to run.`,
+		Short: "Stop starting an account's jobs",
+		Long: `Suspend an account: its queued jobs stay queued, and running jobs continue. This is independent of GitHub's own
+suspension of the App: jobs start only if neither is on.`,
 		Example: "  bullpen accounts suspend acme --reason \"mining; see ticket 812\"",
-		Args:    oneAccount,
+		Args:    cobra.ExactArgs(1),
 	}
 	if verb == adminapi.VerbResume {
-		cmd.Use, cmd.Short = "resume ACCOUNT", "Let a suspended account's jobs go on"
-		cmd.Long = `Takes back an operator's suspension; queued jobs go on at once. An account that GitHub has suspended too stays so.`
+		cmd.Use, cmd.Short = "resume ACCOUNT", "Start a suspended account's jobs again"
+		cmd.Long = `Undo the suspension of an account: its queued jobs start at once. An account that GitHub has also suspended stays suspended.`
 		cmd.Example = "  bullpen accounts resume acme"
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -240,19 +232,26 @@ GitHub's own suspension of the App: both must be off for the account to run.`,
 		if err != nil {
 			return err
 		}
-		act := client.Suspend
+		act, already := client.Suspend, "suspended"
 		if verb == adminapi.VerbResume {
-			act = client.Resume
+			act, already = client.Resume, "not suspended by an administrator"
+		}
+		before, err := client.Account(cmd.Context(), args[0])
+		if err != nil {
+			return err
 		}
 		account, err := act(cmd.Context(), args[0], reason)
 		if err != nil {
 			return err
 		}
+		if account.Version == before.Version {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s is already %s; nothing was changed.\n", account.Login, already)
+		}
 		return printAccount(cmd, format, account)
 	}
 	conn.Flags(cmd.Flags())
 	cli.OutputFlag(cmd.Flags(), &format)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit log")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	return cmd
 }
 
@@ -260,17 +259,17 @@ func newAccountsDeleteCommand() *cobra.Command {
 	conn, reason, purge, yes := connection(), "", false, false
 	cmd := &cobra.Command{
 		Use:   "delete ACCOUNT",
-		Short: "Forget an account that has uninstalled the App",
-		Long: `Forgets an account of which nothing runs and that has uninstalled the App. Its queued jobs end as stale, for good;
-its limits go. Its history goes as the retention rules say, or at once with --purge. The audit log keeps what was done.
+		Short: "Delete an account that has uninstalled the App",
+		Long: `Delete an account that has uninstalled the App and has no running jobs. Its queued jobs become stale, and its limits
+are deleted. Its history follows by the retention rules, or at once with --purge. The audit log keeps the changes.
 
-An account that installs the App again is back, with the default limits. An operator's suspension is still there then,
-unless the account was purged.`,
+An account that installs the App again starts with the default limits. It is still suspended if an administrator had
+suspended it, unless it was purged.`,
 		Example: "  bullpen accounts delete acme --yes\n  bullpen accounts delete acme --purge --yes --reason \"asked to be forgotten\"",
-		Args:    oneAccount,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !yes {
-				return fmt.Errorf("this cannot be undone: repeat it with --yes to delete %s", args[0])
+				return fmt.Errorf("deleting %s cannot be undone. Confirm with --yes", args[0])
 			}
 			client, err := conn.Client()
 			if err != nil {
@@ -279,14 +278,14 @@ unless the account was purged.`,
 			if err := client.DeleteAccount(cmd.Context(), args[0], reason, purge); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), args[0]+" is deleted.")
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), args[0]+" deleted.")
 			return err
 		},
 	}
 	conn.Flags(cmd.Flags())
 	f := cmd.Flags()
-	f.BoolVar(&purge, "purge", false, "delete its history at once, too")
-	f.BoolVar(&yes, "yes", false, "do it")
-	f.StringVar(&reason, "reason", "", "why, for the audit log")
+	f.BoolVar(&purge, "purge", false, "delete its history at once too")
+	f.BoolVar(&yes, "yes", false, "confirm the deletion")
+	f.StringVar(&reason, "reason", "", "reason, for the audit log")
 	return cmd
 }

@@ -13,9 +13,9 @@ import (
 func newAgentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "What runs inside a runner pod: poller, supervisor, readiness probe, installer, the guest's part of a virtual machine",
-		Long: `What runs inside a runner pod. Pods on Linux start the same commands as bullpen-agent, a small binary beside this one in the image:
-"bullpen-agent poll" is "bullpen agent poll". A Mac has this program alone.`,
+		Short: "Processes inside a runner pod: poller, supervisor, readiness probe, installer, guest agent",
+		Long: `Processes inside a runner pod. Pods on Linux run the same commands of bullpen-agent, a small binary in the same image:
+"bullpen-agent poll" is "bullpen agent poll". A Mac has only this program.`,
 		Args: cobra.NoArgs,
 	}
 	addAgentCommands(cmd, agentcmd.Commands(agentcmd.Program{Name: "bullpen", Prefix: []string{"agent"}}))

@@ -1,27 +1,23 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
 )
 
 func newAuditCommand() *cobra.Command {
 	conn, format, account, most := connection(), cli.FormatTable, "", 50
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Show who changed what, the latest first",
-		Long: `Shows every change of an account by an operator, every runner that one retired, and what GitHub said of installations. Each was written in the
-same transaction as the change itself.`,
+		Short: "List changes with their author, newest first",
+		Long: `List every change of an account by an administrator, every retired runner, and every change of an installation at GitHub. Each entry is
+written in the transaction of the change itself.`,
 		Example: "  bullpen audit\n  bullpen audit --account acme --limit 200 -o wide\n  bullpen audit -o json | jq '.[] | select(.actor != \"github\")'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if most < 1 {
-				return errors.New("--limit is a number of events, at least 1")
-			}
 			client, err := conn.Client()
 			if err != nil {
 				return err
@@ -38,7 +34,7 @@ same transaction as the change itself.`,
 	}
 	conn.Flags(cmd.Flags())
 	cli.OutputFlag(cmd.Flags(), &format)
-	cmd.Flags().StringVar(&account, "account", "", "only of this account, by login or @id")
-	cmd.Flags().IntVar(&most, "limit", 50, "most events to show")
+	cmd.Flags().StringVar(&account, "account", "", "only this account, by login or @ID")
+	commandline.AtLeast(cmd.Flags(), &most, "limit", 1, 50, "maximum number of changes to show")
 	return cmd
 }

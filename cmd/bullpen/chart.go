@@ -17,7 +17,7 @@ import (
 func newChartCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "chart",
-		Short: "What the Helm chart runs in the cluster before an upgrade, before it is uninstalled, and as its test",
+		Short: "Hooks of the Helm chart: before an upgrade, before an uninstallation, and its test",
 	}
 	cmd.AddCommand(newChartCRDsCommand(), newChartDrainCommand(), newChartTestCommand())
 	return cmd
@@ -27,9 +27,9 @@ func newChartCRDsCommand() *cobra.Command {
 	var kubeconfig string
 	cmd := &cobra.Command{
 		Use:   "crds",
-		Short: "Bring the CustomResourceDefinitions of a cluster up to this version",
-		Long: `Bring the CustomResourceDefinitions of a cluster up to this version, and wait until they are served. Helm installs
-those that are missing, and never changes one; so the chart runs this before an upgrade.`,
+		Short: "Update the CustomResourceDefinitions of a cluster to this version",
+		Long: `Update the CustomResourceDefinitions of a cluster to this version, and wait until they are served. Helm installs
+missing ones and never updates them, so the chart runs this before an upgrade.`,
 		Example: "  bullpen chart crds --kubeconfig admin.kubeconfig",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,7 +48,7 @@ those that are missing, and never changes one; so the chart runs this before an 
 			return chartjobs.ApplyCRDs(cmd.Context(), cluster, documents, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own ServiceAccount)")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig (default: the pod's ServiceAccount)")
 	return cmd
 }
 
@@ -57,9 +57,9 @@ func newChartDrainCommand() *cobra.Command {
 	options := chartjobs.DrainOptions{Every: 2 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "drain",
-		Short: "Delete RunnerPools, and wait until their last runner has ended",
-		Long: `Delete RunnerPools, and wait until they are gone. Idle runners go at once, busy ones finish their jobs: that takes the
-server and the controller, so the chart runs this before it is uninstalled.`,
+		Short: "Delete RunnerPools, and wait for their last runner",
+		Long: `Delete RunnerPools, and wait until they no longer exist. Idle runners are removed at once, busy ones after their jobs. This needs
+the server and the controller, so the chart runs it before it is uninstalled.`,
 		Example: "  bullpen chart drain --namespace bullpen-runners --selector app.kubernetes.io/instance=bullpen",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,10 +70,10 @@ server and the controller, so the chart runs this before it is uninstalled.`,
 			return chartjobs.Drain(cmd.Context(), cluster, options, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own ServiceAccount)")
-	cmd.Flags().BoolVar(&options.SelfRegistering, "self-registering", false, "delete all runners that register themselves, too, and wait for them")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig (default: the pod's ServiceAccount)")
+	cmd.Flags().BoolVar(&options.SelfRegistering, "self-registering", false, "also delete all self-registering runners, and wait for them")
 	cmd.Flags().StringVar(&options.Namespace, "namespace", "bullpen-runners", "namespace of the pools")
-	cmd.Flags().StringVar(&options.Selector, "selector", "", "labels of the pools, such as app.kubernetes.io/instance=bullpen; required")
+	cmd.Flags().StringVar(&options.Selector, "selector", "", "label selector of the pools, such as app.kubernetes.io/instance=bullpen (required)")
 	return cmd
 }
 
@@ -81,7 +81,7 @@ func newChartTestCommand() *cobra.Command {
 	var patience time.Duration
 	cmd := &cobra.Command{
 		Use:     "test URL...",
-		Short:   "Ask each URL until it answers 200 OK",
+		Short:   "Request each URL until it responds 200 OK",
 		Example: "  bullpen chart test http://bullpen-dispatch.bullpen-system.svc/readyz",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, urls []string) error {
@@ -90,7 +90,7 @@ func newChartTestCommand() *cobra.Command {
 			return chartjobs.Test(ctx, &http.Client{Timeout: 5 * time.Second}, urls, time.Second, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().DurationVar(&patience, "timeout", time.Minute, "how long to ask before it has failed")
+	cmd.Flags().DurationVar(&patience, "timeout", time.Minute, "time after which it fails")
 	return cmd
 }
 
@@ -102,7 +102,7 @@ func dynamicClient(kubeconfig string) (dynamic.Interface, error) {
 	config.UserAgent = "bullpen-chart"
 	made, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the cluster: %w", err)
+		return nil, fmt.Errorf("making a Kubernetes client: %w", err)
 	}
 	return made, nil
 }

@@ -15,17 +15,16 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/cli"
 )
 
-// A shell that asks for names blocks the terminal of whoever pressed Tab: it is answered within completionTime and with at most
-// completionNames, or not at all.
+// A shell that completes a name blocks the terminal: it gets a response within completionTime with at most completionNames names, or none.
 const (
 	completionTime  = 3 * time.Second
 	completionNames = 200
 )
 
-// names lists what an argument or flag of cmd may be, as the server that its flags name has it. An error offers nothing.
+// names lists the values of an argument or flag of cmd, from the server that its flags name. After an error there are none.
 type names func(ctx context.Context, cmd *cobra.Command, client *cli.Client) ([]cobra.Completion, error)
 
-// completeNames has the shell offer names of the fleet wherever a command of root takes one.
+// completeNames completes names of the fleet wherever a command of root takes one.
 func completeNames(root *cobra.Command) {
 	pools := completion(poolNames)
 	for path, complete := range map[string]cobra.CompletionFunc{
@@ -42,13 +41,14 @@ func completeNames(root *cobra.Command) {
 		completeFlag(find(root, command), "account", completion(accountNames))
 	}
 	completeFlag(find(root, "runners"), "pool", pools)
-	completeFlag(find(root, "runners"), "stage", cobra.FixedCompletions(adminapi.RunnerStages(), cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(find(root, "runners"), "stage", cobra.FixedCompletions(cli.RunnerStageNames(), cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(find(root, "jobs"), "state", cobra.FixedCompletions(cli.JobStateNames(), cobra.ShellCompDirectiveNoFileComp))
 }
 
 func find(root *cobra.Command, path string) *cobra.Command {
 	cmd, rest, err := root.Find(strings.Fields(path))
 	if err != nil || len(rest) > 0 {
-		panic(fmt.Sprintf("names of a command that there is not are to be completed: %s", path)) // every run of every test would say so
+		panic(fmt.Sprintf("completing names of an unknown command: %s", path)) // every run of every test fails
 	}
 	return cmd
 }
@@ -69,7 +69,7 @@ func first(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
-// completion asks the server. What goes wrong is not said: it would land in the line that somebody is typing.
+// completion asks the server. Errors are not printed: they would end up in the line that the user is typing.
 func completion(list names) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, stop := context.WithTimeout(cmd.Context(), completionTime)
@@ -88,7 +88,7 @@ func completion(list names) cobra.CompletionFunc {
 	}
 }
 
-// ask reaches the server that the flags given so far name, as the command itself would.
+// ask connects to the server that the flags given so far name, as the command itself would.
 func ask(ctx context.Context, cmd *cobra.Command, list names) ([]cobra.Completion, error) {
 	conn, flags := connection(), pflag.NewFlagSet("completion", pflag.ContinueOnError)
 	conn.Flags(flags)
@@ -113,13 +113,13 @@ func jobIDs(ended bool) names {
 		jobs, err := client.Jobs(ctx, cli.JobFilter{Ended: ended, Most: completionNames})
 		var ids []cobra.Completion
 		for _, job := range jobs {
-			ids = append(ids, cobra.CompletionWithDesc(strconv.FormatInt(job.ID, 10), job.State+" in "+job.Repository))
+			ids = append(ids, cobra.CompletionWithDesc(strconv.FormatInt(job.ID, 10), string(cli.StateOf(job))+" in "+job.Repository))
 		}
 		return ids, err
 	}
 }
 
-// idleRunners are those that can be retired: others are refused.
+// idleRunners are those that can be retired.
 func idleRunners(ctx context.Context, cmd *cobra.Command, client *cli.Client) ([]cobra.Completion, error) {
 	runners, err := client.Runners(ctx, cli.RunnerFilter{Stages: []string{"idle"}, Most: adminapi.MaxPage})
 	var idle []cobra.Completion
@@ -131,7 +131,7 @@ func idleRunners(ctx context.Context, cmd *cobra.Command, client *cli.Client) ([
 	return idle, err
 }
 
-// poolNames are those of the namespace that the command works in, or all, where it takes none.
+// poolNames are those of the command's namespace, or all if it takes none.
 func poolNames(ctx context.Context, cmd *cobra.Command, client *cli.Client) ([]cobra.Completion, error) {
 	list, err := client.Pools(ctx)
 	var pools []cobra.Completion
@@ -152,7 +152,7 @@ func accountNames(ctx context.Context, cmd *cobra.Command, client *cli.Client) (
 	return logins, err
 }
 
-// namespaceOf is what -n says, or its default; empty where the command has no such flag.
+// namespaceOf is the value of -n, or its default; empty if the command has no such flag.
 func namespaceOf(cmd *cobra.Command) string {
 	if flag := cmd.Flags().Lookup("namespace"); flag != nil {
 		return flag.Value.String()

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/cli"
 )
 
 // completionServer answers as the operators' API does.
@@ -109,7 +110,8 @@ func TestCompletion_OffersNamesOfTheFleet(t *testing.T) {
 		"audit --account z|":            {"zoo"},
 		"runners --pool l|":             {"linux", "large"},
 		"runners --stage idle --pool |": {"linux", "large"},
-		"runners --stage b|":            adminapi.RunnerStages(), // the shell picks
+		"runners --stage b|":            cli.RunnerStageNames(), // the shell picks
+		"jobs --state r|":               cli.JobStateNames(),
 	} {
 		before, begun := splitWords(words)
 		offered, _ := tab(t, append(before, begun)...)

@@ -13,14 +13,14 @@ func newConsoleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "console",
 		Short: "Print a link that opens the web console, logged in as you",
-		Long: `Prints the address of the web console with a code that logs a browser in as you: once, within a minute. What you may see there is
-what the cluster's roles give you (bullpen-viewer, bullpen-operator). You stay logged in for as long as your token holds, 12 hours at most.
+		Long: `Print the URL of the web console with a code that logs a browser in as you, once and within a minute. The cluster's roles
+(bullpen-viewer, bullpen-operator) decide what you can see. The session lasts as long as your token, 12 hours at most.
 
-The code stands behind the # of the address, which a browser sends to nobody. Whoever reads the link within that minute can use it
-instead of you: do not share it.`,
+The code is in the URL fragment, which browsers never send over the network. Anyone who reads the link within that minute can use it
+in your place: do not share it.`,
 		Example: `  bullpen console
 
-  # in a cluster, without an Ingress
+  # In a cluster without an Ingress
   kubectl -n bullpen-system port-forward svc/bullpen-operators 8082 &
   bullpen console --server http://127.0.0.1:8082`,
 		Args: cobra.NoArgs,

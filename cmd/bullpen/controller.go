@@ -34,21 +34,21 @@ func newControllerCommand() *cobra.Command {
 	var flags controllerFlags
 	command := &cobra.Command{
 		Use:   "controller",
-		Short: "Keep the pods of every RunnerPool at their number and template",
-		Long: `Keep the pods of every RunnerPool at their number and template.
+		Short: "Reconcile the pods of every RunnerPool",
+		Long: `Reconcile the pods of every RunnerPool with its number of replicas and its template.
 
-The controller creates a pod and a ServiceAccount for each warm runner, replaces those that have
-ended, and is the only part of Bullpen that deletes runner pods. It deletes one that has not ended
-only if the server grants it; while the server cannot be asked, nothing idle is deleted.
+The controller creates a pod and a ServiceAccount for each idle runner, replaces exited ones, and
+is the only part of Bullpen that deletes runner pods. It deletes a running pod only with the
+server's approval; while the server cannot be reached, no idle runner is deleted.
 
-It runs under the role bullpen-controller and speaks to the server with a token for the audience
-bullpen-server, which it reads again before each request.`,
-		Example: `  # in a cluster
+It needs the role bullpen-controller. It authenticates to the server with a token for the audience
+bullpen-server, which it reloads before each request.`,
+		Example: `  # In a cluster
   bullpen controller --server-url http://bullpen-dispatch.bullpen-system.svc \
     --server-token-file /var/run/secrets/bullpen/token \
     --dispatch-url http://bullpen-dispatch.bullpen-system.svc --agent-image ghcr.io/bullpen-ci/bullpen:v1
 
-  # on a developer's machine
+  # On a developer's machine
   bullpen controller --kubeconfig controller.kubeconfig --server-url http://127.0.0.1:8080 \
     --server-token-file controller.token --dispatch-url http://127.0.0.1:8080 \
     --agent-image bullpen --agent-command "$(command -v bullpen-agent)" --leader-elect=false`,
@@ -68,28 +68,28 @@ bullpen-server, which it reads again before each request.`,
 func (f *controllerFlags) register(command *cobra.Command) {
 	set := command.Flags()
 	o := &f.options
-	set.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the API server (default: the pod's own ServiceAccount)")
+	set.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig (default: the pod's ServiceAccount)")
 	set.StringVar(&o.Namespace, "namespace", "bullpen-runners", "namespace of the pools and their pods")
-	set.StringVar(&f.serverURL, "server-url", "", "base URL of the server, as the controller reaches it")
-	set.StringVar(&f.serverTokenFile, "server-token-file", "", "file with the token for the server; read again before each request")
-	set.StringVar(&o.Pod.DispatchURL, "dispatch-url", "", "base URL of the server, as runner pods reach it (default: --server-url)")
-	set.StringVar(&o.Pod.AgentImage, "agent-image", "", "image that holds bullpen-agent")
+	set.StringVar(&f.serverURL, "server-url", "", "base URL of the server for the controller")
+	set.StringVar(&f.serverTokenFile, "server-token-file", "", "file with the token for the server; reloaded before each request")
+	set.StringVar(&o.Pod.DispatchURL, "dispatch-url", "", "base URL of the server for runner pods (default: --server-url)")
+	set.StringVar(&o.Pod.AgentImage, "agent-image", "", "image with bullpen-agent")
 	set.StringVar(&o.Pod.AgentCommand, "agent-command", "", "path of bullpen-agent in that image (default "+runnerpod.DefaultAgentCommand+")")
 	set.StringSliceVar(&o.Pod.MicroVMClasses, "microvm-runtime-classes", runnerpod.DefaultMicroVMClasses(),
-		"runtime classes that put each pod into a microVM: only these may have a Docker daemon or a folder of the host; the\n"+
-			"admission policy bullpen-runner-privileges must name the same")
+		"runtime classes that run each pod in a microVM: only these can have a Docker daemon or a host path; the\n"+
+			"admission policy bullpen-runner-privileges must have the same list")
 	set.StringSliceVar(&o.DisruptionTaints, "disruption-taints", nodes.DefaultDisruptionTaints(),
-		"taints by which other tools say that they are about to remove a node, as KEY or KEY=VALUE, where a KEY may end in *: idle\n"+
-			"runners leave a node with one of them, unless they tolerate it; PreferNoSchedule never counts. Empty for none")
-	set.StringVar(&o.MetricsAddress, "metrics-addr", ":9090", "address that serves /metrics; empty for none")
-	set.StringVar(&o.HealthAddress, "health-addr", ":8081", "address that serves /healthz and /readyz; empty for none")
-	set.BoolVar(&o.LeaderElect, "leader-elect", true, "of several controllers, let one work at a time")
+		"taints that mark a node before its removal, as KEY or KEY=VALUE, where KEY can end in *: idle runners are removed\n"+
+			"from such a node unless they tolerate the taint; PreferNoSchedule is ignored. Empty: none")
+	set.StringVar(&o.MetricsAddress, "metrics-addr", ":9090", "listen address for /metrics; empty: disabled")
+	set.StringVar(&o.HealthAddress, "health-addr", ":8081", "listen address for /healthz and /readyz; empty: disabled")
+	set.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader among several controllers")
 	set.StringVar(&o.LeaseNamespace, "leader-elect-namespace", "bullpen-system", "namespace of the Lease")
-	set.IntVar(&o.Workers, "workers", 0, "requests of one kind under way at once (default 16)")
+	set.IntVar(&o.Workers, "workers", 0, "concurrent requests per kind (default 16)")
 	f.egress.register(set)
 	f.registering.register(set)
 	f.macs.register(set)
-	set.BoolVar(&f.verbose, "verbose", false, "log more")
+	set.BoolVar(&f.verbose, "verbose", false, "log at debug level")
 	for _, name := range []string{"server-url", "server-token-file", "agent-image"} {
 		_ = command.MarkFlagRequired(name) // fails only for a flag that does not exist
 	}
@@ -137,7 +137,7 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		config, err := rest.InClusterConfig()
 		if err != nil {
-			return nil, fmt.Errorf("no API server: name a file with --kubeconfig, or run in a pod: %w", err)
+			return nil, fmt.Errorf("no API server: %w. Use --kubeconfig, or run in a pod", err)
 		}
 		return config, nil
 	}

@@ -18,12 +18,12 @@ type egressFlags struct {
 }
 
 func (f *egressFlags) register(set *pflag.FlagSet) {
-	set.StringVar(&f.http, "runner-http-proxy", "", "URL of the proxy that runners use for http; one with a password is in a Secret: --runner-http-proxy-from")
-	set.StringVar(&f.https, "runner-https-proxy", "", "URL of the proxy that runners use for https; one with a password is in a Secret: --runner-https-proxy-from")
-	set.StringVar(&f.no, "runner-no-proxy", "", "what runners connect to directly, separated by commas")
-	set.StringVar(&f.httpFrom, "runner-http-proxy-from", "", "SECRET/KEY with that URL, in the namespace of the runners")
-	set.StringVar(&f.httpsFrom, "runner-https-proxy-from", "", "SECRET/KEY with that URL, in the namespace of the runners")
-	set.StringVar(&f.caFrom, "runner-ca-from", "", "SECRET/KEY with certificates (PEM) that runners trust beside those of their image, in the namespace of the runners")
+	set.StringVar(&f.http, "runner-http-proxy", "", "HTTP proxy URL of runners; for one with a password use --runner-http-proxy-from")
+	set.StringVar(&f.https, "runner-https-proxy", "", "HTTPS proxy URL of runners; for one with a password use --runner-https-proxy-from")
+	set.StringVar(&f.no, "runner-no-proxy", "", "hosts that runners connect to without a proxy, separated by commas")
+	set.StringVar(&f.httpFrom, "runner-http-proxy-from", "", "SECRET/KEY with the HTTP proxy URL, in the runners' namespace")
+	set.StringVar(&f.httpsFrom, "runner-https-proxy-from", "", "SECRET/KEY with the HTTPS proxy URL, in the runners' namespace")
+	set.StringVar(&f.caFrom, "runner-ca-from", "", "SECRET/KEY with CA certificates (PEM) that runners trust in addition to their image's, in the runners' namespace")
 }
 
 // options is nil where runners connect directly, so that their templates stay what they were.
@@ -40,7 +40,7 @@ func (f *egressFlags) options() (*runnerpod.Egress, error) {
 		return nil, err
 	}
 	if f.no != "" && egress.HTTPProxy == (runnerpod.Proxy{}) && egress.HTTPSProxy == (runnerpod.Proxy{}) {
-		return nil, errors.New("--runner-no-proxy is for runners that use a proxy: name it with --runner-https-proxy or --runner-https-proxy-from")
+		return nil, errors.New("--runner-no-proxy needs a proxy: --runner-https-proxy or --runner-https-proxy-from")
 	}
 	return &egress, nil
 }
@@ -48,7 +48,7 @@ func (f *egressFlags) options() (*runnerpod.Egress, error) {
 // runnerProxy reads a proxy's flags. No error repeats a URL: it may hold a password.
 func runnerProxy(flag, address, from string) (runnerpod.Proxy, error) {
 	if address != "" && from != "" {
-		return runnerpod.Proxy{}, fmt.Errorf("--%s and --%s-from exclude each other", flag, flag)
+		return runnerpod.Proxy{}, fmt.Errorf("--%s and --%s-from exclude each other: give one of them", flag, flag)
 	}
 	if address != "" {
 		at, err := url.Parse(address)
@@ -56,7 +56,7 @@ func runnerProxy(flag, address, from string) (runnerpod.Proxy, error) {
 		case err != nil, at.Host == "", at.Scheme != "http" && at.Scheme != "https":
 			return runnerpod.Proxy{}, fmt.Errorf("--%s must be a URL such as http://proxy.example.com:3128", flag)
 		case at.User != nil: // NET-12
-			return runnerpod.Proxy{}, fmt.Errorf("--%s holds a user name or password, which every reader of pods would see: put the URL into a Secret, and name that with --%s-from", flag, flag)
+			return runnerpod.Proxy{}, fmt.Errorf("--%s has a user name or password, which all readers of pods can see. Store the URL in a Secret, and use --%s-from", flag, flag)
 		}
 	}
 	key, err := secretKey(flag+"-from", from)
@@ -69,7 +69,7 @@ func secretKey(flag, text string) (runnerpod.SecretKey, error) {
 	}
 	secret, key, found := strings.Cut(text, "/")
 	if !found || secret == "" || key == "" || strings.Contains(key, "/") {
-		return runnerpod.SecretKey{}, fmt.Errorf("--%s is SECRET/KEY, the name of a Secret and of a key in it, such as proxy/https", flag)
+		return runnerpod.SecretKey{}, fmt.Errorf("--%s must be SECRET/KEY, the name of a Secret and of a key in it, such as proxy/https", flag)
 	}
 	return runnerpod.SecretKey{Secret: secret, Key: key}, nil
 }

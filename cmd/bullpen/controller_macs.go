@@ -28,11 +28,11 @@ type macFlags struct {
 }
 
 func (f *macFlags) register(set *pflag.FlagSet) {
-	set.BoolVar(&f.enabled, "mac-hosts", false, "prepare the Macs that MacHosts name, over SSH, and keep them as they are to be")
-	set.StringVar(&f.binary, "mac-binary", macBinary, "file of this program for darwin/arm64, which is brought to Macs")
-	set.StringVar(&f.secretsNamespace, "mac-secrets-namespace", "", "namespace of the Secrets that MacHosts name (default: --leader-elect-namespace)")
-	set.IntVar(&f.attempts, "mac-attempts", 0, "Macs that are worked on at once (default 4)")
-	set.StringVar(&f.remoteRoot, "mac-remote-root", "", "folder under which Macs that are models have their files")
+	set.BoolVar(&f.enabled, "mac-hosts", false, "prepare the Macs of MacHosts over SSH, and keep them up to date")
+	set.StringVar(&f.binary, "mac-binary", macBinary, "this program for darwin/arm64, which is uploaded to Macs")
+	set.StringVar(&f.secretsNamespace, "mac-secrets-namespace", "", "namespace of the Secrets of MacHosts (default: --leader-elect-namespace)")
+	set.IntVar(&f.attempts, "mac-attempts", 0, "Macs to prepare concurrently (default 4)")
+	set.StringVar(&f.remoteRoot, "mac-remote-root", "", "directory with the files of model Macs")
 	_ = set.MarkHidden("mac-remote-root") // fails only for a flag that does not exist
 }
 
@@ -43,7 +43,7 @@ func (f *macFlags) prepare(leaseNamespace string) (*controller.MacOptions, error
 	}
 	digest, err := digestOf(f.binary)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("--mac-hosts needs bullpen for Macs, and there is no %s: use the image that `make images` builds, or name the file with --mac-binary (GOOS=darwin GOARCH=arm64 go build)", f.binary)
+		return nil, fmt.Errorf("--mac-hosts needs bullpen for Macs: %s not found. Use the image of `make images`, or name the file with --mac-binary (GOOS=darwin GOARCH=arm64 go build)", f.binary)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading --mac-binary %s: %w", f.binary, err)

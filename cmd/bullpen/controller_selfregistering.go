@@ -25,11 +25,11 @@ type registeringFlags struct {
 }
 
 func (f *registeringFlags) register(set *pflag.FlagSet) {
-	set.BoolVar(&f.enabled, "self-registering", false, "look after Runners, RunnerReplicaSets, RunnerDeployments and RunnerSets, too")
+	set.BoolVar(&f.enabled, "self-registering", false, "also reconcile Runners, RunnerReplicaSets, RunnerDeployments and RunnerSets")
 	f.github.register(set)
-	set.Int64Var(&f.appID, "github-app-id", 0, "id of the GitHub App that registers runners without credentials of their own; 0: there is none")
-	set.StringVar(&f.keyFile, "github-private-key-file", "", "the App's private key (PEM); read again when it changes")
-	set.IntVar(&f.points, "github-points-per-minute", 0, "most points a minute that are spent at GitHub with one set of credentials (default 900 at "+github.DefaultBaseURL+"; -1: no limit)")
+	set.Int64Var(&f.appID, "github-app-id", 0, "ID of the GitHub App that registers runners without their own credentials; 0: none")
+	set.StringVar(&f.keyFile, "github-private-key-file", "", "the App's private key (PEM); reloaded when it changes")
+	set.IntVar(&f.points, "github-points-per-minute", 0, "request quota at GitHub of one set of credentials, in points per minute (default 900 at "+github.DefaultBaseURL+"; -1: unlimited)")
 }
 
 // prepare makes the App's client. Without --self-registering it is nil.
@@ -38,7 +38,7 @@ func (f *registeringFlags) prepare(ctx context.Context, registry prometheus.Regi
 		return nil, nil
 	}
 	if (f.appID == 0) != (f.keyFile == "") {
-		return nil, errors.New("--github-app-id and --github-private-key-file belong together: give both, or neither where every runner names credentials of its own")
+		return nil, errors.New("--github-app-id and --github-private-key-file belong together: give both, or neither if all runners have their own credentials")
 	}
 	api, err := f.github.api()
 	if err != nil {

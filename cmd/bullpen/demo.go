@@ -21,28 +21,28 @@ func newDemoCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show it: run a workflow while everything is restarted and changed",
-		Long: `Start all of Bullpen on this machine with a pool of warm runners, run a workflow of many jobs, and, while the jobs run,
-restart the server, the controller and the node agents, change the pool's template, scale it to zero and back, cordon the
-node, and rename the pool. It ends with a summary, and succeeds only if each job ran exactly once with the conclusion that
-was expected, no busy pod was deleted, each change took effect, and no process is left.
+		Short: "Run a workflow while everything is restarted and changed",
+		Long: `Start Bullpen on this machine with a pool of idle runners, and run a workflow of many jobs. While they run, restart the
+server, the controller and the node agents, change the pool's template, scale it to zero and back, cordon the node, and
+rename the pool. It prints a summary. It succeeds if each job ran exactly once with the expected conclusion, no busy pod
+was deleted, each change took effect, and no process is left.
 
-The workflow is that of examples/demo.yaml, with the jobs of examples/macos.yaml. They run as processes of this machine, without isolation. The latter want macOS: they run on
-a node that stands in for a Mac, whose virtual machines are processes too, made by a fake of Tart ("bullpen dev tart").`,
+The workflow is examples/demo.yaml with the jobs of examples/macos.yaml. Jobs run as processes of this machine, without
+isolation. Those for macOS run on a node that stands in for a Mac, with a fake Tart ("bullpen dev tart").`,
 		Example: `  bullpen demo
 
-  # A longer one
+  # A longer run
   bullpen demo --jobs 500 --runners 16`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts := onebox.DemoOptions{Jobs: jobs, Runners: f.runners, Keep: keep, Timeout: timeout, Out: cmd.OutOrStdout()}
 			opts.StateDir, opts.Assets, opts.Ungated = f.stateDir, f.assets, !f.policies
-			opts.FastUnsafe = f.stateDir == "" // what is thrown away needs no fsync
+			opts.FastUnsafe = f.stateDir == "" // temporary data needs no fsync
 			opts.Report = onebox.NewPrinter(opts.Out, f.json).Report
 			if f.json {
 				encoder := json.NewEncoder(cmd.OutOrStdout())
 				opts.Out = io.Discard
-				opts.Verdict = func(v onebox.Verdict) { _ = encoder.Encode(v) } // the reader may be gone
+				opts.Verdict = func(v onebox.Verdict) { _ = encoder.Encode(v) } // the reader may have exited
 			} else {
 				describeTerminal(&opts)
 			}
@@ -51,12 +51,12 @@ a node that stands in for a Mac, whose virtual machines are processes too, made 
 	}
 	f.register(cmd, onebox.DemoDefaultRunners)
 	cmd.Flags().IntVar(&jobs, "jobs", onebox.DemoDefaultJobs, "number of jobs in the workflow")
-	cmd.Flags().BoolVar(&keep, "keep", false, "keep the temporary state folder")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long the jobs may take (default: ten minutes and three seconds for each job)")
+	cmd.Flags().BoolVar(&keep, "keep", false, "keep the temporary state directory")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "timeout of the jobs (default: 10m, plus 3s for each job)")
 	return cmd
 }
 
-// describeTerminal says whether standard output is one, and how large it is at any moment.
+// describeTerminal says whether standard output is a terminal, and its current size.
 func describeTerminal(opts *onebox.DemoOptions) {
 	out, isFile := opts.Out.(*os.File)
 	if !isFile || !term.IsTerminal(int(out.Fd())) || os.Getenv("TERM") == "dumb" {

@@ -72,27 +72,27 @@ docs/internals/github-stand-in.md has the whole list.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDevGitHub(cmd.Context(), f, cmd.OutOrStdout()) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:8090", "address to listen on")
-	flags.StringVar(&f.url, "url", "", "address under which clients and runners reach it (default: http:// and the listen address)")
-	flags.Int64Var(&f.appID, "app-id", 1, "id of the GitHub App")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8090", "listen address")
+	flags.StringVar(&f.url, "url", "", "URL for clients and runners (default: http:// and the listen address)")
+	flags.Int64Var(&f.appID, "app-id", 1, "ID of the GitHub App")
 	flags.StringVar(&f.privateKey, "private-key", "", "the App's RSA key in PEM; only its public part is used (required)")
-	flags.BoolVar(&f.generateKey, "generate-key", false, "make the key file when it does not exist")
-	flags.StringVar(&f.webhookURL, "webhook-url", "", "where webhooks go")
-	flags.StringVar(&f.webhookSecretFile, "webhook-secret-file", "", "file that holds the secret webhooks are signed with")
-	flags.StringSliceVar(&f.orgs, "org", nil, "organization with the App installed (may be repeated; owners of --repo are ones, too)")
-	flags.StringSliceVar(&f.users, "user", nil, "user with the App installed (may be repeated)")
-	flags.StringSliceVar(&f.repos, "repo", nil, "repository, as owner/name (may be repeated)")
-	flags.StringVar(&f.adminTokenFile, "admin-token-file", "", "file that holds the token of the admin API; without it the API is open")
-	flags.StringVar(&f.stateFile, "state-file", "", "file to keep the state in, so that a restart loses nothing")
-	flags.BoolVar(&f.shuffleAssignment, "shuffle-assignment", false, "give a job to any matching runner instead of the longest idle")
-	flags.BoolVar(&f.shuffleWebhooks, "shuffle-webhooks", false, "deliver webhooks in no order")
-	flags.BoolVar(&f.freshKey, "fresh-runner-keys", false, "give every registration an RSA key of its own (slow)")
-	flags.IntVar(&f.runnerKeys, "runner-keys", 4, "how many RSA keys for runners are made ahead")
-	flags.IntVar(&f.coreLimit, "core-limit", 0, "REST calls an hour for each installation (default 5000, -1: no limit)")
-	flags.IntVar(&f.registrationLimit, "registration-limit", 0, "runner registrations an hour for each installation (default 10000, -1: no limit)")
-	flags.DurationVar(&f.lostAfter, "lost-after", 0, "how long a running job may go without a sign of its runner (default 10m)")
-	flags.DurationVar(&f.acquireWithin, "acquire-within", 0, "how long a runner may take to acquire its job (default 1m)")
-	flags.BoolVar(&f.verbose, "verbose", false, "log more")
+	flags.BoolVar(&f.generateKey, "generate-key", false, "create the key file if it does not exist")
+	flags.StringVar(&f.webhookURL, "webhook-url", "", "URL to deliver webhooks to")
+	flags.StringVar(&f.webhookSecretFile, "webhook-secret-file", "", "file with the webhook secret")
+	flags.StringSliceVar(&f.orgs, "org", nil, "organization with the App installed (can be repeated; owners of --repo are included)")
+	flags.StringSliceVar(&f.users, "user", nil, "user with the App installed (can be repeated)")
+	flags.StringSliceVar(&f.repos, "repo", nil, "repository, as owner/name (can be repeated)")
+	flags.StringVar(&f.adminTokenFile, "admin-token-file", "", "file with the token of the admin API; without it the API needs no authentication")
+	flags.StringVar(&f.stateFile, "state-file", "", "file to persist the state in")
+	flags.BoolVar(&f.shuffleAssignment, "shuffle-assignment", false, "assign a job to any matching runner instead of the longest idle one")
+	flags.BoolVar(&f.shuffleWebhooks, "shuffle-webhooks", false, "deliver webhooks in random order")
+	flags.BoolVar(&f.freshKey, "fresh-runner-keys", false, "use a new RSA key for every registration (slow)")
+	flags.IntVar(&f.runnerKeys, "runner-keys", 4, "number of RSA keys for runners to generate in advance")
+	flags.IntVar(&f.coreLimit, "core-limit", 0, "REST requests per hour and installation (default 5000; -1: unlimited)")
+	flags.IntVar(&f.registrationLimit, "registration-limit", 0, "runner registrations per hour and installation (default 10000; -1: unlimited)")
+	flags.DurationVar(&f.lostAfter, "lost-after", 0, "time after which a silent runner of a running job is lost (default 10m)")
+	flags.DurationVar(&f.acquireWithin, "acquire-within", 0, "timeout for a runner to acquire its job (default 1m)")
+	flags.BoolVar(&f.verbose, "verbose", false, "log at debug level")
 	return cmd
 }
 
@@ -103,7 +103,7 @@ func runDevGitHub(ctx context.Context, f devGitHubFlags, out io.Writer) error {
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", f.listen)
 	if err != nil {
-		return fmt.Errorf("listening on %s (is another one running? choose another --listen): %w", f.listen, err)
+		return fmt.Errorf("listening on %s: %w. Choose another --listen", f.listen, err)
 	}
 	if opts.URL == "" {
 		opts.URL = "http://" + listener.Addr().String()
@@ -149,7 +149,7 @@ func (f devGitHubFlags) options() (standin.Options, error) {
 // appKey reads the key file; with --generate-key it makes a missing one, readable by its owner only.
 func (f devGitHubFlags) appKey() ([]byte, error) {
 	if f.privateKey == "" {
-		return nil, errors.New("--private-key is missing: name the App's key file, and add --generate-key to have one made")
+		return nil, errors.New("missing flag --private-key: name the App's key file, and add --generate-key to create it")
 	}
 	data, err := os.ReadFile(f.privateKey)
 	if err == nil {
@@ -159,14 +159,14 @@ func (f devGitHubFlags) appKey() ([]byte, error) {
 		return nil, fmt.Errorf("reading --private-key: %w", err)
 	}
 	if !f.generateKey {
-		return nil, fmt.Errorf("--private-key %s does not exist: add --generate-key to have it made", f.privateKey)
+		return nil, fmt.Errorf("--private-key %s not found. Add --generate-key to create it", f.privateKey)
 	}
 	_, encoded, err := standin.GenerateAppKey()
 	if err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(f.privateKey), 0o700); err != nil {
-		return nil, fmt.Errorf("making the folder of --private-key: %w", err)
+		return nil, fmt.Errorf("creating the directory of --private-key: %w", err)
 	}
 	if err := os.WriteFile(f.privateKey, encoded, 0o600); err != nil {
 		return nil, fmt.Errorf("writing --private-key: %w", err)
@@ -184,7 +184,7 @@ func readSecret(flag, path string) (string, error) {
 	}
 	secret := strings.TrimSpace(string(data))
 	if secret == "" {
-		return "", fmt.Errorf("%s %s is empty: put the secret into it", flag, path)
+		return "", fmt.Errorf("%s %s is empty. Store the secret in it", flag, path)
 	}
 	return secret, nil
 }
@@ -209,13 +209,13 @@ func (f devGitHubFlags) installations() ([]standin.Installation, error) {
 	for _, full := range f.repos {
 		owner, name, ok := strings.Cut(full, "/")
 		if !ok || owner == "" || name == "" {
-			return nil, fmt.Errorf("--repo %q is not a repository: write it as owner/name", full)
+			return nil, fmt.Errorf("--repo must be owner/name, got %q", full)
 		}
 		in := find(owner, "Organization")
 		in.Repositories = append(in.Repositories, name)
 	}
 	if len(list) == 0 {
-		return nil, errors.New("there is no account: name at least one with --repo owner/name, --org or --user")
+		return nil, errors.New("no accounts: give --repo owner/name, --org or --user")
 	}
 	return list, nil
 }

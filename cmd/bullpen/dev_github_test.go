@@ -64,17 +64,17 @@ func TestDevGitHub_BadFlagsGetOneSentence(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for want, args := range map[string][]string{
-		"--private-key is missing":  {"--repo", "acme/app"},
-		"add --generate-key":        {"--repo", "acme/app", "--private-key", empty + ".none"},
-		"is not PEM":                {"--repo", "acme/app", "--private-key", empty},
-		"write it as owner/name":    {"--repo", "acme", "--private-key", empty + ".pem", "--generate-key"},
-		"there is no account":       {"--private-key", empty + ".pem", "--generate-key"},
-		"is empty: put the secret":  {"--repo", "acme/app", "--private-key", empty + ".pem", "--generate-key", "--webhook-secret-file", empty},
-		"the webhook URL":           {"--repo", "acme/app", "--private-key", empty + ".pem", "--generate-key", "--webhook-url", "nowhere", "--listen", "127.0.0.1:0"},
-		"choose another --listen":   {"--repo", "acme/app", "--private-key", empty + ".pem", "--generate-key", "--listen", "256.0.0.1:1"},
-		"must be a positive number": {"--repo", "acme/app", "--private-key", empty + ".pem", "--generate-key", "--app-id", "0", "--listen", "127.0.0.1:0"},
-		"give the http(s) address":  {"--repo", "acme/app", "--private-key", empty + ".pem", "--generate-key", "--url", "x", "--listen", "127.0.0.1:0"},
-		"served at the root":        {"--repo", "acme/app", "--private-key", empty + ".pem", "--generate-key", "--url", "http://h/p", "--listen", "127.0.0.1:0"},
+		"missing flag --private-key": {"--repo", "acme/app"},
+		"Add --generate-key":         {"--repo", "acme/app", "--private-key", empty + ".none"},
+		"is not PEM":                 {"--repo", "acme/app", "--private-key", empty},
+		"must be owner/name":         {"--repo", "acme", "--private-key", empty + ".pem", "--generate-key"},
+		"no accounts:":               {"--private-key", empty + ".pem", "--generate-key"},
+		"is empty. Store the secret": {"--repo", "acme/app", "--private-key", empty + ".pem", "--generate-key", "--webhook-secret-file", empty},
+		"the webhook URL":            {"--repo", "acme/app", "--private-key", empty + ".pem", "--generate-key", "--webhook-url", "nowhere", "--listen", "127.0.0.1:0"},
+		"Choose another --listen":    {"--repo", "acme/app", "--private-key", empty + ".pem", "--generate-key", "--listen", "256.0.0.1:1"},
+		"must be a positive number":  {"--repo", "acme/app", "--private-key", empty + ".pem", "--generate-key", "--app-id", "0", "--listen", "127.0.0.1:0"},
+		"give the http(s) address":   {"--repo", "acme/app", "--private-key", empty + ".pem", "--generate-key", "--url", "x", "--listen", "127.0.0.1:0"},
+		"served at the root":         {"--repo", "acme/app", "--private-key", empty + ".pem", "--generate-key", "--url", "http://h/p", "--listen", "127.0.0.1:0"},
 	} {
 		cmd := newDevGitHubCommand()
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true

@@ -38,7 +38,7 @@ func (e loadError) Error() string { return e.text }
 // ExitCode is what scripts go by.
 func (e loadError) ExitCode() int { return e.code }
 
-// loadFlags are what `bullpen dev load` is given.
+// loadFlags are the command line of bullpen dev load.
 type loadFlags struct {
 	arrivals          string
 	rate              float64
@@ -56,19 +56,19 @@ func newDevLoadCommand() *cobra.Command {
 	conn, f, format := connection(), loadFlags{}, cli.FormatTable
 	cmd := &cobra.Command{
 		Use:   "load",
-		Short: "Submit jobs at a rate or in a burst, and say where their time went",
-		Long: `Submits workflows to a stand-in for GitHub, at a rate or in a burst, waits until their jobs have ended, and says where the time
-before their first step went: hook (until the server was told), claim (until a pod was chosen), mint (until GitHub had registered
-its runner), handover (until the pod had its configuration), start (until GitHub had given it the job), and wait, all of it.
+		Short: "Submit jobs at a rate or in a burst, and measure their queue time by phase",
+		Long: `Submit workflows to a stand-in for GitHub, at a rate or in a burst, wait until their jobs have completed, and measure the phases of
+their queue time: hook (webhook delivery), claim (choice of a pod), mint (registration of the runner at GitHub), handover (delivery
+of its configuration), start (assignment of the job by GitHub), and wait, the total.
 
-It uses the ` + "`bullpen up`" + ` of this machine, or the stand-in of --github and the server of --server. The real GitHub is not done:
-workflows would have to be dispatched in a repository of yours. Jobs sleep and do nothing else; each takes a runner, as any job does.
-Accounts and repositories that the stand-in does not have are added to it.
+It uses the ` + "`bullpen up`" + ` of this machine, or the stand-in of --github and the server of --server. The real GitHub is not supported:
+it would need a repository of yours. Jobs only sleep; each needs a runner, as any job does. Missing accounts and repositories are
+added to the stand-in.
 
-The mix is one kind of run, or a file with --mix: docs/internals/load.md explains it, and the numbers.
+The mix is one kind of run, or a file with --mix: docs/internals/load.md explains it, and the results.
 
-Exit codes: 0 all jobs were submitted and ended with success; 1 it could not be done; 2 jobs were not submitted in time, did not
-end (they are named, with what keeps them), or did not succeed; 130 interrupted, with what was known by then.`,
+Exit codes: 0 all jobs were submitted and succeeded; 1 it failed; 2 jobs were not submitted in time, did not complete (they are
+named, with the reason), or did not succeed; 130 interrupted, with the results so far.`,
 		Example: `  bullpen dev load --rate 5 --for 1m
   bullpen dev load --burst 500 --within 10s --matrix 4 --plot latency.svg
   bullpen dev load --rate 50 --arrivals even --mix mix.yaml --jobs 20000
@@ -92,36 +92,36 @@ end (they are named, with what keeps them), or did not succeed; 130 interrupted,
 
 func (f *loadFlags) flags(flags *pflag.FlagSet) {
 	usual := load.DefaultMix().Runs[0]
-	flags.Float64Var(&f.rate, "rate", 0, "jobs a second, on average")
-	flags.StringVar(&f.arrivals, "arrivals", string(load.Poisson), "how --rate is spread: poisson (independent of each other) or even (at equal distances)")
+	flags.Float64Var(&f.rate, "rate", 0, "average number of jobs per second")
+	flags.StringVar(&f.arrivals, "arrivals", string(load.Poisson), "distribution of --rate: poisson (independent arrivals) or even (equal intervals)")
 	flags.IntVar(&f.burst, "burst", 0, "number of runs to submit within --within")
-	flags.DurationVar(&f.within, "within", 10*time.Second, "time for --burst")
+	flags.DurationVar(&f.within, "within", 10*time.Second, "duration of --burst")
 	flags.StringVar(&f.mix, "mix", "", "YAML file of the kinds of runs: accounts, labels, sizes")
 	flags.IntVar(&f.kind.Jobs, "matrix", usual.Jobs, "jobs of each run, up to GitHub's limit of 256")
-	flags.StringSliceVar(&f.kind.Labels, "label", usual.Labels, "label that the jobs ask for (may be repeated)")
+	flags.StringSliceVar(&f.kind.Labels, "label", usual.Labels, "label of the jobs (can be repeated)")
 	flags.StringVar(&f.kind.Repository, "repository", usual.Repository, "repository of the runs, as owner/name")
-	flags.IntVar(&f.kind.Seconds, "seconds", 0, "how long each job sleeps")
-	flags.IntVar(&f.jobs, "jobs", 10_000, "most jobs to submit")
-	flags.DurationVar(&f.lasting, "for", 10*time.Minute, "how long to submit at most")
-	flags.IntVar(&f.maxWaiting, "max-waiting", 5_000, "most jobs that may have not ended; beyond that, submitting is held back")
-	flags.DurationVar(&f.patience, "patience", 10*time.Minute, "how long to wait for the jobs' end after the last submission")
-	flags.Uint64Var(&f.seed, "seed", 1, "seed of what is drawn: the same one submits the same runs at the same times")
-	flags.StringVar(&f.github, "github", "", "address of the stand-in (default: that of the bullpen up of this machine)")
-	flags.StringVar(&f.tokenFile, "github-admin-token-file", "", "file that holds the token of the stand-in's admin API")
-	flags.StringVar(&f.plot, "plot", "", "draw the waits to this file, as SVG")
+	flags.IntVar(&f.kind.Seconds, "seconds", 0, "duration of each job")
+	flags.IntVar(&f.jobs, "jobs", 10_000, "maximum number of jobs to submit")
+	flags.DurationVar(&f.lasting, "for", 10*time.Minute, "maximum duration of submitting")
+	flags.IntVar(&f.maxWaiting, "max-waiting", 5_000, "maximum number of incomplete jobs; submitting pauses above it")
+	flags.DurationVar(&f.patience, "patience", 10*time.Minute, "timeout for the jobs to complete after the last submission")
+	flags.Uint64Var(&f.seed, "seed", 1, "random seed: the same seed submits the same runs at the same times")
+	flags.StringVar(&f.github, "github", "", "URL of the stand-in (default: that of the bullpen up of this machine)")
+	flags.StringVar(&f.tokenFile, "github-admin-token-file", "", "file with the token of the stand-in's admin API")
+	flags.StringVar(&f.plot, "plot", "", "plot the queue times to this file, as SVG")
 }
 
 // plan reads what flags cannot check by themselves.
 func (f *loadFlags) plan() (load.Plan, load.Mix, error) {
 	plan := load.Plan{Shape: load.Shape(f.arrivals), Rate: f.rate, Jobs: f.jobs, For: f.lasting, Seed: f.seed}
 	if plan.Shape == load.Burst {
-		return plan, load.Mix{}, errors.New("--arrivals is poisson or even; --burst asks for a burst")
+		return plan, load.Mix{}, errors.New("--arrivals must be poisson or even. For a burst use --burst")
 	}
 	if f.burst != 0 {
 		plan.Shape, plan.Runs, plan.Within = load.Burst, f.burst, f.within
 	}
 	if f.maxWaiting < 1 || f.patience <= 0 {
-		return plan, load.Mix{}, errors.New("--max-waiting is at least 1, and --patience more than 0")
+		return plan, load.Mix{}, errors.New("--max-waiting must be 1 or more, and --patience more than 0")
 	}
 	if f.mix == "" {
 		mix, err := load.OneKind(f.kind)
@@ -198,11 +198,11 @@ func printLoad(out io.Writer, format cli.Format, result load.Result) error {
 func verdictOfLoad(r load.Result) error {
 	switch {
 	case r.Interrupted:
-		return loadError{exitLoadInterrupted, fmt.Sprintf("interrupted; %d jobs that were submitted have not ended, and go on", r.Unended)}
+		return loadError{exitLoadInterrupted, fmt.Sprintf("interrupted; %d submitted jobs are incomplete, and continue", r.Unended)}
 	case r.Unended > 0:
-		return loadError{exitLoadUnended, fmt.Sprintf("%d of %d jobs did not end", r.Unended, r.SubmittedJobs)}
+		return loadError{exitLoadUnended, fmt.Sprintf("%d of %d jobs did not complete", r.Unended, r.SubmittedJobs)}
 	case r.SubmittedJobs < r.PlannedJobs:
-		return loadError{exitLoadUnended, fmt.Sprintf("%d of %d jobs were not submitted in time: raise --for or --max-waiting, or lower the rate", r.PlannedJobs-r.SubmittedJobs, r.PlannedJobs)}
+		return loadError{exitLoadUnended, fmt.Sprintf("%d of %d jobs were not submitted in time. Raise --for or --max-waiting, or lower the rate", r.PlannedJobs-r.SubmittedJobs, r.PlannedJobs)}
 	case !r.Good():
 		return loadError{exitLoadUnended, fmt.Sprintf("%d of %d jobs did not succeed", r.SubmittedJobs-r.Conclusions["success"], r.SubmittedJobs)}
 	}
@@ -218,7 +218,7 @@ func (loadClock) After(d time.Duration) <-chan time.Time { return time.After(d) 
 // mostLive bounds how many jobs are read in one look; those beyond are asked for alone.
 const mostLive = 200_000
 
-// loadLedger reads by the operators' API.
+// loadLedger reads by the administrators' API.
 type loadLedger struct{ *cli.Client }
 
 func (l loadLedger) Live(ctx context.Context) ([]adminapi.Job, error) {

@@ -27,16 +27,16 @@ func (f *loadFlags) standIn(conn *cli.Connection) (loadForge, error) {
 	address, tokenFile := f.github, f.tokenFile
 	if address == "" {
 		if conn.StateDir == "" && (conn.Server != "" || os.Getenv(cli.EnvServer) != "") { // jobs of one fleet would be looked for in another
-			return loadForge{}, errors.New("--server or " + cli.EnvServer + " names a server: name the stand-in for GitHub that it works with, too, with --github")
+			return loadForge{}, errors.New("--server or " + cli.EnvServer + " names a server: also name its stand-in for GitHub with --github")
 		}
 		site, found, err := conn.Site()
 		switch {
 		case err != nil:
 			return loadForge{}, err
 		case !found:
-			return loadForge{}, errors.New("where is the stand-in for GitHub? start `bullpen up`, or name one with --github, and its server with --server")
+			return loadForge{}, errors.New("no stand-in for GitHub found. Start `bullpen up`, or use --github and --server")
 		case site.GitHub == "":
-			return loadForge{}, errors.New("this `bullpen up` works with the real GitHub, where load is not done: start one without --github-app")
+			return loadForge{}, errors.New("this `bullpen up` uses the real GitHub, which is not supported. Start one without --github-app")
 		}
 		address = site.GitHub
 		if tokenFile == "" {
@@ -56,11 +56,11 @@ func (f *loadFlags) standIn(conn *cli.Connection) (loadForge, error) {
 func checkStandIn(address string, secret bool) error {
 	at, err := url.Parse(address)
 	if err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" || at.User != nil {
-		return fmt.Errorf("--github %q is no address: write it like http://127.0.0.1:8090", address)
+		return fmt.Errorf("--github must be a URL such as http://127.0.0.1:8090, got %q", address)
 	}
 	ip := net.ParseIP(at.Hostname())
 	if secret && at.Scheme == "http" && at.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("--github %s would carry the admin token in the clear: use https, or forward a port of this machine to it", address)
+		return fmt.Errorf("--github %s would send the admin token unencrypted. Use https, or forward a local port", address)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func (f loadForge) prepare(ctx context.Context, mix load.Mix) error {
 	var refused *standin.AdminError
 	switch {
 	case errors.As(err, &refused):
-		return fmt.Errorf("%s refuses to be the stand-in for GitHub (%w): is it one, and --github-admin-token-file its token's? The real GitHub is not done", f.URL, err)
+		return fmt.Errorf("%s is not usable as the stand-in for GitHub: %w. Check the URL and --github-admin-token-file; the real GitHub is not supported", f.URL, err)
 	case err != nil:
 		return err
 	}

@@ -149,8 +149,8 @@ func TestDevLoad_SubmitsAndSaysWhatBecameOfIt(t *testing.T) {
 		"none of the others":    {"--rate", "1", "--mix", mix, "--matrix", "2"},
 		"at least one of":       {"--jobs", "1"},
 		"making the plot":       {"--rate", "1", "--plot", filepath.Join(dir, "none", "x.svg")},
-		"in the clear":          {"--rate", "1", "--github", "http://github.example.com"},
-		"refuses to be":         {"--rate", "1", "--github-admin-token-file", file("wrong", "wrong")},
+		"unencrypted":           {"--rate", "1", "--github", "http://github.example.com"},
+		"is not usable as":      {"--rate", "1", "--github-admin-token-file", file("wrong", "wrong")},
 	} {
 		_, _, err := run(t.Context(), args...)
 		require.ErrorContains(t, err, want)
@@ -161,7 +161,7 @@ func TestDevLoad_SubmitsAndSaysWhatBecameOfIt(t *testing.T) {
 	unmade := filepath.Join(dir, "unmade.svg")
 	for _, name := range []string{plot, unmade} { // refused before a single job
 		_, _, err = run(t.Context(), "--rate", "1", "--plot", name, "--github-admin-token-file", filepath.Join(dir, "wrong"))
-		require.ErrorContains(t, err, "refuses to be")
+		require.ErrorContains(t, err, "is not usable as")
 	}
 	kept, err := os.ReadFile(plot)
 	require.NoError(t, err)

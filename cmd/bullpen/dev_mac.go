@@ -28,7 +28,7 @@ func newDevMacCommand() *cobra.Command {
 	var f devMacFlags
 	cmd := &cobra.Command{
 		Use:   "mac --root DIR",
-		Short: "Boot a model of a Mac, to try `bullpen host bootstrap` on (development only)",
+		Short: "Boot a model of a Mac, for `bullpen host bootstrap` (development only)",
 		Long: `Boot a model of a Mac in a folder, and let people log in to it by SSH, until it is interrupted.
 
 It is NOT a Mac and NOT isolated from this machine: its commands (pfctl, launchctl, defaults, sudo, …) are this program
@@ -47,17 +47,17 @@ A folder that holds a model already is booted as it was left. It needs OpenSSH's
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDevMac(cmd.Context(), f, cmd.OutOrStdout()) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.root, "root", "", "folder to make the Mac in, or that holds one (required)")
-	flags.IntVar(&f.port, "ssh-port", 0, "port of loopback to log in at (0: any)")
-	flags.StringVar(&f.user, "user", "ci", "the account of a Mac that is made")
-	flags.StringVar(&f.passwords, "password-file", "", "file with that account's password (default: a well-known one)")
-	flags.StringVar(&f.source, "source", "10.0.0.9", "where SSH connections seem to come from, which the packet filter judges them by")
+	flags.StringVar(&f.root, "root", "", "directory of the Mac, created if it does not exist (required)")
+	flags.IntVar(&f.port, "ssh-port", 0, "SSH port on 127.0.0.1 (0: any)")
+	flags.StringVar(&f.user, "user", "ci", "account of a new Mac")
+	flags.StringVar(&f.passwords, "password-file", "", "file with the account's password (default: a well-known one)")
+	flags.StringVar(&f.source, "source", "10.0.0.9", "simulated client address of SSH connections, for the packet filter")
 	return cmd
 }
 
 func runDevMac(ctx context.Context, f devMacFlags, out io.Writer) error {
 	if f.root == "" {
-		return errors.New("--root is missing: name a folder for the Mac, such as /tmp/mac")
+		return errors.New("missing flag --root: a directory for the Mac, such as /tmp/mac")
 	}
 	source, err := netip.ParseAddr(f.source)
 	if err != nil {

@@ -39,7 +39,7 @@ func (o *output) String() string {
 
 func TestDevMac_BootsWhatPeopleCanLogInTo(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "mac")
-	require.ErrorContains(t, runDevMac(t.Context(), devMacFlags{}, nil), "--root is missing")
+	require.ErrorContains(t, runDevMac(t.Context(), devMacFlags{}, nil), "missing flag --root")
 	require.ErrorContains(t, runDevMac(t.Context(), devMacFlags{root: root, source: "nowhere"}, nil), "--source")
 
 	// Twice, because the second start finds the Mac of the first.

@@ -25,20 +25,20 @@ func newDevRunnerCommand() *cobra.Command {
 	var gap time.Duration
 	cmd := &cobra.Command{
 		Use:   "runner",
-		Short: "Take one job with a JIT config, or jobs as a registered runner, and run their steps (development only)",
-		Long: `Take one job with a JIT config and run its steps, as GitHub's own runner would.
+		Short: "Run one job of a JIT config, or the jobs of a registered runner (development only)",
+		Long: `Run the steps of one job of a JIT config, like GitHub's own runner.
 
 For the one-machine mode and for tests. It runs the job's ` + "`run:`" + ` steps with bash or sh and nothing else, and it
 isolates nothing: a step is a process of this user, with this user's files. Production pods run GitHub's own runner.
 
-A runner that was registered by "configure" in the folder --work takes one job after the other, each in a process of its own.
+A runner that was registered by "configure" in the directory --work runs one job after the other, each in its own process.
 
 The JIT config comes from --jitconfig-file, from --jitconfig, or from $` + jitVariable + `.
 Other users of the machine can read a command line: prefer the file.
 
-Exit codes are those of GitHub's listener: 0 after the job (whatever its conclusion) or when told to stop, 1 when the
-registration is gone or unusable, 2 when it may be tried again, 5 when another process holds the session. A version that
-the service refuses is 7 with $ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE=true, and otherwise 1. SIGINT and SIGTERM end an idle runner at once and cancel a running job.
+Exit codes are those of GitHub's listener: 0 after the job (whatever its conclusion) or after a signal, 1 if the
+registration was deleted or is unusable, 2 if a retry makes sense, 5 if another process has the session. A version that
+the service rejects is 7 with $ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE=true, and otherwise 1. SIGINT and SIGTERM stop an idle runner at once and cancel a running job.
 
 $ACTIONS_RUNNER_HOOK_JOB_STARTED and $ACTIONS_RUNNER_HOOK_JOB_COMPLETED name scripts to run around the job.`,
 		Example: `  # What a runner pod does
@@ -66,11 +66,11 @@ $ACTIONS_RUNNER_HOOK_JOB_STARTED and $ACTIONS_RUNNER_HOOK_JOB_COMPLETED name scr
 		},
 	}
 	cmd.AddCommand(newDevRunnerConfigureCommand(&work), newDevRunnerWorkerCommand(&verbose))
-	cmd.Flags().StringVar(&file, "jitconfig-file", "", "file that holds the JIT config")
-	cmd.Flags().DurationVar(&gap, "worker-after", 0, "start a job's worker so long after the job was acquired; a stop in that time loses the job, as with GitHub's runner")
+	cmd.Flags().StringVar(&file, "jitconfig-file", "", "file with the JIT config")
+	cmd.Flags().DurationVar(&gap, "worker-after", 0, "delay between acquiring a job and starting its worker; a stop in between loses the job, as with GitHub's runner")
 	cmd.Flags().StringVar(&blob, "jitconfig", "", "the JIT config itself (visible to other users of the machine)")
-	cmd.PersistentFlags().StringVar(&work, "work", ".", "the runner's folder, which its work folder is relative to")
-	cmd.PersistentFlags().BoolVarP(&verbose, "verbose", "v", false, "log what the protocol does")
+	cmd.PersistentFlags().StringVar(&work, "work", ".", "the runner's directory, which its work directory is relative to")
+	cmd.PersistentFlags().BoolVarP(&verbose, "verbose", "v", false, "log the protocol")
 	cmd.MarkFlagsMutuallyExclusive("jitconfig", "jitconfig-file")
 	return cmd
 }
@@ -93,10 +93,10 @@ func newDevRunnerConfigureCommand(work *string) *cobra.Command {
 	bare := false
 	cmd := &cobra.Command{
 		Use:   "configure --unattended",
-		Short: "Register a runner that takes one job after the other",
-		Long: `Registers a runner with GitHub as GitHub's own does, and writes .runner, .credentials and .credentials_rsaparams into --work.
+		Short: "Register a runner that runs one job after the other",
+		Long: `Register a runner with GitHub like GitHub's own, and write .runner, .credentials and .credentials_rsaparams into --work.
 
-It asks nothing: what it registers is in $ACTIONS_RUNNER_INPUT_URL, _TOKEN and _NAME, and may be in _LABELS, _RUNNERGROUP, _WORK,
+It is not interactive: the registration is in $ACTIONS_RUNNER_INPUT_URL, _TOKEN and _NAME, and optionally in _LABELS, _RUNNERGROUP, _WORK,
 _REPLACE, _EPHEMERAL and _DISABLEUPDATE.`,
 		Example: `  ACTIONS_RUNNER_INPUT_URL=http://127.0.0.1:8090/acme ACTIONS_RUNNER_INPUT_TOKEN=… ACTIONS_RUNNER_INPUT_NAME=one \
     bullpen dev runner --work /tmp/one configure --unattended
@@ -111,15 +111,15 @@ _REPLACE, _EPHEMERAL and _DISABLEUPDATE.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&bare, "no-default-labels", false, "register the labels in $ACTIONS_RUNNER_INPUT_LABELS alone, without self-hosted and those of the system")
-	cmd.Flags().Bool("unattended", false, "as with GitHub's runner; nothing is ever asked for")
+	cmd.Flags().BoolVar(&bare, "no-default-labels", false, "register only the labels of $ACTIONS_RUNNER_INPUT_LABELS, without self-hosted and the system's")
+	cmd.Flags().Bool("unattended", false, "for compatibility with GitHub's runner; it is never interactive")
 	return cmd
 }
 
 func newDevRunnerWorkerCommand(verbose *bool) *cobra.Command {
 	return &cobra.Command{
 		Use:    "worker",
-		Short:  "Run the job that comes on standard input",
+		Short:  "Run the job of standard input",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
 	"github.com/bullpen-ci/bullpen/internal/dev/simulate"
 )
 
@@ -33,18 +34,18 @@ func newDevSimulateCommand() *cobra.Command {
 	f, format := simulateFlags{}, cli.FormatTable
 	cmd := &cobra.Command{
 		Use:   "simulate --trace FILE --policies FILE",
-		Short: "Play a trace of jobs against pools by a virtual clock, and compare policies",
-		Long: `Plays a trace of jobs against one or more sets of pools by a virtual clock, and says what would have waited how long and what
-it would have cost. The planners and rules are those that a fleet runs by: scaling, the life of runners, accounts' limits,
-FIFO and FairShare, the limit of registrations at GitHub. A day of jobs takes seconds, and the same input gives the same output.
+		Short: "Simulate a trace of jobs with a virtual clock, and compare policies",
+		Long: `Simulate a trace of jobs on one or more sets of pools with a virtual clock, and report queue times and cost. It uses a fleet's own
+planners and rules: scaling, the life cycle of runners, accounts' limits, FIFO and FairShare, the registration limit at GitHub.
+A day of jobs takes seconds, and the same input gives the same output.
 
-A trace is CSV: queued_at (RFC 3339 or seconds), account, labels (with spaces between) or pool, duration_seconds, and
-repository, which may be left out. "traces" makes one of a stated distribution, "record" one of the jobs that a server remembers.
+A trace is CSV: queued_at (RFC 3339 or seconds), account, labels (separated by spaces) or pool, duration_seconds, and optionally
+repository. "traces" generates one of a given distribution, "record" one of the jobs of a server.
 
 Policies are YAML: a list of names and pools, each with a RunnerPool's name and spec, and accounts' limits.
-docs/internals/simulate.md explains both, the numbers that come out, and what is not played.
+docs/internals/simulate.md explains both, the results, and what is not simulated.
 
-Nodes have room without end, and every job ends by itself. Exit codes: 0, or 1 when something cannot be read.`,
+Nodes have unlimited capacity, and every job completes. Exit codes: 0 done, 1 the input cannot be read.`,
 		Example: `  bullpen dev simulate traces office-day > day.csv
   bullpen dev simulate --trace day.csv --policies policies.yaml
   bullpen dev simulate --trace day.csv --policies policies.yaml --boot lognormal:40s,0.4 --price 0.24 --series lengths.csv
@@ -68,24 +69,24 @@ func (f *simulateFlags) flags(flags *pflag.FlagSet) {
 	o := &f.options
 	flags.StringVar(&f.trace, "trace", "", "file with the trace; - for standard input")
 	flags.StringVar(&f.policies, "policies", "", "file with the policies")
-	flags.StringVar(&f.series, "series", "", "write the lengths of queues and fleets over time to this file, as CSV")
-	flags.DurationVar(&o.SampleEvery, "series-every", time.Minute, "time between two lines of --series for one pool")
-	flags.StringVar(&f.boot, "boot", "20s", "from a pod's creation until it can take a job: a time, or exponential:20s, uniform:10s,30s, lognormal:20s,0.5 (median, sigma)")
-	flags.StringVar(&f.mint, "mint", "300ms", "from a claim to the registration at GitHub; as --boot")
-	flags.StringVar(&f.connect, "connect", "2s", "from the registration to the job's first step; as --boot")
-	flags.IntVar(&o.MintsPerMinute, "mints-per-minute", 180, "registrations that GitHub allows the App in a minute; 0: any number")
-	flags.Uint64Var(&o.Seed, "seed", 1, "seed of what is drawn")
-	flags.DurationVar(&o.SLO, "slo", time.Minute, "longest wait that is not too long")
-	flags.Float64Var(&o.Price, "price", 0, "price of one runner for an hour")
-	flags.DurationVar(&o.WarmUp, "warm-up", 15*time.Minute, "how long before the first job the pools begin; it costs nothing")
-	flags.DurationVar(&o.Drain, "drain", 24*time.Hour, "how long after the last arrival jobs are waited for at most")
-	flags.DurationVar(&o.For, "for", 0, "end so long after the first job, whatever waits or runs then; 0: when the last job has ended")
+	flags.StringVar(&f.series, "series", "", "write queue and fleet sizes over time to this file, as CSV")
+	flags.DurationVar(&o.SampleEvery, "series-every", time.Minute, "interval of --series")
+	flags.StringVar(&f.boot, "boot", "20s", "duration from a pod's creation until it is idle: a duration, or exponential:20s, uniform:10s,30s, lognormal:20s,0.5 (median, sigma)")
+	flags.StringVar(&f.mint, "mint", "300ms", "duration from a claim to the registration at GitHub; as --boot")
+	flags.StringVar(&f.connect, "connect", "2s", "duration from the registration to the job's first step; as --boot")
+	flags.IntVar(&o.MintsPerMinute, "mints-per-minute", 180, "registrations per minute that GitHub allows the App; 0: unlimited")
+	flags.Uint64Var(&o.Seed, "seed", 1, "random seed")
+	flags.DurationVar(&o.SLO, "slo", time.Minute, "queue time objective")
+	flags.Float64Var(&o.Price, "price", 0, "price of one runner per hour")
+	flags.DurationVar(&o.WarmUp, "warm-up", 15*time.Minute, "how long the pools run before the first job; not included in the cost")
+	flags.DurationVar(&o.Drain, "drain", 24*time.Hour, "maximum time to simulate after the last job was queued")
+	flags.DurationVar(&o.For, "for", 0, "time to simulate from the first job on; 0: until the last job has completed")
 }
 
 // check reads what flags cannot check by themselves.
 func (f *simulateFlags) check() error {
 	if f.trace == "" || f.policies == "" {
-		return errors.New("name a trace with --trace and policies with --policies; `bullpen dev simulate traces office-day` makes a trace")
+		return errors.New("missing flag: give --trace and --policies. `bullpen dev simulate traces office-day` generates a trace")
 	}
 	for flag, d := range map[string]struct {
 		text string
@@ -99,7 +100,7 @@ func (f *simulateFlags) check() error {
 	}
 	o := f.options
 	if o.SampleEvery <= 0 || o.MintsPerMinute < 0 || o.Price < 0 || min(o.SLO, o.WarmUp, o.Drain, o.For) < 0 {
-		return errors.New("--series-every must be more than 0, and no other number less")
+		return errors.New("--series-every must be more than 0, and all other numbers 0 or more")
 	}
 	return nil
 }
@@ -201,12 +202,12 @@ func newDevSimulateTracesCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "traces NAME",
-		Short: "Make a trace of a stated distribution",
-		Long: `Writes a trace as CSV, the same for the same seed:
+		Short: "Generate a trace of a given distribution",
+		Long: `Write a trace as CSV, the same for the same seed:
 
 ` + strings.Join(list, "\n") + `
 
-docs/internals/simulate.md states their distributions.`,
+docs/internals/simulate.md has their distributions.`,
 		Example: `  bullpen dev simulate traces office-day > day.csv
   bullpen dev simulate traces monorepo --seed 7 | bullpen dev simulate --trace - --policies policies.yaml`,
 		ValidArgs: names,
@@ -219,7 +220,7 @@ docs/internals/simulate.md states their distributions.`,
 			return simulate.WriteTrace(cmd.OutOrStdout(), trace)
 		},
 	}
-	cmd.Flags().Uint64Var(&seed, "seed", 1, "seed of what is drawn")
+	cmd.Flags().Uint64Var(&seed, "seed", 1, "random seed")
 	return cmd
 }
 
@@ -227,17 +228,14 @@ func newDevSimulateRecordCommand() *cobra.Command {
 	conn, filter := connection(), cli.JobFilter{Ended: true}
 	cmd := &cobra.Command{
 		Use:   "record",
-		Short: "Make a trace of the jobs that a server remembers",
-		Long: `Reads jobs that have ended from the server and writes them as a trace: when each was queued, for whom, what it asked for,
-and how long it ran. Jobs that never ran are left out. How long the server remembers them is its own setting (--keep-jobs).
-It needs the right to list jobs, as ` + "`bullpen jobs`" + ` does.`,
+		Short: "Generate a trace of a server's completed jobs",
+		Long: `Read completed jobs from the server and write them as a trace: the time when each was queued, its account, labels and duration. Jobs
+that never ran are left out. The server's --keep-jobs sets how long it keeps them. It needs the right to list jobs, as
+` + "`bullpen jobs`" + ` does.`,
 		Example: `  bullpen dev simulate record --limit 50000 > last-week.csv
   bullpen dev simulate record --account acme > acme.csv`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if filter.Most < 1 {
-				return errors.New("--limit is a number of jobs, at least 1")
-			}
 			client, err := conn.Client()
 			if err != nil {
 				return err
@@ -247,14 +245,14 @@ It needs the right to list jobs, as ` + "`bullpen jobs`" + ` does.`,
 				return err
 			}
 			trace := recorded(jobs)
-			fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d jobs have run and ended\n", len(trace), len(jobs))
+			fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d jobs ran and completed\n", len(trace), len(jobs))
 			return simulate.WriteTrace(cmd.OutOrStdout(), trace)
 		},
 	}
 	conn.Flags(cmd.Flags())
-	cmd.Flags().StringVar(&filter.Account, "account", "", "only of this account, by login or @id")
-	cmd.Flags().StringVar(&filter.Repository, "repository", "", "only of this repository, as owner/name")
-	cmd.Flags().IntVar(&filter.Most, "limit", 10_000, "most jobs to read, the latest first")
+	cmd.Flags().StringVar(&filter.Account, "account", "", "only this account, by login or @ID")
+	cmd.Flags().StringVar(&filter.Repository, "repository", "", "only this repository, as owner/name")
+	commandline.AtLeast(cmd.Flags(), &filter.Most, "limit", 1, 10_000, "maximum number of jobs to read, newest first")
 	return cmd
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/mac"
 )
 
-// developmentCommands are what a cluster has no use for: the one-machine mode and the stand-ins. The tag "production",
-// with which images are built, leaves them out, and all that only they need.
+// developmentCommands are not for clusters: the one-machine mode and the stand-ins. Images are built with the tag "production", which leaves
+// them and their dependencies out.
 func developmentCommands() []*cobra.Command {
 	return []*cobra.Command{newUpCommand(), newDownCommand(), newDemoCommand(), newDevCommand()}
 }
@@ -20,17 +20,17 @@ func developmentCommands() []*cobra.Command {
 func newDevCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Stand-ins for GitHub, its runner, Tart and a Mac, a simulator of policies, and a generator of load, for development and tests",
+		Short: "Development tools: stand-ins for GitHub, its runner, Tart and a Mac, a policy simulator, and a load generator",
 	}
 	cmd.AddCommand(newDevGitHubCommand(), newDevRunnerCommand(), newDevTartCommand(), newDevMacCommand(), newDevSimulateCommand(),
 		newDevLoadCommand())
 	return cmd
 }
 
-// defaultStateDir is where operators' commands look for a `bullpen up` of this machine.
+// defaultStateDir is where administrators' commands look for a `bullpen up` of this machine.
 var defaultStateDir = func() (string, error) { return stateDir("") }
 
-// actAnotherPart is this program under the name of one of a model Mac's commands, in that Mac's folder.
+// actAnotherPart is this program under the name of one of a model Mac's commands, in that Mac's directory.
 func actAnotherPart() (code int, answered bool) {
 	self, err := os.Executable()
 	if err != nil || !mac.IsCommand(self) {

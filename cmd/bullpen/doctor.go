@@ -14,10 +14,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/cli/doctor"
 )
 
-// doctorParts are what can be looked at by itself.
+// doctorParts are the values of --only.
 var doctorParts = []string{"github", "database", "cluster"}
 
-// doctorConfig is what the command was told.
+// doctorConfig is the command line of bullpen doctor.
 type doctorConfig struct {
 	conn     *cli.Connection
 	format   cli.Format
@@ -30,7 +30,7 @@ type doctorConfig struct {
 	release  doctor.Installation
 }
 
-// reportError ends the command with the report's own code; what there is to say has been printed.
+// reportError exits with the report's own code; the report has been printed.
 type reportError struct{ code int }
 
 func (reportError) Error() string   { return "" }
@@ -40,17 +40,15 @@ func newDoctorCommand() *cobra.Command {
 	cfg := doctorConfig{conn: connection()}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find what is wrong with a set-up, and say what to do about it",
-		Long: `Looks at GitHub (the App's key, permissions, events and webhooks), at the database (reachable, its schema's version, its clock) and
-at the cluster (definitions, rights of the server and the controller, whether a controller works, whether pods are taken, pools
-and runners that something holds), and changes nothing. Each finding comes with its remedy.
+		Short: "Find problems of an installation, and say how to fix them",
+		Long: `Check GitHub (the App's key, permissions, events and webhooks), the database (connection, schema version, clock) and the cluster
+(definitions, rights of the server and the controller, a running controller, admission of runner pods, pools and runners that
+cannot be deleted). It changes nothing. Each finding comes with its remedy.
 
-A bullpen up of this machine is found by itself. For a cluster it looks with your own kubeconfig's rights, and asks GitHub and the
-database with the server's own files, which are there in a server's pod. What it may not or cannot look at it says; that
-never counts as being right.
+It finds a bullpen up of this machine. For a cluster it uses the rights of your own kubeconfig; for GitHub and the database it needs
+the server's files, which a server's pod has. A check that cannot run is reported, and does not count as passed.
 
-Exit codes: 0 nothing is wrong (there may be warnings), 1 errors were found, 2 no error was found, but not everything could be
-looked at.`,
+Exit codes: 0 no errors (there may be warnings), 1 errors were found, 2 no errors, but some checks could not run.`,
 		Example: `  bullpen doctor
   bullpen doctor --kubeconfig admin.kubeconfig --github-app-id 12345 --github-private-key-file app.pem --database-url-file url
   bullpen doctor --only cluster --context production
@@ -72,15 +70,15 @@ looked at.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&cfg.conn.Kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster (default: a bullpen up of this machine, else as kubectl)")
-	f.StringVar(&cfg.conn.Context, "context", "", "context of the kubeconfig (default: its current one)")
-	f.StringVar(&cfg.conn.StateDir, "state-dir", "", "state folder of bullpen up")
-	f.DurationVar(&cfg.conn.Timeout, "request-timeout", cli.DoctorTimeout, "how long to wait for each answer")
-	f.StringSliceVar(&cfg.only, "only", nil, "look only at these, separated by commas: "+strings.Join(doctorParts, ", "))
+	f.StringVar(&cfg.conn.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: a bullpen up of this machine, else same as kubectl)")
+	f.StringVar(&cfg.conn.Context, "context", "", "context of the kubeconfig (default: its current context)")
+	f.StringVar(&cfg.conn.StateDir, "state-dir", "", "state directory of bullpen up")
+	f.DurationVar(&cfg.conn.Timeout, "request-timeout", cli.DoctorTimeout, "timeout of each request")
+	f.StringSliceVar(&cfg.only, "only", nil, "check only these parts, separated by commas: "+strings.Join(doctorParts, ", "))
 	cfg.github.register(f)
-	f.Int64Var(&cfg.appID, "github-app-id", 0, "id of the GitHub App")
+	f.Int64Var(&cfg.appID, "github-app-id", 0, "ID of the GitHub App")
 	f.StringVar(&cfg.keyFile, "github-private-key-file", "", "the App's private key (PEM)")
-	f.StringVar(&cfg.webhooks, "webhooks", "push", "how the server gets webhooks: push or poll")
+	f.StringVar(&cfg.webhooks, "webhooks", "push", "how the server receives webhooks: push or poll")
 	cfg.database.flags(f)
 	f.StringVar(&cfg.release.SystemNamespace, "system-namespace", "bullpen-system", "namespace of the server and the controller")
 	f.StringVar(&cfg.release.RunnerNamespace, "runner-namespace", "bullpen-runners", "namespace of runner pods and pools")
@@ -92,15 +90,15 @@ func (cfg *doctorConfig) wants(part string) bool {
 	return len(cfg.only) == 0 || slices.Contains(cfg.only, part)
 }
 
-// look says what to look at, and why not at the rest.
+// look says what to check, and why not the rest.
 func (cfg *doctorConfig) look(cmd *cobra.Command) (doctor.Look, error) {
 	for _, part := range cfg.only {
 		if !slices.Contains(doctorParts, part) {
-			return doctor.Look{}, fmt.Errorf("--only %q: it is one of %s", part, strings.Join(doctorParts, ", "))
+			return doctor.Look{}, fmt.Errorf("--only must be %s, got %q", strings.Join(doctorParts, ", "), part)
 		}
 	}
 	if cfg.webhooks != "push" && cfg.webhooks != "poll" {
-		return doctor.Look{}, errors.New("--webhooks is push or poll")
+		return doctor.Look{}, fmt.Errorf("--webhooks must be push or poll, got %q", cfg.webhooks)
 	}
 	site, here, err := cfg.conn.Site()
 	if err != nil {
@@ -147,11 +145,11 @@ func (cfg *doctorConfig) lookAtGitHub(ctx context.Context, look *doctor.Look, si
 	switch {
 	case cfg.appID > 0 && keyFile != "":
 	case cfg.appID > 0 || keyFile != "":
-		return errors.New("--github-app-id and --github-private-key-file belong together: name both")
+		return errors.New("--github-app-id and --github-private-key-file belong together: give both")
 	case site.GitHub != "":
 		access.URL, access.AppID, keyFile = site.GitHub, standInApp, site.KeyFile
 	default:
-		look.NoGitHub = "no App was named"
+		look.NoGitHub = "no App is configured"
 		return nil
 	}
 	key, err := os.ReadFile(keyFile)

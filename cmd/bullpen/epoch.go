@@ -16,7 +16,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/restore/rebuild"
 )
 
-// epochConfig is what an operator says of restored databases.
+// epochConfig is how the server handles a restored database.
 type epochConfig struct {
 	namespace string
 	hold      time.Duration
@@ -24,15 +24,15 @@ type epochConfig struct {
 
 func (c *epochConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.namespace, "namespace", "bullpen-system",
-		"the server's own namespace: the ConfigMap "+cluster.CopyName+" there is how a restored database is noticed")
+		"the server's own namespace; its ConfigMap "+cluster.CopyName+" detects a restored database")
 	f.DurationVar(&c.hold, "restore-hold", time.Minute,
-		"how long nothing is dispatched or removed after the database was restored, while claims are rebuilt from pods and GitHub")
+		"how long dispatch and removal are frozen after a restore of the database, while claims are rebuilt from pods and GitHub")
 }
 
 // newKeeper guards the store: nothing is claimed or granted until the keeper has seen that the database is the latest.
 func newKeeper(cfg serverConfig, r *replica, forge *github.Client, lists *roster.Reader) (*epoch.Keeper, error) {
 	if cfg.epoch.hold < time.Second {
-		return nil, fmt.Errorf("--restore-hold is %s: a second is the least, a minute is what GitHub's lists need", cfg.epoch.hold)
+		return nil, fmt.Errorf("--restore-hold must be 1s or more (1m for GitHub's lists to be current), got %s", cfg.epoch.hold)
 	}
 	copies, err := cluster.NewCopies(r.view.Config(), cfg.epoch.namespace)
 	if err != nil {

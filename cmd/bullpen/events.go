@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,9 +10,10 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/cli"
 	"github.com/bullpen-ci/bullpen/internal/cli/clusterevents"
+	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
 )
 
-// eventsAgain is how soon a cluster that has ended a watch, or could not be asked, is asked again.
+// eventsAgain is the delay before a watch that ended or failed is repeated.
 const eventsAgain = time.Second
 
 func newEventsCommand() *cobra.Command {
@@ -21,14 +21,14 @@ func newEventsCommand() *cobra.Command {
 	all, follow, since := false, false, time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Show what happened to pools, runners and Macs, the latest last",
-		Long: `Shows Kubernetes' Events of the runners' namespace: what the fleet's parts did, and what the cluster said about its pods. With -A those of all
-namespaces, of which only what the fleet's parts wrote, or what is about its kinds. Kubernetes forgets Events after an hour; what people
-changed is kept by bullpen audit, and why one job waits is said by bullpen why.
+		Short: "List Kubernetes events of pools, runners and Macs, newest last",
+		Long: `List the Kubernetes events of the runners' namespace: those of Bullpen and those about its pods. With -A list all namespaces, but only
+events by Bullpen or about its kinds. Kubernetes deletes events after an hour. For changes by people see bullpen audit, for a queued job
+see bullpen why.
 
-It asks the cluster with your own rights (list and watch on events.events.k8s.io), as kubectl would. With --watch it goes on until Ctrl-C.
+It reads the cluster with your own rights (list and watch on events.events.k8s.io), as kubectl does. With --watch it follows until Ctrl-C.
 
-It exits with 0, also when there is none, and with 1 when the cluster could not be asked.`,
+Exit codes: 0 done, also if there are no events, 1 the cluster cannot be read.`,
 		Example: `  bullpen events
   bullpen events --types Warning --since 10m
   bullpen events --for pool/linux-4 --watch
@@ -36,9 +36,6 @@ It exits with 0, also when there is none, and with 1 when the cluster could not 
   bullpen events -A -o json | jq -r '.[] | select(.type == "Warning") | .message'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if filter.Most < 0 {
-				return errors.New("--limit is a number of events, or 0 for all")
-			}
 			if all {
 				filter.Namespace = ""
 			}
@@ -68,13 +65,13 @@ It exits with 0, also when there is none, and with 1 when the cluster could not 
 	}
 	f := cmd.Flags()
 	ownClusterFlags(f, conn)
-	f.StringVarP(&filter.Namespace, "namespace", "n", "bullpen-runners", "namespace to look in")
-	f.BoolVarP(&all, "all-namespaces", "A", false, "look in all namespaces")
-	f.StringVar(&filter.For, "for", "", "only about this: kind/name, like pool/linux-4, pod/linux-4-x7k2p, machost/mac-1")
-	f.StringSliceVar(&filter.Types, "types", nil, "only of these types: Normal, Warning")
-	f.DurationVar(&since, "since", 0, "only what happened within this time, like 10m (default: all there are)")
-	f.IntVar(&filter.Most, "limit", 500, "most events to show, the latest; 0 for all")
-	f.BoolVarP(&follow, "watch", "w", false, "go on, a line for each, until Ctrl-C")
+	f.StringVarP(&filter.Namespace, "namespace", "n", "bullpen-runners", "namespace of the events")
+	f.BoolVarP(&all, "all-namespaces", "A", false, "list events of all namespaces")
+	f.StringVar(&filter.For, "for", "", "only events about this object, as kind/name: pool/linux-4, pod/linux-4-x7k2p, machost/mac-1")
+	f.StringSliceVar(&filter.Types, "types", nil, "only events of these types: Normal, Warning")
+	f.DurationVar(&since, "since", 0, "only events of this period, such as 10m (default: all)")
+	commandline.AtLeast(f, &filter.Most, "limit", 0, 500, "maximum number of events to show, the newest; 0 for all")
+	f.BoolVarP(&follow, "watch", "w", false, "follow new events until Ctrl-C, one per line")
 	cli.OutputFlag(f, &format)
 	return cmd
 }
@@ -83,16 +80,16 @@ func followEvents(cmd *cobra.Command, reader *clusterevents.Reader, filter clust
 	out := cmd.OutOrStdout()
 	return reader.Follow(cmd.Context(), filter,
 		func(e clusterevents.Event) error { return cli.PrintEvent(out, format, e) },
-		func(err error) { fmt.Fprintf(cmd.ErrOrStderr(), "%v; trying again\n", err) },
+		func(err error) { fmt.Fprintf(cmd.ErrOrStderr(), "%v; retrying\n", err) },
 		func() <-chan time.Time { return time.After(eventsAgain) })
 }
 
-// ownClusterFlags are those of commands that ask the cluster itself, and no server.
+// ownClusterFlags are those of commands that use the cluster's API, and no server.
 func ownClusterFlags(f *pflag.FlagSet, conn *cli.Connection) {
-	f.StringVar(&conn.Kubeconfig, "kubeconfig", "", "kubeconfig file whose user you are (default: a bullpen up of this machine, else as kubectl)")
-	f.StringVar(&conn.Context, "context", "", "context of the kubeconfig (default: its current one)")
-	f.StringVar(&conn.StateDir, "state-dir", "", "state folder of bullpen up")
-	f.DurationVar(&conn.Timeout, "request-timeout", cli.DoctorTimeout, "how long to wait for an answer")
+	f.StringVar(&conn.Kubeconfig, "kubeconfig", "", "kubeconfig to authenticate with (default: a bullpen up of this machine, else same as kubectl)")
+	f.StringVar(&conn.Context, "context", "", "context of the kubeconfig (default: its current context)")
+	f.StringVar(&conn.StateDir, "state-dir", "", "state directory of bullpen up")
+	f.DurationVar(&conn.Timeout, "request-timeout", cli.DoctorTimeout, "timeout of one request")
 }
 
 // ownCluster is the cluster that the flags name, or the bullpen up of this machine, with the caller's own rights.

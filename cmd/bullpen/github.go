@@ -20,9 +20,9 @@ type githubFlags struct {
 
 func (f *githubFlags) register(set *pflag.FlagSet) {
 	set.StringVar(&f.url, "github-url", github.DefaultBaseURL,
-		"GitHub's web address or its API, such as https://github.com, https://NAME.ghe.com or, for an Enterprise Server, https://HOST")
+		"URL of GitHub or of its API: https://github.com, https://NAME.ghe.com or, for an Enterprise Server, https://HOST")
 	set.StringVar(&f.caFile, "github-ca-file", "",
-		"certificates (PEM) that may sign GitHub's, beside the system's: for an Enterprise Server or a proxy with a private CA; read again when the file changes")
+		"CA certificates (PEM) for GitHub, in addition to the system's: for an Enterprise Server or a proxy with a private CA; reloaded when the file changes")
 }
 
 // api is the URL of GitHub's API.

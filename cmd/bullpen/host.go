@@ -14,7 +14,7 @@ import (
 func newHostCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "host",
-		Short: "Make a Mac a host of the fleet, and look at what it is",
+		Short: "Prepare a Mac as a host of the fleet, and show its state",
 	}
 	cmd.AddCommand(newHostApplyCommand(), newHostBootstrapCommand(), newHostStatusCommand(), newHostPrepareCommand(), newHostGrantSudoCommand(), newHostRevertGuardCommand())
 	return cmd
@@ -24,7 +24,7 @@ func newHostCommand() *cobra.Command {
 type hostRoot struct{ dir string }
 
 func (r *hostRoot) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&r.dir, "root", "", "work on the model of a Mac below this folder")
+	cmd.Flags().StringVar(&r.dir, "root", "", "use the model of a Mac in this directory")
 	cobra.CheckErr(cmd.Flags().MarkHidden("root"))
 }
 
@@ -33,9 +33,9 @@ func (r *hostRoot) open(changes bool) (machost.Local, error) {
 	switch {
 	case r.dir != "":
 	case runtime.GOOS != "darwin":
-		return machost.Local{}, fmt.Errorf("this is no Mac but %s: run it on the Mac, or prepare that from here with \"bullpen host bootstrap ADDRESS\"", runtime.GOOS)
+		return machost.Local{}, fmt.Errorf("not a Mac (%s). Run this on the Mac, or use `bullpen host bootstrap ADDRESS` from here", runtime.GOOS)
 	case changes && os.Geteuid() != 0:
-		return machost.Local{}, errors.New("preparing a Mac takes root: run it with sudo")
+		return machost.Local{}, errors.New("preparing a Mac needs root. Use sudo")
 	}
 	return machost.Local{Root: r.dir}, nil
 }

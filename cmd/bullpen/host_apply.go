@@ -28,7 +28,7 @@ const lockPatience = 10 * time.Minute
 // exitDeferred is EX_TEMPFAIL: what waits for virtual machines is tried again later.
 const exitDeferred = 75
 
-// hostApplyFlags are what `bullpen host apply` is told.
+// hostApplyFlags are the command line of bullpen host apply.
 type hostApplyFlags struct {
 	root           hostRoot
 	config, output string
@@ -44,13 +44,13 @@ func newHostApplyCommand() *cobra.Command {
 	f := hostApplyFlags{passwordFD: -1}
 	cmd := &cobra.Command{
 		Use:   "apply",
-		Short: "Make this Mac what a configuration says, and prove that it is",
-		Long: `Makes this Mac a host of the fleet: each step looks at what there is, changes what differs, looks again, and proves that it is in force. Applying
-again changes nothing. What would end virtual machines waits while any runs; the rest is done, and the exit code is 75. A step that fails says which file it is about
-and what to do, and ends the apply with code 1; applying again goes on from there.
+		Short: "Apply a configuration to this Mac, and verify it",
+		Long: `Prepare this Mac as a host of the fleet. Each step compares the Mac with the configuration, changes what differs, and verifies the result.
+Applying again changes nothing. Steps that would stop virtual machines are deferred while any runs; the others are done, and the exit code is
+75. A failed step names the file and the remedy, and stops the apply with code 1; applying again continues there.
 
-The password is needed where automatic login is to be set up. It is asked for on the terminal (--ask-password) or read from a file descriptor
-(--password-fd), up to the end of its first line; it is never an argument. docs/guides/macos.md has the configuration.`,
+Automatic login needs the user's password. It is read from the terminal (--ask-password) or from the first line of a file descriptor
+(--password-fd), and is never an argument. See docs/guides/macos.md for the configuration.`,
 		Example: `  sudo bullpen host apply --config host.yaml --plan
   sudo bullpen host apply --config host.yaml --ask-password --bootstrap-kubeconfig bootstrap.kubeconfig
   sudo bullpen host apply --config host.yaml --password-fd 3 3</dev/fd/0`,
@@ -58,15 +58,15 @@ The password is needed where automatic login is to be set up. It is asked for on
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.config, "config", "", "file that says what the Mac is to be (YAML)")
-	flags.BoolVar(&f.stdin, "stdin", false, "read configuration and secrets from standard input, as bullpen host bootstrap sends them")
-	flags.BoolVar(&f.plan, "plan", false, "print what differs, and change nothing")
-	flags.StringVarP(&f.output, "output", "o", "text", "text, or json: an event a line")
+	flags.StringVar(&f.config, "config", "", "configuration of the Mac (YAML)")
+	flags.BoolVar(&f.stdin, "stdin", false, "read configuration and secrets from standard input, in the format of bullpen host bootstrap")
+	flags.BoolVar(&f.plan, "plan", false, "print the differences, and change nothing")
+	flags.StringVarP(&f.output, "output", "o", "text", "text, or json (one event per line)")
 	flags.BoolVar(&f.askPassword, "ask-password", false, "ask for the user's password on the terminal")
 	flags.IntVar(&f.passwordFD, "password-fd", -1, "read the user's password from this file descriptor")
-	flags.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "file by which the node agent asks for its first certificate")
-	flags.StringVar(&f.session, "session", "", "address that the SSH session of this apply comes from (default: from SSH_CONNECTION, which sudo drops)")
-	flags.BoolVar(&f.hold, "hold-disruptive", false, "leave what would end virtual machines for another apply, also while none runs")
+	flags.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "kubeconfig for the node agent to request its first certificate with")
+	flags.StringVar(&f.session, "session", "", "client address of this SSH session (default: from SSH_CONNECTION, which sudo drops)")
+	flags.BoolVar(&f.hold, "hold-disruptive", false, "defer steps that would stop virtual machines, also if none runs")
 	f.root.add(cmd)
 	cmd.MarkFlagsOneRequired("config", "stdin")
 	cmd.MarkFlagsMutuallyExclusive("config", "stdin")
@@ -77,7 +77,7 @@ The password is needed where automatic login is to be set up. It is asked for on
 
 func (f hostApplyFlags) run(cmd *cobra.Command) error {
 	if f.output != "text" && f.output != "json" {
-		return fmt.Errorf("-o %q: use text or json", f.output)
+		return fmt.Errorf("--output must be text or json, got %q", f.output)
 	}
 	host, err := f.root.open(true)
 	if err != nil {
@@ -179,13 +179,13 @@ func readHostPassword(prompt io.Writer, user string, ask bool, descriptor int) (
 		text, err := term.ReadPassword(int(os.Stdin.Fd()))
 		_, _ = fmt.Fprintln(prompt)
 		if err != nil {
-			return machost.Secret{}, fmt.Errorf("asking for the password: %w; without a terminal use --password-fd", err)
+			return machost.Secret{}, fmt.Errorf("reading the password: %w. Without a terminal use --password-fd", err)
 		}
 		return machost.NewSecret(string(text)), nil
 	case descriptor >= 0:
 		file := os.NewFile(uintptr(descriptor), "the password's file descriptor")
 		if file == nil {
-			return machost.Secret{}, fmt.Errorf("--password-fd %d: there is no such file descriptor", descriptor)
+			return machost.Secret{}, fmt.Errorf("--password-fd %d: no such file descriptor", descriptor)
 		}
 		line, err := bufio.NewReader(io.LimitReader(file, 4096)).ReadString('\n')
 		if err != nil && !errors.Is(err, io.EOF) {

@@ -23,7 +23,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost/remote"
 )
 
-// hostBootstrapFlags are what `bullpen host bootstrap` is told.
+// hostBootstrapFlags are the command line of bullpen host bootstrap.
 type hostBootstrapFlags struct {
 	login           hostLogin
 	config, output  string
@@ -39,17 +39,17 @@ func newHostBootstrapCommand() *cobra.Command {
 	var f hostBootstrapFlags
 	cmd := &cobra.Command{
 		Use:   "bootstrap ADDRESS",
-		Short: "Make the Mac at that address what a configuration says, over SSH",
-		Long: `Makes a Mac a host of the fleet from here: it waits until SSH answers, uploads this program for Macs, and runs "bullpen host apply"
-there. Configuration and secrets go by standard input alone. A dropped connection is taken up again, and a second run changes nothing.
+		Short: "Apply a configuration to a Mac over SSH",
+		Long: `Prepare a Mac as a host of the fleet from here: wait for SSH, upload this program for Macs, and run "bullpen host apply" there.
+Configuration and secrets go through standard input only. A dropped connection is resumed, and a second run changes nothing.
 
-The host must be known: by --host-key, by the known hosts, or by --trust-first, which believes and stores the key that is seen
-first. Otherwise you are asked. You log in by a key, of --identity or of your ssh-agent.
+The host key must be known: by --host-key, by the known hosts, or by --trust-first, which accepts and stores the first key. Otherwise
+you are asked. You log in with a key, of --identity or of your ssh-agent.
 
 The password is the user's on the Mac. It is needed once, for sudo and for automatic login, and is tried exactly once, because macOS locks
-accounts. It is asked for (--ask-password) or read from standard input (--password-stdin), and is never an argument.
+accounts. It is read from the terminal (--ask-password) or from standard input (--password-stdin), and is never an argument.
 
-Exit codes: 0 done, 1 failed, 75 what would end virtual machines waits until none runs.`,
+Exit codes: 0 done, 1 failed, 75 steps that would stop virtual machines are deferred until none runs.`,
 		Example: `  bullpen host bootstrap 10.0.0.21 --config host.yaml --plan
   bullpen host bootstrap 10.0.0.21 --config host.yaml --bootstrap-kubeconfig bootstrap.kubeconfig --ask-password
   bullpen host bootstrap mac-1.example:22 --user ci --identity ~/.ssh/fleet --config host.yaml \
@@ -59,16 +59,16 @@ Exit codes: 0 done, 1 failed, 75 what would end virtual machines waits until non
 	}
 	flags := cmd.Flags()
 	f.login.add(flags)
-	flags.StringVar(&f.config, "config", "", "file that says what the Mac is to be (YAML)")
-	flags.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "file by which the node agent asks for its first certificate")
+	flags.StringVar(&f.config, "config", "", "configuration of the Mac (YAML)")
+	flags.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "kubeconfig for the node agent to request its first certificate with")
 	flags.BoolVar(&f.ask, "ask-password", false, "ask for the user's password on the terminal")
 	flags.BoolVar(&f.stdin, "password-stdin", false, "read the user's password from the first line of standard input")
-	flags.StringVar(&f.binary, "binary", "", "the program to upload (default: this one on a Mac, else bullpen-darwin-arm64 beside it)")
-	flags.BoolVar(&f.plan, "plan", false, "print what differs, and change nothing but the uploaded program")
-	flags.StringVarP(&f.output, "output", "o", "text", "text, or json: an event a line, and a summary")
-	flags.DurationVar(&f.wait, "wait", 5*time.Minute, "for how long to wait for SSH")
-	flags.BoolVar(&f.anyBinary, "any-binary", false, "upload what is no program for a Mac, to a model of one")
-	flags.StringVar(&f.root, "remote-root", "", "the host is the model of a Mac below this folder of its")
+	flags.StringVar(&f.binary, "binary", "", "program to upload (default: this one on a Mac, else bullpen-darwin-arm64 in the same directory)")
+	flags.BoolVar(&f.plan, "plan", false, "print the differences, and change nothing except the uploaded program")
+	flags.StringVarP(&f.output, "output", "o", "text", "text, or json (one event per line, and a summary)")
+	flags.DurationVar(&f.wait, "wait", 5*time.Minute, "timeout of waiting for SSH")
+	flags.BoolVar(&f.anyBinary, "any-binary", false, "upload a program that is not for Macs, to a model of one")
+	flags.StringVar(&f.root, "remote-root", "", "the host is the model of a Mac in this directory")
 	for _, name := range []string{"any-binary", "remote-root"} {
 		cobra.CheckErr(flags.MarkHidden(name))
 	}
@@ -81,7 +81,7 @@ Exit codes: 0 done, 1 failed, 75 what would end virtual machines waits until non
 
 func (f hostBootstrapFlags) run(cmd *cobra.Command, address string) error {
 	if f.output != "text" && f.output != "json" {
-		return fmt.Errorf("-o %q: use text or json", f.output)
+		return fmt.Errorf("--output must be text or json, got %q", f.output)
 	}
 	options, err := f.options(cmd)
 	if err != nil {
@@ -106,9 +106,9 @@ func (f hostBootstrapFlags) run(cmd *cobra.Command, address string) error {
 	case errors.As(err, &unknown) && unknown.Unknown():
 		return fmt.Errorf("%w: give --host-key %s, or --trust-first", err, strings.Join(unknown.Got, ""))
 	case errors.As(err, &sudo) && sudo.Missing && !f.plan:
-		return fmt.Errorf("%w: the flag is --ask-password or --password-stdin", err)
+		return fmt.Errorf("%w. Use --ask-password or --password-stdin", err)
 	case cmd.Context().Err() != nil:
-		return errors.New("interrupted: an apply that was begun goes on on the Mac; run it again, and it waits for that one and goes on")
+		return errors.New("interrupted. A started apply continues on the Mac; run the command again to wait for it and continue")
 	}
 	return err
 }
@@ -134,7 +134,7 @@ func (f hostBootstrapFlags) options(cmd *cobra.Command) (remote.Options, error) 
 	case f.ask:
 		text, err := askSecret(cmd.Context(), cmd.ErrOrStderr(), fmt.Sprintf("Password of %s on the Mac: ", o.Payload.Config.User))
 		if err != nil {
-			return o, fmt.Errorf("asking for the password: %w; without a terminal use --password-stdin", err)
+			return o, fmt.Errorf("reading the password: %w. Without a terminal use --password-stdin", err)
 		}
 		o.Payload.Secrets.Password = machost.NewSecret(string(text))
 	case f.stdin:
@@ -167,15 +167,15 @@ func (f hostBootstrapFlags) program() (string, error) {
 			path = filepath.Join(filepath.Dir(own), darwinProgram)
 		}
 	}
-	const build = "build it with \"CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 go build -o " + darwinProgram + " ./cmd/bullpen\", and name it with --binary or put it beside this program"
+	const build = "Build it with `CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 go build -o " + darwinProgram + " ./cmd/bullpen`, and use --binary or store it in the directory of this program"
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%s is the program to upload, and is not there: %s", path, build)
+		return "", fmt.Errorf("program to upload not found: %s. %s", path, build)
 	}
 	if f.anyBinary {
 		return path, nil
 	}
 	if err := forMacs(path); err != nil {
-		return "", fmt.Errorf("%s cannot be uploaded: %w: %s", path, err, build)
+		return "", fmt.Errorf("cannot upload %s: %w. %s", path, err, build)
 	}
 	return path, nil
 }
@@ -188,19 +188,19 @@ func forMacs(path string) error {
 		if slices.ContainsFunc(fat.Arches, func(a macho.FatArch) bool { return of(a.Cpu, a.Type) }) {
 			return nil
 		}
-		return errors.New("it has no part for Apple silicon")
+		return errors.New("it has no code for Apple silicon")
 	}
 	file, err := macho.Open(path)
 	var format *macho.FormatError
 	switch {
 	case errors.As(err, &format), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("it is no program of macOS")
+		return errors.New("it is not a macOS program")
 	case err != nil:
 		return err
 	}
 	defer func() { _ = file.Close() }()
 	if !of(file.Cpu, file.Type) {
-		return fmt.Errorf("it is a file of kind %s for %s, not a program for Apple silicon", file.Type, file.Cpu)
+		return fmt.Errorf("it is a file of type %s for %s, not a program for Apple silicon", file.Type, file.Cpu)
 	}
 	return nil
 }
@@ -254,7 +254,7 @@ func (f hostBootstrapFlags) summary(w io.Writer, address string, r remote.Result
 		fmt.Fprintln(w, "nothing to do")
 	}
 	if len(r.Report.Deferred) > 0 {
-		fmt.Fprintf(w, "waits until no virtual machine runs: %s\n", strings.Join(r.Report.Deferred, ", "))
+		fmt.Fprintf(w, "deferred until no virtual machine runs: %s\n", strings.Join(r.Report.Deferred, ", "))
 	}
 }
 
@@ -285,7 +285,7 @@ func askSecret(ctx context.Context, prompt io.Writer, question string) ([]byte, 
 	}
 }
 
-// askYes asks a question whose answer is no unless somebody says otherwise.
+// askYes asks a question. Everything but y and yes is a no.
 func askYes(ctx context.Context, in io.Reader, prompt io.Writer, question string) (bool, error) {
 	fmt.Fprint(prompt, question+" [y/N] ")
 	answers := make(chan string, 1)

@@ -31,10 +31,10 @@ func TestHostBootstrap_UploadsProgramsForMacsAlone(t *testing.T) {
 		"a program for Macs":     {content: machO(arm64, program)},
 		"one for Intel":          {machO(amd64, program), "not a program for Apple silicon"},
 		"a library":              {machO(arm64, library), "not a program for Apple silicon"},
-		"this system's":          {linux[:4096], "no program of macOS"},
-		"a script":               {[]byte("#!/bin/sh\n"), "no program of macOS"},
-		"nothing":                {nil, "no program of macOS"},
-		"a header that was torn": {machO(arm64, program)[:20], "no program of macOS"},
+		"this system's":          {linux[:4096], "not a macOS program"},
+		"a script":               {[]byte("#!/bin/sh\n"), "not a macOS program"},
+		"nothing":                {nil, "not a macOS program"},
+		"a header that was torn": {machO(arm64, program)[:20], "not a macOS program"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "bullpen")

@@ -53,7 +53,7 @@ func startProgram(ctx context.Context, cmd *exec.Cmd) error {
 	defer cancel()
 	defer context.AfterFunc(deadline, func() { _ = theirs.SetReadDeadline(time.Unix(1, 0)) })()
 	if _, err := io.ReadFull(theirs, make([]byte, len(watchdogReady))); err != nil {
-		return fmt.Errorf("the watchdog has started and does not say that it is at work: %w", err)
+		return fmt.Errorf("the watchdog was started and does not report that it is running: %w", err)
 	}
 	return nil
 }
@@ -73,7 +73,7 @@ func newHostRevertGuardCommand() *cobra.Command {
 	var token string
 	cmd := &cobra.Command{
 		Use:    "revert-guard",
-		Short:  "Take back who may open SSH connections, unless it is confirmed within a minute",
+		Short:  "Revert the SSH firewall rules unless they are confirmed within a minute",
 		Hidden: true, // `bullpen host apply` starts it
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -83,26 +83,26 @@ func newHostRevertGuardCommand() *cobra.Command {
 				return err
 			}
 			if err := sayReady(); err != nil {
-				return fmt.Errorf("answering the apply that has started this: %w; it is started by bullpen host apply alone", err)
+				return fmt.Errorf("responding to the apply that started this: %w. Only bullpen host apply starts it", err)
 			}
 			return steps.RevertGuard(cmd.Context(), host, token, nil)
 		},
 	}
-	cmd.Flags().StringVar(&token, "token", "", "what the change is called (required)")
+	cmd.Flags().StringVar(&token, "token", "", "name of the change (required)")
 	root.add(cmd)
 	cobra.CheckErr(cmd.MarkFlagRequired("token"))
 	return cmd
 }
 
 // errNotReached is an answer other than yes.
-var errNotReached = errors.New("nobody at the terminal has said that a new SSH connection could be opened")
+var errNotReached = errors.New("the new SSH connection was not confirmed at the terminal")
 
 // confirmOnTerminal has a person prove that the host can still be reached. An apply by hand is asked, too: sudo drops what would tell an
 // SSH session from the console.
 func confirmOnTerminal(in io.Reader, out io.Writer) func(context.Context, string) error {
 	return func(ctx context.Context, _ string) error {
-		_, _ = fmt.Fprint(out, "Only the networks of ssh.allowFrom may open SSH connections now. Open a NEW one to this Mac, and answer \"yes\" here if that works;\n"+
-			"without it, this is taken back within a minute. Does it work? ")
+		_, _ = fmt.Fprint(out, "Only the networks of ssh.allowFrom can open SSH connections now. Open a NEW connection to this Mac, and answer \"yes\" here if it works;\n"+
+			"otherwise the change is reverted within a minute. Does it work? ")
 		answers := make(chan string, 1)
 		go func() {
 			line, _ := bufio.NewReader(in).ReadString('\n')

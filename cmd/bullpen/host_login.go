@@ -25,11 +25,11 @@ type hostLogin struct {
 }
 
 func (l *hostLogin) add(flags *pflag.FlagSet) {
-	flags.StringVar(&l.user, "user", "", "who to log in as (default: the configuration's user)")
-	flags.StringVar(&l.identity, "identity", "", "file of the private key to log in with (default: the keys of your ssh-agent)")
-	flags.StringVar(&l.hostKey, "host-key", "", "fingerprint of the host's key, SHA256:…: no other is accepted")
-	flags.StringVar(&l.knownHosts, "known-hosts", "", "file of known hosts (default: ~/.ssh/known_hosts)")
-	flags.BoolVar(&l.trustFirst, "trust-first", false, "believe and store the key of a host that is not known yet")
+	flags.StringVar(&l.user, "user", "", "user to log in as (default: the configuration's user)")
+	flags.StringVar(&l.identity, "identity", "", "private key to log in with (default: the keys of your ssh-agent)")
+	flags.StringVar(&l.hostKey, "host-key", "", "fingerprint of the host key, SHA256:…; no other is accepted")
+	flags.StringVar(&l.knownHosts, "known-hosts", "", "known hosts file (default: ~/.ssh/known_hosts)")
+	flags.BoolVar(&l.trustFirst, "trust-first", false, "accept and store the key of an unknown host")
 }
 
 // target is what the flags say. The function ends the connection to the agent.
@@ -40,7 +40,7 @@ func (l *hostLogin) target(cmd *cobra.Command, address string, terminal bool) (r
 		if t.KnownHosts == "" {
 			home, err := os.UserHomeDir()
 			if err != nil {
-				return t, nil, fmt.Errorf("finding the known hosts: %w; name a file with --known-hosts", err)
+				return t, nil, fmt.Errorf("finding the known hosts: %w. Use --known-hosts", err)
 			}
 			t.KnownHosts = filepath.Join(home, ".ssh", "known_hosts")
 		}
@@ -55,11 +55,11 @@ func (l *hostLogin) target(cmd *cobra.Command, address string, terminal bool) (r
 	}
 	socket := os.Getenv("SSH_AUTH_SOCK")
 	if socket == "" {
-		return t, nil, errors.New("there is no key to log in with: name its file with --identity, or start an ssh-agent and add it (ssh-add)")
+		return t, nil, errors.New("no key to log in with. Use --identity, or start an ssh-agent and add a key (ssh-add)")
 	}
 	conn, err := (&net.Dialer{}).DialContext(cmd.Context(), "unix", socket)
 	if err != nil {
-		return t, nil, fmt.Errorf("reaching your ssh-agent: %w; or name a key file with --identity", err)
+		return t, nil, fmt.Errorf("connecting to the ssh-agent: %w. Use --identity for a key file", err)
 	}
 	t.Signers = agent.NewClient(conn).Signers
 	return t, func() { conn.Close() }, nil
@@ -71,8 +71,8 @@ func (l *hostLogin) trust(cmd *cobra.Command, file string) func(string, ssh.Publ
 		fingerprint := ssh.FingerprintSHA256(key)
 		out := cmd.ErrOrStderr()
 		if !l.trustFirst {
-			fmt.Fprintf(out, "%s is not known. Its %s key is %s\n", address, key.Type(), fingerprint)
-			yes, err := askYes(cmd.Context(), cmd.InOrStdin(), out, "Compare it on the host (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub). Is it the same?")
+			fmt.Fprintf(out, "unknown host %s. Its %s key is %s\n", address, key.Type(), fingerprint)
+			yes, err := askYes(cmd.Context(), cmd.InOrStdin(), out, "Compare it with the host's (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub). Is it the same?")
 			if err != nil {
 				return err
 			}
@@ -106,7 +106,7 @@ func readIdentity(cmd *cobra.Command, path string) (ssh.Signer, error) {
 
 func unlock(ctx context.Context, cmd *cobra.Command, path string, text []byte) (ssh.Signer, error) {
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return nil, errors.New("it has a passphrase, and there is no terminal to ask for it: add it to an ssh-agent (ssh-add)")
+		return nil, errors.New("it has a passphrase, and there is no terminal to read it from. Add the key to an ssh-agent (ssh-add)")
 	}
 	passphrase, err := askSecret(ctx, cmd.ErrOrStderr(), "Passphrase of "+path+": ")
 	if err != nil {

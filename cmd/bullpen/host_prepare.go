@@ -17,7 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost/steps"
 )
 
-// hostPrepareFlags are what `bullpen host prepare` is told.
+// hostPrepareFlags are the command line of bullpen host prepare.
 type hostPrepareFlags struct {
 	root          hostRoot
 	user          string
@@ -28,23 +28,21 @@ func newHostPrepareCommand() *cobra.Command {
 	var f hostPrepareFlags
 	cmd := &cobra.Command{
 		Use:   "prepare",
-		Short: "Set up, on this Mac, what takes its user's password: sudo without one, and automatic login",
-		Long: `Sets up, on this Mac, what takes the password of the user that virtual machines run as: sudo without a password, and automatic login. All the rest is done
-by ` + "`bullpen host bootstrap`" + ` from afar, or ` + "`bullpen host apply`" + ` here.
+		Short: "Set up passwordless sudo and automatic login on this Mac",
+		Long: `Set up what needs the password of the user that virtual machines run as: passwordless sudo, and automatic login. Everything else is done
+by ` + "`bullpen host bootstrap`" + ` remotely, or by ` + "`bullpen host apply`" + ` here.
 
-macOS does not say whether the password is right. It tries it when the login window is restarted, which this does, and overwrites a wrong one, so that no virtual
-machine ever starts. That is looked at each time, also when everything was there already, and with or without a password given: exit code 1 says that the Mac
-is not ready.
+macOS does not report a wrong password. It tries the password when the login window restarts, which this command does, and overwrites a wrong
+one, so that no virtual machine starts. The command verifies this each time, with or without a password. Exit code 1: the Mac is not ready.
 
-The password is asked for twice on the terminal; nothing entered leaves the stored one as it is, and only has everything looked at. It must be that of the user, with which one logs
-in.`,
+The password is read twice from the terminal. If it is empty, the stored one is kept, and only verified. It must be the user's login password.`,
 		Example: `  sudo bullpen host prepare --user ci
   sudo bullpen host prepare --user ci --password-stdin < password`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	cmd.Flags().StringVar(&f.user, "user", "", "the account that logs in at the console (required)")
-	cmd.Flags().BoolVar(&f.passwordStdin, "password-stdin", false, "read the password from standard input, up to the end of its first line; nothing there: only look")
+	cmd.Flags().StringVar(&f.user, "user", "", "account that logs in at the console (required)")
+	cmd.Flags().BoolVar(&f.passwordStdin, "password-stdin", false, "read the password from the first line of standard input; empty: only verify")
 	f.root.add(cmd)
 	cobra.CheckErr(cmd.MarkFlagRequired("user"))
 	return cmd
@@ -97,17 +95,17 @@ func passwordFrom(in io.Reader) (machost.Secret, error) {
 	return machost.NewSecret(strings.TrimSuffix(line, "\n")), nil
 }
 
-var errPasswordsDiffer = errors.New("the two passwords are not the same: nothing was changed")
+var errPasswordsDiffer = errors.New("the passwords differ; nothing was changed")
 
 // askTwice asks for the password, and once more, because nobody sees what he types. Nothing entered is no password.
 func askTwice(prompt io.Writer, user string, read func() ([]byte, error)) (machost.Secret, error) {
-	_, _ = fmt.Fprintf(prompt, "Password of %s on this Mac (nothing: only look at what is there): ", user)
+	_, _ = fmt.Fprintf(prompt, "Password of %s on this Mac (empty: only verify): ", user)
 	first, err := read()
 	_, _ = fmt.Fprintln(prompt)
 	if err != nil || len(first) == 0 {
 		return machost.Secret{}, err
 	}
-	_, _ = fmt.Fprint(prompt, "Once more: ")
+	_, _ = fmt.Fprint(prompt, "Again: ")
 	second, err := read()
 	_, _ = fmt.Fprintln(prompt)
 	if err != nil {
@@ -122,7 +120,7 @@ func askTwice(prompt io.Writer, user string, read func() ([]byte, error)) (macho
 func readHidden() ([]byte, error) {
 	text, err := term.ReadPassword(int(os.Stdin.Fd()))
 	if err != nil {
-		return nil, fmt.Errorf("asking for the password: %w; without a terminal use --password-stdin", err)
+		return nil, fmt.Errorf("reading the password: %w. Without a terminal use --password-stdin", err)
 	}
 	return text, nil
 }
@@ -147,7 +145,7 @@ func newHostGrantSudoCommand() *cobra.Command {
 			return applyPart(cmd.Context(), cmd.OutOrStdout(), host, list, machost.Secrets{})
 		},
 	}
-	cmd.Flags().StringVar(&user, "user", "", "the account that logs in at the console (required)")
+	cmd.Flags().StringVar(&user, "user", "", "account that logs in at the console (required)")
 	root.add(cmd)
 	cobra.CheckErr(cmd.MarkFlagRequired("user"))
 	return cmd

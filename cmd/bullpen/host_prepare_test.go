@@ -153,10 +153,10 @@ func TestWatchdog_HOST7_OutlivesTheApply(t *testing.T) {
 
 // A program that starts and is ended at once, as macOS does with one whose signature it refuses, has started without an error.
 func TestWatchdog_HOST7_IsNotThereBeforeItSaysSo(t *testing.T) {
-	require.ErrorContains(t, startProgram(t.Context(), exec.Command("/bin/sh", "-c", "kill -9 $$")), "does not say that it is at work")
+	require.ErrorContains(t, startProgram(t.Context(), exec.Command("/bin/sh", "-c", "kill -9 $$")), "does not report that it is running")
 	waiting, stop := context.WithCancel(t.Context())
 	stop()
-	require.ErrorContains(t, startProgram(waiting, exec.Command("/bin/sh", "-c", "exec sleep 5")), "does not say that it is at work")
+	require.ErrorContains(t, startProgram(waiting, exec.Command("/bin/sh", "-c", "exec sleep 5")), "does not report that it is running")
 	require.NoError(t, startProgram(t.Context(), exec.Command("/bin/sh", "-c", "echo ready >&3")))
 }
 

@@ -29,12 +29,12 @@ var hostMarks = map[machost.Phase]string{
 // hostWords say the same in words.
 var hostWords = map[machost.Phase]string{
 	machost.PhaseApplying:  "changing",
-	machost.PhaseUnchanged: "as it should be",
+	machost.PhaseUnchanged: "up to date",
 	machost.PhasePlanned:   "would change",
-	machost.PhaseApplied:   "changed, and in force",
-	machost.PhaseDeferred:  "waits until no virtual machine runs",
+	machost.PhaseApplied:   "changed, and verified",
+	machost.PhaseDeferred:  "deferred until no virtual machine runs",
 	machost.PhaseFailed:    "FAILED",
-	machost.PhaseConfirm:   "waiting for a sign that this Mac can still be reached",
+	machost.PhaseConfirm:   "waiting for a confirmation that this Mac is reachable",
 	machost.PhaseDone:      "done",
 }
 

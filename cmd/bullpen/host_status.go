@@ -26,15 +26,15 @@ func newHostStatusCommand() *cobra.Command {
 	var config, output string
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what was applied to this Mac last, and whether a configuration differs from it",
-		Long: `Shows what was applied to this Mac last as a whole, and when something was changed for it. With --config it also says whether that file, or the program that is
-installed, asks for something else by now (drift). It looks at what was recorded; "bullpen host apply --plan" looks at the Mac itself.`,
+		Short: "Show the configuration last applied to this Mac, and whether another differs",
+		Long: `Show the configuration that was last applied to this Mac completely, and the time of the last change. With --config, also show whether that
+file, or the installed program, differs (drift). It reads what was recorded; "bullpen host apply --plan" checks the Mac itself.`,
 		Example: `  bullpen host status
   bullpen host status --config host.yaml -o json | jq .drift`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {
-				return fmt.Errorf("-o %q: use text or json", output)
+				return fmt.Errorf("--output must be text or json, got %q", output)
 			}
 			host, err := root.open(false)
 			if err != nil {
@@ -53,7 +53,7 @@ installed, asks for something else by now (drift). It looks at what was recorded
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&config, "config", "", "file that says what the Mac is to be (YAML)")
+	cmd.Flags().StringVar(&config, "config", "", "configuration of the Mac (YAML)")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	root.add(cmd)
 	return cmd
@@ -88,7 +88,7 @@ func readHostStatus(host machost.Local, configFile string) (hostStatus, error) {
 func (s hostStatus) text() string {
 	var b strings.Builder
 	if s.Applied == nil {
-		b.WriteString("Nothing is applied as a whole: an apply is under way, has failed, or never was. Run \"bullpen host apply\".\n")
+		b.WriteString("No configuration is applied completely: an apply is in progress, has failed, or was never started. Run `bullpen host apply`.\n")
 	} else {
 		fmt.Fprintf(&b, "Applied:  %.12s, by bullpen %s\nChanged:  %s\nSteps:    %s\n",
 			s.Applied.Hash, s.Applied.Version, s.Applied.Time.Format(time.RFC3339), strings.Join(s.Applied.Steps, ", "))
@@ -96,9 +96,9 @@ func (s hostStatus) text() string {
 	switch {
 	case s.Drift == nil:
 	case *s.Drift:
-		fmt.Fprintf(&b, "Wanted:   %.12s: it differs; \"bullpen host apply --plan\" says in what\n", s.Wanted)
+		fmt.Fprintf(&b, "Desired:  %.12s: differs. `bullpen host apply --plan` shows the differences\n", s.Wanted)
 	default:
-		b.WriteString("Wanted:   the same\n")
+		b.WriteString("Desired:  the same\n")
 	}
 	return b.String()
 }

@@ -56,7 +56,7 @@ func TestHostApply_BadInputSaysWhatToDo(t *testing.T) {
 	require.NotContains(t, err.Error(), "s3cr3t")
 	if runtime.GOOS != "darwin" {
 		_, err = hostCommand(t, "", "apply", "--config", config)
-		require.ErrorContains(t, err, "this is no Mac")
+		require.ErrorContains(t, err, "not a Mac")
 	}
 }
 
@@ -64,7 +64,7 @@ func TestHostStatus_TellsWhatIsAppliedAndWhetherItDiffers(t *testing.T) {
 	root := t.TempDir()
 	out, err := hostCommand(t, "", "status", "--root", root)
 	require.NoError(t, err)
-	require.Contains(t, out, "Nothing is applied as a whole")
+	require.Contains(t, out, "No configuration is applied completely")
 	config := filepath.Join(t.TempDir(), "host.yaml")
 	require.NoError(t, os.WriteFile(config, []byte("user: ci\n"), 0o600))
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "/usr/local/bin"), 0o755))
@@ -76,11 +76,11 @@ func TestHostStatus_TellsWhatIsAppliedAndWhetherItDiffers(t *testing.T) {
 	out, err = hostCommand(t, "", "status", "--root", root, "--config", config)
 	require.NoError(t, err)
 	require.Contains(t, out, "by bullpen v1")
-	require.Contains(t, out, "Wanted:   the same")
+	require.Contains(t, out, "Desired:  the same")
 	require.NoError(t, os.WriteFile(config, []byte("user: ci\nlogs: {keep: 9}\n"), 0o600))
 	out, err = hostCommand(t, "", "status", "--root", root, "--config", config)
 	require.NoError(t, err)
-	require.Contains(t, out, "it differs")
+	require.Contains(t, out, ": differs. `bullpen host apply --plan`")
 	out, err = hostCommand(t, "", "status", "--root", root, "--config", config, "-o", "json")
 	require.NoError(t, err)
 	require.Contains(t, out, `"drift": true`)
@@ -132,8 +132,8 @@ func TestPrintHost_AStepALine(t *testing.T) {
 	} {
 		tell(e)
 	}
-	require.Equal(t, `ok  preflight      as it should be
---  tart           waits until no virtual machine runs
+	require.Equal(t, `ok  preflight      up to date
+--  tart           deferred until no virtual machine runs
       x [2Jy
       1 virtual machines run
 !!  egress         FAILED

@@ -2,34 +2,40 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
 )
 
 func newJobsCommand() *cobra.Command {
 	conn, format := connection(), cli.FormatTable
-	filter, watch := cli.JobFilter{}, cli.Watch{}
+	filter, states, watch := cli.JobFilter{}, cli.JobStates{}, cli.Watch{}
 	cmd := &cobra.Command{
 		Use:   "jobs",
-		Short: "List workflow jobs, the latest first",
-		Long: `Lists workflow jobs that GitHub has told of, the latest first: those that wait or run, or with --ended those that have
-ended too. How long records of ended jobs are kept is a setting of the server (--keep-jobs).`,
+		Short: "List workflow jobs, newest first",
+		Long: `List workflow jobs, newest first: queued and running ones, and with --completed also completed ones. STATE of a completed job is its
+conclusion. The server's --keep-jobs sets how long completed jobs are kept.
+
+  pending approval  waits at GitHub for an approval or a concurrency group
+  queued            waits for a runner
+  blocked           a limit, or GitHub, holds it back; bullpen why JOB names it
+  assigned          a runner was chosen, and is being registered for it
+  running           in progress
+  completed         finished; STATE shows its conclusion`,
 		Example: `  bullpen jobs
   bullpen jobs --state queued --account acme
   bullpen jobs --watch
-  bullpen jobs --ended --repository acme/app -o wide
+  bullpen jobs --state running,blocked
+  bullpen jobs --completed --repository acme/app -o wide
   bullpen jobs -o json | jq 'group_by(.state) | map({(.[0].state): length}) | add'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if filter.Most < 1 {
-				return errors.New("--limit is a number of jobs, at least 1")
-			}
+			states.Filter(&filter)
 			client, err := conn.Client()
 			if err != nil {
 				return err
@@ -47,34 +53,28 @@ ended too. How long records of ended jobs are kept is a setting of the server (-
 	watch.Flags(cmd.Flags())
 	cli.OutputFlag(cmd.Flags(), &format)
 	flags := cmd.Flags()
-	flags.StringVar(&filter.Account, "account", "", "only of this account, by login or @id")
-	flags.StringVar(&filter.Repository, "repository", "", "only of this repository, as owner/name")
-	flags.StringSliceVar(&filter.States, "state", nil, "only in these states: waiting, queued, claimed, minted, executing, completed, cancelled, stale")
-	flags.BoolVar(&filter.Ended, "ended", false, "show jobs that have ended, too")
-	flags.IntVar(&filter.Most, "limit", 100, "most jobs to show")
+	flags.StringVar(&filter.Account, "account", "", "only this account, by login or @ID")
+	flags.StringVar(&filter.Repository, "repository", "", "only this repository, as owner/name")
+	flags.Var(&states, "state", "only these states, separated by commas: "+strings.Join(cli.JobStateNames(), ", "))
+	flags.BoolVar(&filter.Ended, "completed", false, "include completed jobs")
+	flags.BoolVar(&filter.Ended, "ended", false, "the former name of --completed")
+	cobra.CheckErr(flags.MarkHidden("ended"))
+	commandline.AtLeast(flags, &filter.Most, "limit", 1, 100, "maximum number of jobs to show")
 	return cmd
-}
-
-// oneJob reads the job that a command is about.
-func oneJob(cmd *cobra.Command, args []string) (int64, error) {
-	if len(args) != 1 {
-		return 0, fmt.Errorf("name one job: `%s ID`, or its address at GitHub; `bullpen jobs` shows ids", cmd.CommandPath())
-	}
-	return cli.ParseJob(args[0])
 }
 
 func newJobCommand() *cobra.Command {
 	conn, format := connection(), cli.FormatTable
 	cmd := &cobra.Command{
 		Use:   "job JOB",
-		Short: "Show one workflow job, and where its time went",
-		Long: `Shows one workflow job: what became of it, when each step of its life was taken, and what the time in between was spent on.
-JOB is its id at GitHub, or its address there.`,
+		Short: "Show one workflow job and the duration of its phases",
+		Long:  `Show one workflow job: its state, the time and duration of each phase, and how its runner exited. JOB is its ID or URL at GitHub.`,
 		Example: `  bullpen job 31415926535
   bullpen job https://github.com/acme/app/actions/runs/27182818284/job/31415926535 -o yaml
   bullpen job 31415926535 -o json | jq .timeline.split`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := oneJob(cmd, args)
+			id, err := cli.ParseJob(args[0])
 			if err != nil {
 				return err
 			}
@@ -98,14 +98,15 @@ func newWhyCommand() *cobra.Command {
 	conn, format := connection(), cli.FormatTable
 	cmd := &cobra.Command{
 		Use:   "why JOB",
-		Short: "Say why a job has no runner yet, or what became of it",
-		Long: `Says why a job has no runner yet, or what became of it, from what dispatch itself goes by. What has to change first comes
-first. JOB is its id at GitHub, or its address there. The codes of -o json are stable.`,
+		Short: "Explain why a job is queued, or how it completed",
+		Long: `Explain why a job has no runner yet, or how it completed, from the data that the dispatcher uses. The most important reason comes
+first. JOB is its ID or URL at GitHub. The codes of -o json are stable.`,
 		Example: `  bullpen why 31415926535
   bullpen why https://github.com/acme/app/actions/runs/27182818284/job/31415926535
   bullpen why 31415926535 -o json | jq -r '.reasons[0].code'`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := oneJob(cmd, args)
+			id, err := cli.ParseJob(args[0])
 			if err != nil {
 				return err
 			}

@@ -9,10 +9,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
 )
 
 // version is stamped by the build (-ldflags "-X main.version=…").
@@ -28,7 +29,7 @@ func main() {
 	os.Exit(code)
 }
 
-// exitCoder is an error that asks for one exit code: the agent's codes mean something to whoever started it.
+// exitCoder is an error with an exit code of its own: the agent's codes have a meaning for its caller.
 type exitCoder interface{ ExitCode() int }
 
 func run(ctx context.Context, args []string) int {
@@ -59,23 +60,15 @@ func newRootCommand() *cobra.Command {
 	}
 	root.AddCommand(subcommands()...)
 	completeNames(root)
-	for _, cmd := range root.Commands() {
-		if !cmd.Runnable() {
-			wantSubcommand(cmd)
-		}
-	}
+	commandline.Prepare(root, commandline.Options{
+		Hints: map[string]string{
+			"ACCOUNT": "`bullpen accounts list` lists accounts.", "JOB": "`bullpen jobs` lists job IDs.",
+			"POD": "`bullpen runners` lists runners.", "POOL": "`bullpen pools` lists pools.",
+		},
+		Instead: map[string]string{
+			"get": "`bullpen pools`, `bullpen runners` or `bullpen jobs`", "logs": "`bullpen runners logs`", "log": "`bullpen runners logs`",
+			"describe": "`bullpen pools -o yaml` or `bullpen job`", "migrate": "`bullpen-migrate`, or `bullpen server migrate` for the database",
+		},
+	})
 	return root
-}
-
-// wantSubcommand makes a group fail when it is not told what to do. The library shows help and exits 0, which reads as
-// success to whoever starts it: a pod's poller that exits 0 has delivered its answer.
-func wantSubcommand(group *cobra.Command) {
-	group.Args = cobra.NoArgs
-	group.RunE = func(cmd *cobra.Command, _ []string) error {
-		var names []string
-		for _, sub := range cmd.Commands() {
-			names = append(names, sub.Name())
-		}
-		return fmt.Errorf("%s does nothing by itself: add one of %s", cmd.CommandPath(), strings.Join(names, ", "))
-	}
 }

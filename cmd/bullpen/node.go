@@ -30,10 +30,10 @@ const (
 	sandboxTart      = "tart"
 )
 
-// logLook is how often the log's file is looked at.
+// logLook is the interval of checking the log's file.
 const logLook = 10 * time.Second
 
-// nodeFlags are what `bullpen node` is told.
+// nodeFlags are the command line of bullpen node.
 type nodeFlags struct {
 	sandbox, name, stateDir string
 	kubeconfig, bootstrap   string
@@ -52,28 +52,27 @@ func newNodeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Register this machine as a Kubernetes node and run the pods bound to it",
-		Long: `Registers this machine as a Kubernetes node and runs the pods bound to it in a sandbox.
+		Long: `Register this machine as a Kubernetes node, and run the pods bound to it in a sandbox.
 
-With --bootstrap-kubeconfig, whose token may do nothing but ask, the node requests a client certificate of its own
-(kubernetes.io/kube-apiserver-client-kubelet), waits until that is approved and signed, keeps it in the state folder, and replaces it long
-before it expires. The token is needed once. With --kubeconfig somebody else cares for the identity: it must be system:node:NAME in the
-group system:nodes. docs/guides/credentials.md has both, and what to do where a provider signs no such certificates.
+With --bootstrap-kubeconfig, whose token can only request certificates, the node requests a client certificate of its own
+(kubernetes.io/kube-apiserver-client-kubelet), waits for its approval, keeps it in the state directory, and renews it long before it
+expires. The token is needed once. With --kubeconfig you manage the identity: it must be system:node:NAME in the group system:nodes.
+See docs/guides/credentials.md for both, and for providers that sign no such certificates.
 
-kubectl logs and kubectl exec work through the API server, which asks the node at --kubelet-port. It is let in by a client certificate
-that an authority of --client-ca-file has signed, or by a token, and by its rights to nodes/proxy. The node proves itself with a
-certificate that it requests (kubernetes.io/kubelet-serving; somebody has to approve that: kubectl get csr), or with --tls-cert-file.
+kubectl logs and kubectl exec go through the API server, which connects to the node at --kubelet-port. It authenticates with a client
+certificate of an authority in --client-ca-file or with a token, and needs the right nodes/proxy. The node serves with a certificate
+that it requests (kubernetes.io/kubelet-serving; approve it: kubectl get csr), or with --tls-cert-file.
 
-Ending this process, however it ends, ends no pod:
-the next one with the same --state-dir finds them again. "bullpen node cleanup" ends them. (Under systemd say KillMode=process,
-or systemd ends them all the same. A launchd job needs AbandonProcessGroup.)
+Pods survive this process, even if it is killed: the next one with the same --state-dir continues with them. "bullpen node cleanup"
+stops them. (Under systemd set KillMode=process, otherwise systemd stops them too. A launchd job needs AbandonProcessGroup.)
 
 Sandboxes:
   process    Containers are processes of this machine, of the user who runs this command. ISOLATION: NONE. Images are
-             ignored, each container needs a command; a volume's mountPath is replaced by the real folder wherever it occurs in
-             command, args, env and workingDir. For one-machine mode and tests; never for code of strangers.
-  synthetic  No processes at all: containers exist in memory, until this process ends. For load tests.
-  tart       On a Mac: the runner of each pod is a macOS virtual machine, made and run by Tart (https://tart.run), which you install; two at a
-             time, as Apple's licence allows. Its other containers are processes of this machine. docs/guides/macos.md tells how.`,
+             ignored, and each container needs a command. A volume's mountPath is replaced by the real directory in
+             command, args, env and workingDir. For one-machine mode and tests; never for untrusted code.
+  synthetic  No processes: containers exist in memory until this process exits. For load tests.
+  tart       On a Mac: the runner of each pod is a macOS virtual machine of Tart (https://tart.run), which you install; at most
+             two at a time, as Apple's licence allows. Other containers are processes of this machine. See docs/guides/macos.md.`,
 		Example: `  bullpen node --sandbox process --name mac-1 --bootstrap-kubeconfig bootstrap.kubeconfig --state-dir /var/lib/bullpen-node
   bullpen node --sandbox process --name ci-1 --kubeconfig node.kubeconfig --state-dir /srv/bullpen \
     --cpu 16 --memory 32Gi --pods 50 --label pool=ci --taint dedicated=ci:NoSchedule
@@ -87,23 +86,23 @@ Sandboxes:
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.sandbox, "sandbox", sandboxProcess, "what runs the pods: process, synthetic or tart")
-	flags.StringVar(&f.name, "name", "", "name of the node (default: this machine's host name)")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "how to reach the API server, as system:node:NAME")
-	flags.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "how to reach the API server with a bootstrap token, to get a certificate for --name")
-	flags.StringVar(&f.stateDir, "state-dir", "", "where pods, volumes and logs are kept (required)")
-	flags.StringVar(&f.cpu, "cpu", "", "CPUs to offer, such as 8 or 7500m (default: what the machine has)")
-	flags.StringVar(&f.memory, "memory", "", "memory to offer, such as 16Gi (default: what the machine has)")
-	flags.StringVar(&f.disk, "ephemeral-storage", "", "disk to offer, such as 500Gi ; pods that write more are not evicted (default: the size of the state directory's file system)")
-	flags.Int64Var(&f.pods, "pods", 110, "how many pods to offer room for (with --sandbox tart: the default is --vm-slots)")
+	flags.StringVar(&f.sandbox, "sandbox", sandboxProcess, "sandbox of the pods: process, synthetic or tart")
+	flags.StringVar(&f.name, "name", "", "name of the node (default: the host name)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig to authenticate with, as system:node:NAME")
+	flags.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "kubeconfig with a bootstrap token, to request a certificate for --name")
+	flags.StringVar(&f.stateDir, "state-dir", "", "directory for pods, volumes and logs (required)")
+	flags.StringVar(&f.cpu, "cpu", "", "CPU capacity, such as 8 or 7500m (default: the machine's)")
+	flags.StringVar(&f.memory, "memory", "", "memory capacity, such as 16Gi (default: the machine's)")
+	flags.StringVar(&f.disk, "ephemeral-storage", "", "disk capacity, such as 500Gi; pods that write more are not evicted (default: the size of the state directory's file system)")
+	flags.Int64Var(&f.pods, "pods", 110, "maximum number of pods (default with --sandbox tart: --vm-slots)")
 	flags.StringVar(&f.minDiskFree, "min-disk-free", node.DefaultDiskReserve.String(),
-		"what has to be free where the state folder and images are, such as 10%, 20Gi, or 10%,20Gi for the lesser of the two, or no new pods come (those that run go on)")
+		"free disk space below which the node accepts no new pods, such as 10%, 20Gi, or 10%,20Gi for the smaller of the two (running pods continue)")
 	f.tart.add(flags)
-	flags.StringVar(&f.ip, "node-ip", "", "address of the node and its pods (default 127.0.0.1)")
-	flags.StringVar(&f.metrics, "metrics-listen", "", "address for the metrics of --kubelet-port over plain HTTP, such as 127.0.0.1:9091; empty serves none")
-	flags.StringVar(&f.logFile, "log-file", "", "write the log to the end of this file instead of standard error, and go on in a new one when it has been renamed")
-	flags.StringArrayVar(&f.labels, "label", nil, "label of the node, KEY=VALUE (repeatable)")
-	flags.StringArrayVar(&f.taints, "taint", nil, "taint of the node when it is registered, KEY[=VALUE]:EFFECT (repeatable)")
+	flags.StringVar(&f.ip, "node-ip", "", "IP address of the node and its pods (default 127.0.0.1)")
+	flags.StringVar(&f.metrics, "metrics-listen", "", "listen address for the metrics over plain HTTP, such as 127.0.0.1:9091; empty: disabled")
+	flags.StringVar(&f.logFile, "log-file", "", "append the log to this file instead of standard error; a renamed file is replaced by a new one")
+	flags.StringArrayVar(&f.labels, "label", nil, "label of the node, KEY=VALUE (can be repeated)")
+	flags.StringArrayVar(&f.taints, "taint", nil, "taint of the node at its registration, KEY[=VALUE]:EFFECT (can be repeated)")
 	f.kubelet.add(flags)
 	cmd.MarkFlagsRequiredTogether("tls-cert-file", "tls-private-key-file")
 	cobra.CheckErr(cmd.MarkFlagRequired("state-dir"))
@@ -167,16 +166,16 @@ func (f nodeFlags) options() (node.Options, error) {
 	if opts.Name == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return opts, fmt.Errorf("finding this machine's name: %w; give --name", err)
+			return opts, fmt.Errorf("reading the host name: %w. Use --name", err)
 		}
 		opts.Name = strings.ToLower(host)
 	}
 	var err error
 	if opts.StateDir, err = filepath.Abs(f.stateDir); err != nil {
-		return opts, fmt.Errorf("state folder: %w", err)
+		return opts, fmt.Errorf("resolving --state-dir: %w", err)
 	}
 	if err := os.MkdirAll(opts.StateDir, 0o700); err != nil {
-		return opts, fmt.Errorf("making the state folder: %w", err)
+		return opts, fmt.Errorf("creating the state directory: %w", err)
 	}
 	if f.kubeconfig != "" {
 		if opts.Config, err = clientcmd.BuildConfigFromFlags("", f.kubeconfig); err != nil {
@@ -214,12 +213,12 @@ func (f nodeFlags) openSandbox(stateDir string, log *slog.Logger) (sandbox.Sandb
 	case sandboxTart:
 		return f.tart.open(stateDir, log)
 	}
-	return nil, fmt.Errorf("there is no sandbox %q: use --sandbox process, synthetic or tart", f.sandbox)
+	return nil, fmt.Errorf("--sandbox must be process, synthetic or tart, got %q", f.sandbox)
 }
 
 func (f nodeFlags) capacity(stateDir string) (corev1.ResourceList, error) {
 	if f.pods <= 0 {
-		return nil, fmt.Errorf("--pods %d: give a positive number", f.pods)
+		return nil, fmt.Errorf("--pods must be 1 or more, got %d", f.pods)
 	}
 	list, err := node.HostCapacity(stateDir, f.pods)
 	if err != nil {
@@ -233,7 +232,7 @@ func (f nodeFlags) capacity(stateDir string) (corev1.ResourceList, error) {
 		}
 		q, err := resource.ParseQuantity(text)
 		if err != nil || q.Sign() <= 0 {
-			return nil, fmt.Errorf("--%s %q: give a positive quantity such as 8, 7500m or 16Gi", name, text)
+			return nil, fmt.Errorf("--%s must be a positive quantity such as 8, 7500m or 16Gi, got %q", name, text)
 		}
 		list[name] = q
 	}
@@ -245,7 +244,7 @@ func parseLabels(items []string) (map[string]string, error) {
 	for _, item := range items {
 		key, value, ok := strings.Cut(item, "=")
 		if !ok || key == "" {
-			return nil, fmt.Errorf("--label %q: write KEY=VALUE", item)
+			return nil, fmt.Errorf("--label must be KEY=VALUE, got %q", item)
 		}
 		labels[key] = value
 	}
@@ -264,7 +263,7 @@ func parseTaints(items []string) ([]corev1.Taint, error) {
 			ok = false
 		}
 		if !ok || key == "" {
-			return nil, fmt.Errorf("--taint %q: write KEY[=VALUE]:EFFECT, where EFFECT is NoSchedule, PreferNoSchedule or NoExecute", item)
+			return nil, fmt.Errorf("--taint must be KEY[=VALUE]:EFFECT with EFFECT NoSchedule, PreferNoSchedule or NoExecute, got %q", item)
 		}
 		taints = append(taints, t)
 	}
@@ -276,32 +275,32 @@ func newNodeCleanupCommand() *cobra.Command {
 	var machines tartFlags
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "End every process and virtual machine that a node agent started in a state folder",
-		Long: `Ends every process that the process sandbox started in a state folder, and ends and deletes every virtual machine of the Tart sandbox, and
-nothing else. Logs stay, and so do the golden bases of images. It refuses to work while a node agent uses the folder.`,
+		Short: "Stop every process and virtual machine of a node agent's state directory",
+		Long: `Stop every process of the process sandbox in a state directory, and stop and delete every virtual machine of the Tart sandbox. Logs and
+base images are kept. It fails while a node agent uses the directory.`,
 		Example: `  bullpen node cleanup --state-dir /var/lib/bullpen-node
   bullpen node cleanup --state-dir /Users/ci/bullpen --tart /opt/homebrew/bin/tart`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := filepath.Abs(stateDir)
 			if err != nil {
-				return fmt.Errorf("state folder: %w", err)
+				return fmt.Errorf("resolving --state-dir: %w", err)
 			}
 			pods, err := cleanUp(cmd.Context(), dir, machines)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "nothing of %d pods in %s runs any more\n", pods, dir)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "stopped %d pods in %s\n", pods, dir)
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&stateDir, "state-dir", "", "the node agent's state folder (required)")
+	cmd.Flags().StringVar(&stateDir, "state-dir", "", "the node agent's state directory (required)")
 	machines.addProgram(cmd.Flags())
 	cobra.CheckErr(cmd.MarkFlagRequired("state-dir"))
 	return cmd
 }
 
-// cleanUp ends what the state folder owns, whichever sandbox that was.
+// cleanUp stops what the state directory owns, of any sandbox.
 func cleanUp(ctx context.Context, stateDir string, machines tartFlags) (int, error) {
 	if !tart.Used(stateDir) {
 		return process.Cleanup(ctx, stateDir)

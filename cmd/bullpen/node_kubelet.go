@@ -17,17 +17,17 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/kubeletapi"
 )
 
-// kubeletFlags are what `bullpen node` is told of serving logs and commands.
+// kubeletFlags configure how bullpen node serves logs and commands.
 type kubeletFlags struct {
 	port                        int32
 	clientCA, certFile, keyFile string
 }
 
 func (f *kubeletFlags) add(flags *pflag.FlagSet) {
-	flags.Int32Var(&f.port, "kubelet-port", kubeletapi.DefaultPort, "port at --node-ip for kubectl logs and exec, /healthz, /metrics and /pods (0: none)")
-	flags.StringVar(&f.clientCA, "client-ca-file", "", "authorities (PEM) whose client certificates are let in, as the API server's (default: tokens only)")
-	flags.StringVar(&f.certFile, "tls-cert-file", "", "certificate (PEM) to serve with, read again when it changes (default: requested from the cluster)")
-	flags.StringVar(&f.keyFile, "tls-private-key-file", "", "its key")
+	flags.Int32Var(&f.port, "kubelet-port", kubeletapi.DefaultPort, "port at --node-ip for kubectl logs and exec, /healthz, /metrics and /pods (0: disabled)")
+	flags.StringVar(&f.clientCA, "client-ca-file", "", "CA certificates (PEM) for client certificates, such as the API server's (default: tokens only)")
+	flags.StringVar(&f.certFile, "tls-cert-file", "", "serving certificate (PEM), reloaded when it changes (default: requested from the cluster)")
+	flags.StringVar(&f.keyFile, "tls-private-key-file", "", "key (PEM) of --tls-cert-file")
 }
 
 // run runs the agent and, beside it, what serves its pods' logs.
@@ -45,7 +45,7 @@ func (f kubeletFlags) run(ctx context.Context, opts node.Options, agent *node.Ag
 	defer done()
 	var roots func() *x509.CertPool
 	if f.clientCA == "" {
-		opts.Log.Warn("no --client-ca-file: who asks for logs is let in by a token only, and most API servers show a certificate")
+		opts.Log.Warn("no --client-ca-file: clients of logs need a token, and most API servers authenticate with a certificate")
 	} else if roots, err = identity.AuthoritiesFromFile(f.clientCA); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (f kubeletFlags) run(ctx context.Context, opts node.Options, agent *node.Ag
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(opts.IP, strconv.Itoa(int(f.port))))
 	if err != nil {
-		return fmt.Errorf("listening for kubectl logs and exec: %w; choose another --kubelet-port, or 0 to do without", err)
+		return fmt.Errorf("listening for kubectl logs and exec: %w. Choose another --kubelet-port, or 0 to disable it", err)
 	}
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error { return agent.Run(ctx) })
@@ -79,7 +79,7 @@ func (f kubeletFlags) certificate(opts node.Options) (_ certificateSource, done 
 	}
 	address := net.ParseIP(opts.IP)
 	if address == nil {
-		return nil, nil, errors.New("--node-ip is not an IP address")
+		return nil, nil, errors.New("--node-ip must be an IP address")
 	}
 	serving, err := identity.OpenServing(identity.ServingOptions{
 		Name: opts.Name, Address: address, Config: opts.Config, Dir: identity.Dir(opts.StateDir), Log: opts.Log,

@@ -19,20 +19,20 @@ func newNodeStatusCommand() *cobra.Command {
 	var stateDir, output string
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what this machine's node agent knows: the node, its conditions and slots, its pods and what they wait for",
-		Long: `Shows what the node agent that works with a state folder knows: whether it reaches the API server, the node's conditions, what it offers, and
-each pod with its containers and what it waits for. It asks the agent itself, through a socket in the state folder, so it works without the API server,
-as the user that the agent runs as. When no agent runs there it shows what the last one wrote down, and says how old that is.`,
+		Short: "Show the status of this machine's node agent: the node, its conditions, resources and pods",
+		Long: `Show the status of the node agent of a state directory: its connection to the API server, the node's conditions and resources, and each pod
+with its containers and what it is waiting for. It asks the agent through a socket in the state directory, so it works without the API server,
+as the agent's user. If no agent is running, it shows the last recorded status and its age.`,
 		Example: `  bullpen node status --state-dir /var/lib/bullpen-node
   bullpen node status --state-dir /var/lib/bullpen-node -o json | jq '.pods[] | select(.waitsFor)'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "table" && output != "json" {
-				return fmt.Errorf("-o %q: use table or json", output)
+				return fmt.Errorf("--output must be table or json, got %q", output)
 			}
 			dir, err := filepath.Abs(stateDir)
 			if err != nil {
-				return fmt.Errorf("state folder: %w", err)
+				return fmt.Errorf("resolving --state-dir: %w", err)
 			}
 			report, running, err := node.ReadReport(cmd.Context(), dir)
 			if err != nil {
@@ -44,7 +44,7 @@ as the user that the agent runs as. When no agent runs there it shows what the l
 			return printReport(cmd.OutOrStdout(), report, running, time.Now())
 		},
 	}
-	cmd.Flags().StringVar(&stateDir, "state-dir", "", "the node agent's state folder (required)")
+	cmd.Flags().StringVar(&stateDir, "state-dir", "", "the node agent's state directory (required)")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	cobra.CheckErr(cmd.MarkFlagRequired("state-dir"))
 	return cmd
@@ -70,7 +70,7 @@ func printReport(w io.Writer, r node.Report, running bool, now time.Time) error 
 	}
 	_, _ = fmt.Fprintf(out, "Node %s, sandbox %s: %s\n", r.Node, r.Sandbox, agentState(r, running, now))
 	if r.Problem != "" {
-		_, _ = fmt.Fprintf(out, "The node could not be reported: %s\n", r.Problem)
+		_, _ = fmt.Fprintf(out, "The node status could not be updated: %s\n", r.Problem)
 	}
 	line()
 	line("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE")
@@ -103,7 +103,7 @@ func printReport(w io.Writer, r node.Report, running bool, now time.Time) error 
 	}
 	for _, p := range r.Pods {
 		for _, what := range p.WaitsFor {
-			if _, err := fmt.Fprintf(w, "\n%s/%s waits: %s", p.Namespace, p.Name, printable(what)); err != nil {
+			if _, err := fmt.Fprintf(w, "\n%s/%s is waiting: %s", p.Namespace, p.Name, printable(what)); err != nil {
 				return err
 			}
 		}
@@ -125,11 +125,11 @@ func printable(text string) string {
 func agentState(r node.Report, running bool, now time.Time) string {
 	switch {
 	case !running:
-		return fmt.Sprintf("NO AGENT RUNS; this is what the last one knew %s ago (runners go on without it)", age(r.At, now))
+		return fmt.Sprintf("NO AGENT IS RUNNING; last status %s ago (runners continue without it)", age(r.At, now))
 	case r.LeaseRenewed.IsZero():
-		return "the agent runs, and has not renewed the node's lease yet: it does not reach the API server, or is not let in"
+		return "the agent is running, but has not renewed the node's lease yet: it cannot reach the API server, or is not authorized"
 	}
-	return fmt.Sprintf("the agent runs, the lease was renewed %s ago", age(r.LeaseRenewed, now))
+	return fmt.Sprintf("the agent is running, lease renewed %s ago", age(r.LeaseRenewed, now))
 }
 
 func age(since, now time.Time) string {

@@ -37,14 +37,14 @@ func TestNodeStatus_SaysWhatPeopleOnTheHostAskFor(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, printReport(&out, someReport(now), true, now))
 	for _, want := range []string{
-		"Node mac-1, sandbox tart: the agent runs, the lease was renewed 3s ago", "nobody is logged in", "1h0m0s", "bullpen.dev/macos-vm   2          0",
-		"ci/mac-abc", "code 0 [2J x", "ci/mac-abc waits: start/runner, again at",
+		"Node mac-1, sandbox tart: the agent is running, lease renewed 3s ago", "nobody is logged in", "1h0m0s", "bullpen.dev/macos-vm   2          0",
+		"ci/mac-abc", "code 0 [2J x", "ci/mac-abc is waiting: start/runner, again at",
 	} {
 		require.Contains(t, out.String(), want)
 	}
 	out.Reset()
 	require.NoError(t, printReport(&out, someReport(now), false, now))
-	require.Contains(t, out.String(), "NO AGENT RUNS; this is what the last one knew 1m0s ago")
+	require.Contains(t, out.String(), "NO AGENT IS RUNNING; last status 1m0s ago")
 
 	out.Reset()
 	require.NoError(t, printReportJSON(&out, someReport(now), true))

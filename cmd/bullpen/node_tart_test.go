@@ -10,11 +10,11 @@ import (
 
 func TestTartFlags_SayWhatIsMissing(t *testing.T) {
 	for want, f := range map[string]tartFlags{
-		"--vm-slots 3: give 1 or 2":     {program: "true", launchctl: "true", slots: 3},
-		"--vm-slots 0":                  {program: "true", launchctl: "true"},
-		"brew install cirruslabs/cli":   {program: "no-such-tart", launchctl: "true", slots: 2},
-		"--tart \"\": name the program": {launchctl: "true", slots: 2},
-		"with --launchctl":              {program: "true", launchctl: "/no/such/launchctl", slots: 2},
+		"no more), got 3":                      {program: "true", launchctl: "true", slots: 3},
+		"no more), got 0":                      {program: "true", launchctl: "true"},
+		"brew install cirruslabs/cli":          {program: "no-such-tart", launchctl: "true", slots: 2},
+		"--tart must name a program, got \"\"": {launchctl: "true", slots: 2},
+		"Set --launchctl":                      {program: "true", launchctl: "/no/such/launchctl", slots: 2},
 	} {
 		_, err := f.open(t.TempDir(), nil)
 		require.ErrorContains(t, err, want)

@@ -23,10 +23,10 @@ func TestNodeFlags(t *testing.T) {
 
 func TestNodeFlags_BadOnesSayWhatToWrite(t *testing.T) {
 	_, err := parseLabels([]string{"a"})
-	require.ErrorContains(t, err, "write KEY=VALUE")
+	require.ErrorContains(t, err, "must be KEY=VALUE")
 	for _, taint := range []string{"k", ":NoSchedule", "k=v:Never"} {
 		_, err := parseTaints([]string{taint})
-		require.ErrorContains(t, err, "write KEY[=VALUE]:EFFECT", taint)
+		require.ErrorContains(t, err, "must be KEY[=VALUE]:EFFECT", taint)
 	}
 	for want, f := range map[string]nodeFlags{
 		"--cpu":               {pods: 1, cpu: "many"},
@@ -38,7 +38,7 @@ func TestNodeFlags_BadOnesSayWhatToWrite(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	_, err = nodeFlags{sandbox: "vm"}.openSandbox(t.TempDir(), nil)
-	require.ErrorContains(t, err, "use --sandbox process, synthetic or tart")
+	require.ErrorContains(t, err, "--sandbox must be process, synthetic or tart, got \"vm\"")
 	for want, f := range map[string]tartFlags{
 		"--tart":      {program: " ", launchctl: "true", slots: 1},
 		"--launchctl": {program: "true", launchctl: " ", slots: 1},

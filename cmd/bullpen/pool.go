@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,21 +13,21 @@ import (
 func newPoolCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pool",
-		Short: "Pause, drain and resume pools; runners that work go on",
-		Long: `Has a pool hand out jobs or not. Runners that work, or were chosen for a job, finish it whatever is asked here.
+		Short: "Pause, drain and resume pools (busy runners are not affected)",
+		Long: `Stop and start the dispatch of jobs to a pool. Runners that have a job finish it in any case.
 
-It writes spec.intake of the RunnerPool with your own rights in the cluster (get and patch on runnerpools.bullpen.dev), as kubectl would,
-and notes beside it who has done so, when and why: bullpen pools and bullpen why say it. What counts as proof is the cluster's audit log.
-A tool that sets spec.intake itself puts it back at its next turn; one that does not mention it leaves it alone.`,
+It sets spec.intake of the RunnerPool with your own rights in the cluster (get and patch on runnerpools.bullpen.dev), as kubectl does,
+and an annotation with the user, the time and the reason, which bullpen pools and bullpen why show. The cluster's audit log is the proof.
+A GitOps tool that sets spec.intake itself reverts the change; one that does not set it keeps it.`,
 		Example: "  bullpen pool pause linux --reason 'the registry is down'\n  bullpen pool drain linux\n  bullpen pool resume linux",
 	}
 	cmd.AddCommand(
-		newPoolIntakeCommand("pause", v1alpha1.IntakePaused, "Hand out no jobs, and keep the runners",
-			"Jobs wait, and idle runners stay for when the pool is resumed."),
-		newPoolIntakeCommand("drain", v1alpha1.IntakeDrained, "Hand out no jobs, and let idle runners go",
-			"Jobs wait. Idle runners leave through the same fence as any other; those that work leave when their jobs end."),
-		newPoolIntakeCommand("resume", v1alpha1.IntakeOpen, "Hand out jobs again",
-			"Jobs that waited are handed out, the oldest first."),
+		newPoolIntakeCommand("pause", v1alpha1.IntakePaused, "Stop dispatching jobs, and keep idle runners",
+			"Jobs stay queued, and idle runners stay until the pool is resumed."),
+		newPoolIntakeCommand("drain", v1alpha1.IntakeDrained, "Stop dispatching jobs, and remove idle runners",
+			"Jobs stay queued. Idle runners are removed, busy ones after their job."),
+		newPoolIntakeCommand("resume", v1alpha1.IntakeOpen, "Dispatch jobs again",
+			"Queued jobs are dispatched, oldest first."),
 	)
 	return cmd
 }
@@ -36,9 +37,9 @@ func newPoolIntakeCommand(verb string, intake v1alpha1.Intake, short, long strin
 	cmd := &cobra.Command{
 		Use:   verb + " POOL",
 		Short: short,
-		Long: long + ` To ask for what is so already changes nothing.
+		Long: long + ` Repeating the command changes nothing.
 
-It exits with 0 when it is so, and with 1 when it could not be done.`,
+Exit codes: 0 the pool is in this state, 1 it failed.`,
 		Example: "  bullpen pool " + verb + " linux\n  bullpen pool " + verb + " linux -n bullpen-runners -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,13 +52,16 @@ It exits with 0 when it is so, and with 1 when it could not be done.`,
 			if err != nil {
 				return err
 			}
+			if already := changed.Already(); already != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s; nothing was changed.\n", already)
+			}
 			return cli.Print(cmd.OutOrStdout(), format, changed, cli.IntakeTable(changed))
 		},
 	}
 	f := cmd.Flags()
 	ownClusterFlags(f, conn)
 	if intake != v1alpha1.IntakeOpen {
-		f.StringVar(&change.Reason, "reason", "", "why, for whoever sees the pool")
+		f.StringVar(&change.Reason, "reason", "", "reason, shown with the pool")
 	}
 	f.StringVarP(&change.Namespace, "namespace", "n", "bullpen-runners", "namespace of the pool")
 	cli.OutputFlag(f, &format)

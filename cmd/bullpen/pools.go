@@ -2,22 +2,27 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
 )
 
 func newStatusCommand() *cobra.Command {
 	conn, format, watch := connection(), cli.FormatTable, cli.Watch{}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the fleet at a glance: is anything wrong?",
-		Long: `Shows the fleet at a glance: what somebody should look at, what waits and for what, and what each pool has. It exits with 0 whatever
-it finds; bullpen doctor looks for what is wrong with a set-up, and bullpen why JOB says why one job waits.`,
+		Short: "Show problems, jobs and runners of the fleet",
+		Long: `Show the fleet at a glance: problems, queued and blocked jobs, and the runners of each pool. See bullpen doctor for problems of the
+installation, and bullpen why JOB for one job.
+
+The numbers are those that the controller reported last, a few seconds ago; bullpen runners reads the pods themselves.
+
+Exit codes: 0 done, also if there are problems, 1 the server cannot be read.`,
 		Example: "  bullpen status\n  bullpen status --watch\n  bullpen status -o json | jq -e '.problems == []'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,9 +53,9 @@ func newPoolsCommand() *cobra.Command {
 	conn, format, watch, namespace := connection(), cli.FormatTable, cli.Watch{}, ""
 	cmd := &cobra.Command{
 		Use:   "pools",
-		Short: "List pools: what they have, and what waits for them",
-		Long: `Lists pools with the runners they have and the jobs that wait for them. QUEUED jobs would begin at once if there were runners; WITHHELD
-ones wait for something else: an account's limit, a suspension, GitHub. -o json says for what, and what each problem is.`,
+		Short: "List pools with their runners and queued jobs",
+		Long: `List pools with their runners and jobs. QUEUED jobs wait for a runner only. BLOCKED jobs are held back by an account's limit, a
+suspension or GitHub; -o json has the number by reason, and the sentence of each problem.`,
 		Example: "  bullpen pools\n  bullpen pools -o wide\n  bullpen pools -o json | jq '.[] | select(.problems != [])'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -71,7 +76,7 @@ ones wait for something else: an account's limit, a suspension, GitHub. -o json 
 		},
 	}
 	conn.Flags(cmd.Flags())
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only in this namespace (default: all)")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only this namespace (default: all)")
 	watch.Flags(cmd.Flags())
 	cli.OutputFlag(cmd.Flags(), &format)
 	return cmd
@@ -82,17 +87,14 @@ func newRunnersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "runners",
 		Aliases: []string{"runner"},
-		Short:   "List the runners of pools, and which job each has",
-		Long: `Lists the runner pods of pools by name. A runner is booting, idle, claimed (chosen for a job), minted (registered for it), busy, leaving or
-finished; SINCE is when it was chosen. bullpen runners logs RUNNER shows its log.`,
+		Short:   "List the runners of pools with their jobs",
+		Long: `List the runner pods of pools by name. STAGE is starting, idle, assigned (chosen for a job), registered (at GitHub, for that job), busy,
+terminating or exited. SINCE is the time since it was chosen. bullpen runners logs POD shows its log.`,
 		Example: `  bullpen runners
   bullpen runners --pool linux-4 --stage busy
   bullpen runners --stage idle -o json | jq length`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if filter.Most < 1 {
-				return errors.New("--limit is a number of runners, at least 1")
-			}
 			client, err := conn.Client()
 			if err != nil {
 				return err
@@ -110,10 +112,10 @@ finished; SINCE is when it was chosen. bullpen runners logs RUNNER shows its log
 	watch.Flags(cmd.Flags())
 	cli.OutputFlag(cmd.Flags(), &format)
 	flags := cmd.Flags()
-	flags.StringVarP(&filter.Namespace, "namespace", "n", "", "only in this namespace (default: all)")
-	flags.StringVar(&filter.Pool, "pool", "", "only of this pool, by name or namespace/name")
-	flags.StringArrayVar(&filter.Stages, "stage", nil, "only in this stage; may be repeated")
-	flags.IntVar(&filter.Most, "limit", 1000, "most runners to show")
+	flags.StringVarP(&filter.Namespace, "namespace", "n", "", "only this namespace (default: all)")
+	flags.StringVar(&filter.Pool, "pool", "", "only this pool, by name or namespace/name")
+	flags.Var(&filter.Stages, "stage", "only these stages, separated by commas: "+strings.Join(cli.RunnerStageNames(), ", "))
+	commandline.AtLeast(flags, &filter.Most, "limit", 1, 1000, "maximum number of runners to show")
 	cmd.AddCommand(newRunnersLogsCommand())
 	return cmd
 }

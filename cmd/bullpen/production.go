@@ -6,7 +6,7 @@ import "github.com/spf13/cobra"
 
 func developmentCommands() []*cobra.Command { return nil }
 
-// defaultStateDir is nil, which looks nowhere: this binary has no one-machine mode.
+// defaultStateDir is nil: this binary has no one-machine mode.
 var defaultStateDir func() (string, error)
 
 // actAnotherPart: this binary has one part.

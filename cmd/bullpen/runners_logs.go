@@ -14,14 +14,13 @@ func newRunnersLogsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "logs POD",
 		Aliases: []string{"log"},
-		Short:   "Show the log of a runner, or the last lines of one that died",
-		Long: `Shows the log of a runner whose pod is there, as kubectl logs would, with your own rights in the cluster (get on pods/log).
+		Short:   "Show the log of a runner, or the last lines of a failed one",
+		Long: `Show the log of a runner whose pod exists, as kubectl logs does, with your own rights in the cluster (get on pods/log).
 
-When the pod has gone and its runner had died (it ended with another exit code than 0, was killed, or never started), the last 200 lines
-of its log are kept for a week; of those that ended well nothing is. They are what the job printed, too: to read them needs the right get
-on runnerlogs.bullpen.dev (the role bullpen-operator).
+The last 200 log lines of a failed runner (exit code other than 0, killed, or never started) are kept for 7 days after its pod is deleted.
+They can contain output of the job, so they need the right get on runnerlogs.bullpen.dev (the role bullpen-operator).
 
-It exits with 0 when there was something to show, and with 1 otherwise.`,
+Exit codes: 0 a log was shown, 1 there is none, or it cannot be read.`,
 		Example: "  bullpen runners logs linux-x7k2m9qa\n  bullpen runners logs linux-x7k2m9qa --follow --tail 20",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,8 +57,8 @@ It exits with 0 when there was something to show, and with 1 otherwise.`,
 	conn.Flags(cmd.Flags())
 	f := cmd.Flags()
 	f.StringVarP(&q.Namespace, "namespace", "n", "bullpen-runners", "namespace of the runner")
-	f.StringVarP(&q.Container, "container", "c", runnerpod.ContainerRunner, "container of its pod")
-	f.BoolVarP(&q.Follow, "follow", "f", false, "go on until it ends")
-	f.Int64Var(&q.Lines, "tail", -1, "show the last so many lines; all by default")
+	f.StringVarP(&q.Container, "container", "c", runnerpod.ContainerRunner, "container of the pod")
+	f.BoolVarP(&q.Follow, "follow", "f", false, "follow the log until the container exits")
+	f.Int64Var(&q.Lines, "tail", -1, "number of last lines to show (default: all)")
 	return cmd
 }

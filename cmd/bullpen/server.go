@@ -64,23 +64,23 @@ func newServerCommand() *cobra.Command {
 	var cfg serverConfig
 	cmd := &cobra.Command{
 		Use:   "server",
-		Short: "Take webhooks and hand jobs to warm runners",
-		Long: `The server takes GitHub's webhooks, keeps the queue and the claims in Postgres, and answers the polls of
-runner pods. Replicas are stateless: run as many as you like on one database.
+		Short: "Receive webhooks and dispatch jobs to idle runners",
+		Long: `The server receives GitHub's webhooks, keeps the queue and the claims in PostgreSQL, and responds to the polls of
+runner pods. Replicas are stateless: run any number of them on one database.
 
-Webhooks that never arrive are found in GitHub's list of deliveries, and jobs that nobody told of by a sweep of its queue.
-Where GitHub cannot reach the server at all, --webhooks=poll takes everything from that list, some seconds later.
+Lost webhooks are recovered from GitHub's list of deliveries, and unreported jobs by a sweep of its queue. If GitHub
+cannot reach the server at all, --webhooks=poll reads all webhooks from that list, some seconds later.
 
-The App's private key, the webhook secrets and the database's certificates are read again when their files change
+The App's private key, the webhook secrets and the database's certificates are reloaded when their files change
 (docs/guides/credentials.md).
 
-It brings the database's schema up to date when it starts. The database is named by BULLPEN_DATABASE_URL, or by
---database-url-file; where that leads through a connection pooler that pools transactions, BULLPEN_LISTEN_DATABASE_URL
-must lead to PostgreSQL itself, because notifications and migrations need a session of their own.`,
+It migrates the database's schema when it starts. BULLPEN_DATABASE_URL or --database-url-file names the database. If
+that is a connection pooler in transaction mode, BULLPEN_LISTEN_DATABASE_URL must be the URL of PostgreSQL itself, because
+notifications and migrations need a session.`,
 		Example: `  BULLPEN_DATABASE_URL=postgres://bullpen@db/bullpen bullpen server \
     --github-app-id 12345 --github-private-key-file app.pem --webhook-secret-file secret
 
-  # behind a firewall that lets nothing in
+  # Behind a firewall without inbound connections
   BULLPEN_DATABASE_URL=postgres://bullpen@db/bullpen bullpen server \
     --github-app-id 12345 --github-private-key-file app.pem --webhooks=poll`,
 		Args: cobra.NoArgs,
@@ -92,29 +92,29 @@ must lead to PostgreSQL itself, because notifications and migrations need a sess
 }
 
 func (cfg *serverConfig) flags(f *pflag.FlagSet) {
-	f.StringVar(&cfg.listen, "listen", ":8080", "address for GitHub's webhooks and health checks")
-	f.StringVar(&cfg.internalListen, "internal-listen", ":8081", "address for runner pods and the controller")
-	f.StringVar(&cfg.metricsListen, "metrics-listen", ":9090", "address for Prometheus metrics; empty serves none")
+	f.StringVar(&cfg.listen, "listen", ":8080", "listen address for GitHub's webhooks and health checks")
+	f.StringVar(&cfg.internalListen, "internal-listen", ":8081", "listen address for runner pods and the controller")
+	f.StringVar(&cfg.metricsListen, "metrics-listen", ":9090", "listen address for Prometheus metrics; empty: disabled")
 	cfg.database.flags(f)
-	f.Int32Var(&cfg.database.maxConns, "database-connections", 16, "most connections to the database")
-	f.StringVar(&cfg.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's own ServiceAccount)")
+	f.Int32Var(&cfg.database.maxConns, "database-connections", 16, "maximum number of database connections")
+	f.StringVar(&cfg.kubeconfig, "kubeconfig", "", "kubeconfig (default: the pod's ServiceAccount)")
 	f.StringVar(&cfg.namespace, "runner-namespace", "bullpen-runners", "namespace of runner pods and pools")
-	f.BoolVar(&cfg.macHosts, "mac-hosts", false, "show operators what became of the Macs that MacHosts name")
+	f.BoolVar(&cfg.macHosts, "mac-hosts", false, "show MacHosts in the administrators' API")
 	cfg.github.register(f)
-	f.Int64Var(&cfg.appID, "github-app-id", 0, "id of the GitHub App")
+	f.Int64Var(&cfg.appID, "github-app-id", 0, "ID of the GitHub App")
 	f.StringVar(&cfg.keyFile, "github-private-key-file", "", "the App's private key (PEM)")
 	cfg.webhooks.flags(f)
 	f.StringVar(&cfg.principal, "controller-principal", "system:serviceaccount:bullpen-system:bullpen-controller",
-		"the one principal that may retire pods")
+		"the only principal that is allowed to retire pods")
 	f.DurationVar(&cfg.recoveryPatience, "recovery-patience", recovery.DefaultPatience,
-		"how long something must look wrong before recovery puts it right; every bound of recovery comes from it")
-	f.DurationVar(&cfg.recoveryEvery, "recovery-every", recovery.DefaultEvery, "time from one recovery pass to the next")
+		"how long an inconsistency must last before recovery repairs it; all of recovery's timeouts derive from it")
+	f.DurationVar(&cfg.recoveryEvery, "recovery-every", recovery.DefaultEvery, "interval of recovery passes")
 	f.StringSliceVar(&cfg.recoveryOff, "recovery-off", nil,
-		"kinds of recovery that are not to act, separated by commas (see docs/reference/recovery.md)")
+		"kinds of recovery to disable, separated by commas (see docs/reference/recovery.md)")
 	cfg.operators.flags(f)
 	keepFlags(f, &cfg.keep)
-	f.IntVar(&cfg.githubPoints, "github-points-per-minute", 0, "most points a minute that a replica spends at GitHub for each "+
-		"installation: a read is 1, a mint or removal 5 (default 900 at api.github.com, no limit elsewhere; -1: no limit)")
+	f.IntVar(&cfg.githubPoints, "github-points-per-minute", 0, "request quota of a replica at GitHub, in points per minute and "+
+		"installation: a read costs 1, a registration or removal 5 (default 900 at api.github.com, unlimited elsewhere; -1: unlimited)")
 	cfg.epoch.flags(f)
 	cfg.traces.flags(f)
 	cfg.oidc.flags(f)
@@ -357,7 +357,7 @@ func openStore(ctx context.Context, url, listenURL string, maxConns int32) (*led
 // ready says what the replica still waits for.
 func (r *replica) ready(ctx context.Context) error {
 	if !r.view.Synced() {
-		return errors.New("the watch of the cluster has not delivered its first list yet")
+		return errors.New("the watch of the cluster has not synced yet")
 	}
 	if err := r.store.Ping(ctx); err != nil {
 		return ledger.ErrUnreachable
@@ -371,7 +371,7 @@ func newForge(ctx context.Context, cfg serverConfig, r *replica) (*github.Client
 		return nil, err
 	}
 	if cfg.keyFile == "" {
-		return nil, errors.New("no GitHub App: set --github-app-id and --github-private-key-file (both are on the App's settings page)")
+		return nil, errors.New("no GitHub App: set --github-app-id and --github-private-key-file. Both are on the App's settings page")
 	}
 	key, err := os.ReadFile(cfg.keyFile)
 	if err != nil {
@@ -439,7 +439,7 @@ func listenAndServe(ctx context.Context, flag, address string, handler http.Hand
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("listening on %s: is the port taken? choose another with %s: %w", address, flag, err)
+		return fmt.Errorf("listening on %s: %w. Choose another address with %s", address, err, flag)
 	}
 	srv := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,

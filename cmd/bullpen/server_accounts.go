@@ -18,7 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/why"
 )
 
-// operatorConfig is what the server is told of accounts and of those who run it.
+// operatorConfig configures accounts and the administrators' API.
 type operatorConfig struct {
 	listen               string
 	linuxJobs, macosJobs string
@@ -26,12 +26,12 @@ type operatorConfig struct {
 }
 
 func (c *operatorConfig) flags(f *pflag.FlagSet) {
-	const like = ", like jobs=40,cpu=32,memory=64Gi,jobs-per-repository=5; what is left out is the product's own default"
-	f.StringVar(&c.listen, "operator-listen", ":8082", "address for operators (/api/v1); empty serves none")
-	f.StringVar(&c.linuxJobs, "default-limits-linux", "", "what new accounts may use on Linux"+like)
-	f.BoolVar(&c.repositoryCaps, "repository-caps", false, "honour caps per repository, on every server alike: recovery then reads the runners of "+
-		"every repository, because those of an account with a cap are registered there")
-	f.StringVar(&c.macosJobs, "default-limits-macos", "", "what new accounts may use on macOS"+like)
+	const like = ", such as jobs=40,cpu=32,memory=64Gi,jobs-per-repository=5; others keep the built-in default"
+	f.StringVar(&c.listen, "operator-listen", ":8082", "listen address for the administrators' API and the console; empty: disabled")
+	f.StringVar(&c.linuxJobs, "default-limits-linux", "", "limits of new accounts on Linux"+like)
+	f.BoolVar(&c.repositoryCaps, "repository-caps", false, "enforce limits per repository; set it on all servers. Recovery then reads the runners of "+
+		"every repository, because runners of an account with such a limit are registered there")
+	f.StringVar(&c.macosJobs, "default-limits-macos", "", "limits of new accounts on macOS"+like)
 }
 
 // defaultLimits are those of accounts that appear from now on; accounts that are known keep theirs.
@@ -47,7 +47,7 @@ func (c *operatorConfig) defaultLimits() (map[fleet.Platform]fleet.Limits, error
 			return nil, fmt.Errorf("reading --default-limits-%s: %w", platform, err)
 		}
 		if limits[platform].JobsPerRepository > 0 && !c.repositoryCaps {
-			return nil, fmt.Errorf("--default-limits-%s names a cap per repository: add --repository-caps, on every server", platform)
+			return nil, fmt.Errorf("--default-limits-%s has jobs-per-repository: add --repository-caps, on every server", platform)
 		}
 	}
 	return limits, nil
@@ -65,6 +65,7 @@ func newOperatorAPI(cfg serverConfig, r *replica) (*admin.API, error) {
 	}
 	return admin.New(admin.Options{
 		Store: r.store, Access: access, Fleet: fleetView{r}, Trace: r.tracer.Trace, Log: r.log, Metrics: r.registry, Now: r.clock.Now,
+		Version: version,
 	})
 }
 

@@ -28,11 +28,11 @@ type databaseConfig struct {
 }
 
 func (c *databaseConfig) flags(f *pflag.FlagSet) {
-	f.StringVar(&c.urlFile, "database-url-file", "", "file that holds the database URL (default: "+envDatabaseURL+")")
-	f.StringVar(&c.tls.CAFile, "database-ca-file", "", "certificates (PEM) of who may sign the database's; connections are then "+
-		"encrypted and the database's name is checked, whatever the URL says")
-	f.StringVar(&c.tls.CertFile, "database-cert-file", "", "our own certificate (PEM), if the database asks for one")
-	f.StringVar(&c.tls.KeyFile, "database-key-file", "", "the key of --database-cert-file (PEM), alone in its file")
+	f.StringVar(&c.urlFile, "database-url-file", "", "file with the database URL (default: $"+envDatabaseURL+")")
+	f.StringVar(&c.tls.CAFile, "database-ca-file", "", "CA certificates (PEM) of the database; connections are then "+
+		"encrypted and the host name is verified, whatever the URL says")
+	f.StringVar(&c.tls.CertFile, "database-cert-file", "", "client certificate (PEM), if the database requires one")
+	f.StringVar(&c.tls.KeyFile, "database-key-file", "", "key (PEM) of --database-cert-file")
 }
 
 // url of the database.
@@ -41,7 +41,7 @@ func (c *databaseConfig) url() (string, error) {
 		if url := os.Getenv(envDatabaseURL); url != "" {
 			return c.encrypted(url)
 		}
-		return "", errors.New("no database: set " + envDatabaseURL + " to something like postgres://bullpen@host/bullpen, or use --database-url-file")
+		return "", errors.New("no database: set " + envDatabaseURL + ", such as postgres://bullpen@host/bullpen, or use --database-url-file")
 	}
 	url, err := readSecretFile(c.urlFile, "the database URL")
 	if err != nil {
@@ -99,7 +99,7 @@ func newServerMigrateCommand() *cobra.Command {
 	var cfg databaseConfig
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Bring the database's schema up to date and exit",
+		Short: "Migrate the database's schema and exit",
 		Example: `  BULLPEN_DATABASE_URL=postgres://bullpen@db/bullpen bullpen server migrate
   bullpen server migrate --database-url-file url --database-ca-file ca.crt`,
 		Args: cobra.NoArgs,

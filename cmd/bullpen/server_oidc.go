@@ -24,31 +24,31 @@ type oidcConfig struct {
 }
 
 func (c *oidcConfig) flags(f *pflag.FlagSet) {
-	f.StringVar(&c.console, "console-url", "", "address at which browsers find the console, like https://bullpen.example.com; logging in by OpenID Connect needs it")
-	f.StringVar(&c.issuer, "oidc-issuer-url", "", "identity provider at which people log in to the console; empty: with Kubernetes tokens alone")
-	f.StringVar(&c.clientID, "oidc-client-id", "", "id of the client that the provider knows the console as")
-	f.StringVar(&c.secretFile, "oidc-client-secret-file", "", "file with the client's secret, read for every login; none: the client is public")
-	f.StringVar(&c.caFile, "oidc-ca-file", "", "certificates (PEM) of who may sign the provider's (default: the system's)")
-	f.StringVar(&c.name, "oidc-name", "", "what the login page calls the provider (default: single sign-on)")
-	f.StringVar(&c.claims.Username, "oidc-username-claim", "sub", "claim of the ID token that is the user's name, like email")
-	f.StringVar(&c.claims.UsernamePrefix, "oidc-username-prefix", "", "prefix of names (default: the issuer and #, for every claim but email; -: none)")
-	f.StringVar(&c.claims.Groups, "oidc-groups-claim", "", "claim of the ID token that has the user's groups, like groups; empty: none")
-	f.StringVar(&c.claims.GroupsPrefix, "oidc-groups-prefix", "", "prefix of groups, like oidc:")
-	f.StringSliceVar(&c.claims.Kept, "oidc-groups", nil, "groups, with their prefix, that matter; others are not kept (default: all, as many as a browser's cookie holds)")
-	f.StringSliceVar(&c.scopes, "oidc-scopes", []string{"profile", "email"}, "scopes that are asked for beside openid")
-	f.DurationVar(&c.life, "oidc-session-life", 4*time.Hour, "how long somebody who came from the provider stays logged in")
+	f.StringVar(&c.console, "console-url", "", "URL of the console for browsers, such as https://bullpen.example.com; required for OpenID Connect")
+	f.StringVar(&c.issuer, "oidc-issuer-url", "", "OpenID Connect provider for logins to the console; empty: Kubernetes tokens only")
+	f.StringVar(&c.clientID, "oidc-client-id", "", "client ID of the console at the provider")
+	f.StringVar(&c.secretFile, "oidc-client-secret-file", "", "file with the client secret, read for every login; empty: a public client")
+	f.StringVar(&c.caFile, "oidc-ca-file", "", "CA certificates (PEM) of the provider (default: the system's)")
+	f.StringVar(&c.name, "oidc-name", "", "name of the provider on the login page (default: single sign-on)")
+	f.StringVar(&c.claims.Username, "oidc-username-claim", "sub", "claim of the ID token with the user name, such as email")
+	f.StringVar(&c.claims.UsernamePrefix, "oidc-username-prefix", "", "prefix of user names (default: the issuer and #, except for email; -: none)")
+	f.StringVar(&c.claims.Groups, "oidc-groups-claim", "", "claim of the ID token with the user's groups, such as groups; empty: none")
+	f.StringVar(&c.claims.GroupsPrefix, "oidc-groups-prefix", "", "prefix of groups, such as oidc:")
+	f.StringSliceVar(&c.claims.Kept, "oidc-groups", nil, "groups to keep in the session, with their prefix (default: all that fit into a cookie)")
+	f.StringSliceVar(&c.scopes, "oidc-scopes", []string{"profile", "email"}, "scopes to request in addition to openid")
+	f.DurationVar(&c.life, "oidc-session-life", 4*time.Hour, "lifetime of a session after a login at the provider")
 }
 
 // options are nil where nobody has named a provider.
 func (c *oidcConfig) options() (*web.OIDC, error) {
 	if c.issuer == "" {
 		if c.clientID != "" || c.secretFile != "" {
-			return nil, errors.New("--oidc-client-id and --oidc-client-secret-file are of a provider: name it with --oidc-issuer-url")
+			return nil, errors.New("--oidc-client-id and --oidc-client-secret-file need --oidc-issuer-url")
 		}
 		return nil, nil //nolint:nilnil // nobody logs in that way
 	}
 	if c.life < time.Minute || c.life > 24*time.Hour {
-		return nil, fmt.Errorf("--oidc-session-life is from 1m to 24h: %s is not", c.life)
+		return nil, fmt.Errorf("--oidc-session-life must be between 1m and 24h, got %s", c.life)
 	}
 	client, err := providerClient(c.caFile)
 	if err != nil {
@@ -78,7 +78,7 @@ func providerClient(caFile string) (*http.Client, error) {
 		}
 		roots := x509.NewCertPool()
 		if !roots.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("--oidc-ca-file: there is no certificate (PEM) in %s", caFile)
+			return nil, fmt.Errorf("--oidc-ca-file: no certificate (PEM) found in %s", caFile)
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	}

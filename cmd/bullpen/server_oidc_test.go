@@ -48,7 +48,7 @@ func TestOIDC_FlagsMakeAProvider(t *testing.T) {
 		"--oidc-session-life":       append(issuer, "--oidc-session-life=48h"),
 		"--oidc-client-secret-file": append(issuer, "--oidc-client-secret-file="+filepath.Join(dir, "none")),
 		"is empty":                  append(issuer, "--oidc-client-secret-file="+write("empty", "\n")),
-		"there is no certificate":   append(issuer, "--oidc-ca-file="+secret),
+		"no certificate (PEM)":      append(issuer, "--oidc-ca-file="+secret),
 		"--oidc-ca-file":            append(issuer, "--oidc-ca-file="+filepath.Join(dir, "none")),
 	} {
 		_, err := parse(args...).options()

@@ -18,10 +18,10 @@ type traceConfig struct {
 }
 
 func (c *traceConfig) flags(f *pflag.FlagSet) {
-	f.StringVar(&c.endpoint, "trace-endpoint", "", "URL of an OpenTelemetry collector that takes OTLP over HTTP, like http://collector:4318; "+
-		"each job's trace is sent there (default: what OTEL_EXPORTER_OTLP_ENDPOINT says, or nowhere)")
-	f.Float64Var(&c.sample, "trace-sample", 1, "share of jobs that are traced, more than 0 and at most 1; every server must have the same")
-	f.StringVar(&c.link, "trace-link", "", "URL of the page that shows a trace, with {trace_id} in it; the job's page links to it")
+	f.StringVar(&c.endpoint, "trace-endpoint", "", "URL of an OpenTelemetry collector (OTLP over HTTP) for traces of jobs, such as http://collector:4318 "+
+		"(default: $OTEL_EXPORTER_OTLP_ENDPOINT, or no traces)")
+	f.Float64Var(&c.sample, "trace-sample", 1, "fraction of jobs to trace, more than 0 and at most 1; the same on every server")
+	f.StringVar(&c.link, "trace-link", "", "URL of the page of a trace, with {trace_id} in it; linked from the job's page")
 }
 
 // wanted says whether anybody has named a collector.

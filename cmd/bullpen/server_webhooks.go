@@ -29,18 +29,18 @@ type webhookConfig struct {
 
 func (c *webhookConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.mode, "webhooks", webhooksPush,
-		"push: GitHub delivers webhooks to --listen; poll: it cannot, and they are fetched from its list of deliveries")
-	f.StringVar(&c.secretFile, "webhook-secret-file", "", "file that holds the App's webhook secret (not with --webhooks=poll)")
+		"push: GitHub delivers webhooks to --listen; poll: they are read from GitHub's list of deliveries")
+	f.StringVar(&c.secretFile, "webhook-secret-file", "", "file with the App's webhook secret (not with --webhooks=poll)")
 	f.StringVar(&c.previousFile, "webhook-previous-secret-file", "",
-		"file that holds the secret before that one, which is accepted too while it is rotated; it need not exist")
+		"file with the previous webhook secret, accepted too during a rotation; it need not exist")
 	f.DurationVar(&c.limits.Every, "catch-up-every", catchup.DefaultEvery,
-		"time from one look to the next at GitHub's lists of what it has delivered; a repository's queue is swept at a fifth of that pace")
+		"interval of reading GitHub's lists of deliveries; repositories' queues are swept at five times this interval")
 	f.DurationVar(&c.limits.AskAfter, "queued-ask-after", catchup.DefaultAskAfter,
-		"how long a job waits until GitHub is asked what has become of it, and until it is asked again")
+		"how long a job is queued before its state is read from GitHub, and the interval of further reads")
 	f.DurationVar(&c.limits.StaleAfter, "queued-stale-after", catchup.DefaultStaleAfter,
-		"how long a job waits until it is given up, if GitHub cannot say what has become of it")
+		"how long a job is queued before it is marked stale, if GitHub does not know its state")
 	f.IntVar(&c.limits.RerunLostJobs, "rerun-lost-jobs", 0,
-		"how often GitHub is asked to run a job again because its node died, for each name of a job in a run; 0 is never")
+		"how often a job is rerun at GitHub after its node was lost, by name of the job in a run; 0: never")
 }
 
 // poll reports whether payloads are fetched.
@@ -50,9 +50,9 @@ func (c *webhookConfig) poll() bool { return c.mode == webhooksPoll }
 func (c *webhookConfig) check() error {
 	switch {
 	case c.mode != webhooksPoll && c.mode != webhooksPush:
-		return fmt.Errorf("--webhooks=%s is not known: use push if GitHub can reach this server, or poll if it cannot", c.mode)
+		return fmt.Errorf("--webhooks must be push (GitHub can reach this server) or poll (it cannot), got %q", c.mode)
 	case c.mode == webhooksPush && c.secretFile == "":
-		return errors.New("no webhook secret: set --webhook-secret-file to a file with the secret in the App's settings, or use --webhooks=poll")
+		return errors.New("no webhook secret: set --webhook-secret-file to a file with the secret of the App's settings, or use --webhooks=poll")
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ func subcommands() []*cobra.Command {
 		newRunnersCommand(),
 		newDoctorCommand(),
 		newGitHubAppCommand(),
+		newVersionCommand(),
 		newRetireCommand(),
 		newPoolCommand(),
 		newNodeCommand(),

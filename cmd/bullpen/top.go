@@ -13,12 +13,11 @@ func newTopCommand() *cobra.Command {
 	conn, every := connection(), time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Show the fleet on the whole screen, live",
-		Long: `Shows pools, jobs and accounts on the whole screen, and keeps them up to date: what each pool has, which jobs have waited longest and
-why, which limits are closest. ? shows the keys. It changes nothing.
+		Short: "Show the fleet on the whole screen, refreshed",
+		Long: `Show pools, jobs and accounts on the whole screen, refreshed: the runners of each pool, the longest queued jobs with the reason, and the
+limits with the highest usage. ? shows the keys. It changes nothing.
 
-It exits with 0 when you quit, and with 1 when the fleet cannot be read at first or there is no terminal: bullpen status --watch writes to
-a pipe.`,
+Exit codes: 0 after quitting, 1 the server cannot be read at the start, or there is no terminal (use bullpen status --watch for a pipe).`,
 		Example: "  bullpen top\n  bullpen top --every 5s",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -30,6 +29,6 @@ a pipe.`,
 		},
 	}
 	conn.Flags(cmd.Flags())
-	cmd.Flags().DurationVar(&every, "every", 2*time.Second, "how often it is read again, at most once a second")
+	cmd.Flags().DurationVar(&every, "every", 2*time.Second, "refresh interval (minimum 1s)")
 	return cmd
 }

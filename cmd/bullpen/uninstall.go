@@ -25,19 +25,18 @@ func newUninstallCommand() *cobra.Command {
 	cfg := uninstallConfig{conn: connection()}
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Remove all pools and runners, also where no controller is left to do it",
-		Long: `Deletes every RunnerPool, and every owner of runners that register themselves, of one namespace, and waits until all are gone. Busy
-runners finish their jobs first; the command names them. Run it before you delete the rest with whatever installed it, or afterwards, if
-objects stay Terminating.
+		Short: "Delete all pools and runners, also without a controller",
+		Long: `Delete every RunnerPool and every owner of self-registering runners in one namespace, and wait until they no longer exist. Busy runners
+finish their jobs first; the command names them. Run it before you uninstall the rest, or afterwards if objects stay Terminating.
 
-While a controller runs, it removes runners and finalizers, and this command waits. Where none runs, this command asks the server about each
-idle runner, removes those that it grants, and takes off the finalizer of a pool when no runner is left. Where the server is gone, too, say
-so with --without-server: idle runners are then deleted with their grace period. Runners that register themselves need a controller, which
+While a controller runs, it removes runners and finalizers, and this command waits. Without a controller, this command asks the server about
+each idle runner, deletes those that the server approves, and removes a pool's finalizer after its last runner. If the server no longer exists
+either, use --without-server: idle runners are then deleted with their grace period. Self-registering runners need a controller, which
 unregisters them at GitHub.
 
-A controller is known by its Lease in --system-namespace; one that runs with --leader-elect=false must be stopped first.
+A controller is recognized by its Lease in --system-namespace. Stop a controller with --leader-elect=false first.
 
-It uses your own rights in the cluster. Exit codes: 0 nothing is left, 1 something is, which it names. Running it again continues.`,
+It uses your own rights in the cluster. Exit codes: 0 everything is deleted, 1 something is left, which it lists. Running it again continues.`,
 		Example: `  bullpen uninstall
   bullpen uninstall --server http://127.0.0.1:8082 --timeout 6h --yes
   bullpen uninstall --without-server --yes -o json`,
@@ -47,11 +46,11 @@ It uses your own rights in the cluster. Exit codes: 0 nothing is left, 1 somethi
 	f := cmd.Flags()
 	cfg.conn.Flags(f)
 	cli.OutputFlag(f, &cfg.format)
-	f.BoolVar(&cfg.yes, "yes", false, "do not ask")
-	f.DurationVar(&cfg.timeout, "timeout", 0, "how long to wait for busy runners (default: until they have finished)")
+	f.BoolVar(&cfg.yes, "yes", false, "do not ask for confirmation")
+	f.DurationVar(&cfg.timeout, "timeout", 0, "how long to wait for busy runners (default: no limit)")
 	f.StringVar(&cfg.options.Namespace, "runner-namespace", "bullpen-runners", "namespace of runner pods and pools")
 	f.StringVar(&cfg.options.SystemNamespace, "system-namespace", "bullpen-system", "namespace of the server and the controller")
-	f.BoolVar(&cfg.options.WithoutServer, "without-server", false, "no server runs any more: delete idle runners without asking it")
+	f.BoolVar(&cfg.options.WithoutServer, "without-server", false, "the server no longer exists: delete idle runners without asking it")
 	return cmd
 }
 
@@ -61,7 +60,7 @@ func (cfg *uninstallConfig) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	if here {
-		return errors.New("a bullpen up of this machine was found, which `bullpen down --delete` ends: name a cluster with --kubeconfig or --context")
+		return errors.New("`bullpen up` runs on this machine; `bullpen down --delete` deletes it. For a cluster use --kubeconfig or --context")
 	}
 	config, err := cfg.conn.Cluster(cfg.conn.Kubeconfig)
 	if err != nil {
@@ -82,7 +81,7 @@ func (cfg *uninstallConfig) run(cmd *cobra.Command, _ []string) error {
 	if !cfg.yes {
 		question := fmt.Sprintf("Delete all pools and runners in the namespace %s of %s?", options.Namespace, config.Host)
 		if agreed, err := askYes(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr(), question); err != nil || !agreed {
-			return errors.Join(err, errors.New("nothing was deleted: answer y, or say --yes"))
+			return errors.Join(err, errors.New("nothing was deleted. Confirm with y, or use --yes"))
 		}
 	}
 	ctx := cmd.Context()
@@ -92,6 +91,9 @@ func (cfg *uninstallConfig) run(cmd *cobra.Command, _ []string) error {
 		defer cancel()
 	}
 	report, err := uninstall.Run(ctx, config, options)
+	if errors.Is(err, context.DeadlineExceeded) && cmd.Context().Err() == nil {
+		err = fmt.Errorf("not finished within --timeout %s: %d objects are left. Run the command again to continue", cfg.timeout, len(report.Left))
+	}
 	if printed := cli.Print(cmd.OutOrStdout(), cfg.format, report, report.Table()); printed != nil {
 		return printed
 	}

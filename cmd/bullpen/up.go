@@ -9,8 +9,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
 	"github.com/bullpen-ci/bullpen/internal/dev/onebox"
 )
+
+// runsError exits with the result of the workflows.
+type runsError struct {
+	code int
+	text string
+}
+
+func (e runsError) Error() string { return e.text }
+
+// ExitCode tells failures from cancellations.
+func (e runsError) ExitCode() int { return e.code }
 
 // oneboxFlags are what up and demo have in common.
 type oneboxFlags struct {
@@ -26,6 +38,7 @@ type upFlags struct {
 	macos                bool
 	macHosts             string
 	workflows            []string
+	exitWhenDone         bool
 	listen, githubListen string
 	app                  onebox.App
 	webhooks             string
@@ -37,32 +50,37 @@ func newUpCommand() *cobra.Command {
 	var f upFlags
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Start all of Bullpen on this machine",
-		Long: `Start all of Bullpen on this machine: a real Kubernetes control plane, a private PostgreSQL, a local stand-in for
-GitHub, and the server, the controller and the node agent that production runs, each as a process of its own with the
-rights of its own. Nothing is simulated but GitHub itself, and runners are plain processes: they are NOT isolated from
-this machine, so run only workflows that you trust.
+		Short: "Start Bullpen on this machine",
+		Long: `Start Bullpen on this machine: a real Kubernetes control plane, a private PostgreSQL, a local stand-in for GitHub, and
+the server, the controller and the node agent of production, each as its own process with least privilege. Only GitHub
+is simulated. Runners are plain processes: they are NOT isolated from this machine, so run only workflows that you trust.
 
-Everything is kept in one state folder, which is taken up again by the next start. Ctrl-C stops everything, running
-jobs included, and leaves no process behind. What a killed ` + "`bullpen up`" + ` leaves behind is ended by the next one, or
-by ` + "`bullpen down`" + `.
+All state is in one state directory, reused by the next start. Ctrl-C stops everything, running jobs included. If
+` + "`bullpen up`" + ` was killed, the next one, or ` + "`bullpen down`" + `, stops what is left.
 
-With $BULLPEN_DATABASE_URL set, that database is used instead of a private PostgreSQL ($BULLPEN_LISTEN_DATABASE_URL
-leads to PostgreSQL itself if the first leads through a connection pooler).`,
+With --workflow and --exit-when-done it runs the workflows, stops, and exits with their result.
+
+With $BULLPEN_DATABASE_URL it uses that database instead of a private PostgreSQL. If that URL is a connection pooler's,
+$BULLPEN_LISTEN_DATABASE_URL is PostgreSQL's own.
+
+Exit codes: 0 stopped, or all workflows succeeded, 1 it failed, 2 a workflow failed, 3 none failed and one was cancelled.`,
 		Example: `  # Start, and run a workflow
   bullpen up --workflow .github/workflows/ci.yaml
+
+  # Run it once, and exit with its result
+  bullpen up --workflow .github/workflows/ci.yaml --exit-when-done
 
   # A pool of your own
   bullpen up --pool-file examples/pool.yaml
 
-  # With a stand-in for a Mac beside this machine's own node, for jobs that run on bullpen-macos
+  # With a stand-in for a Mac, for jobs with runs-on: bullpen-macos
   bullpen up --macos --workflow examples/macos.yaml
 
-  # A real GitHub App instead of the stand-in; its webhooks must reach the address of --listen
+  # A real GitHub App instead of the stand-in; its webhooks must reach --listen
   bullpen up --listen 127.0.0.1:8080 --github-app 12345 \
     --github-private-key-file app.pem --webhook-secret-file secret
 
-  # The same for a machine that GitHub cannot reach: nothing is delivered, and no secret is needed
+  # The same for a machine that GitHub cannot reach: webhooks are polled, and no secret is needed
   bullpen up --webhooks=poll --github-app 12345 --github-private-key-file app.pem
 
   # For scripts: one JSON object per line
@@ -74,37 +92,45 @@ leads to PostgreSQL itself if the first leads through a connection pooler).`,
 				return err
 			}
 			opts.Report = onebox.NewPrinter(cmd.OutOrStdout(), f.json).Report
-			return onebox.Up(cmd.Context(), opts)
+			result, err := onebox.Up(cmd.Context(), opts)
+			if err != nil {
+				return err
+			}
+			if code := result.ExitCode(); code != 0 {
+				return runsError{code, result.String()}
+			}
+			return nil
 		},
 	}
 	f.register(cmd, 0)
 	flags := cmd.Flags()
-	flags.StringVar(&f.poolFile, "pool-file", "", "YAML file of RunnerPools to make (default: one pool with the label bullpen)")
-	flags.BoolVar(&f.macos, "macos", false, "add a node that stands in for a Mac, and a pool with the label bullpen-macos: its virtual machines are processes, made by a fake of Tart")
-	flags.StringVar(&f.macHosts, "mac-hosts", "", "prepare the Macs that MacHosts name; they are models, whose files lie in this folder (bullpen dev mac)")
+	flags.StringVar(&f.poolFile, "pool-file", "", "YAML file of RunnerPools to create (default: one pool with the label bullpen)")
+	flags.BoolVar(&f.macos, "macos", false, "add a node that stands in for a Mac, and a pool with the label bullpen-macos: its virtual machines are processes of a fake Tart")
+	flags.StringVar(&f.macHosts, "mac-hosts", "", "prepare the Macs of MacHosts; they are models with their files in this directory (bullpen dev mac)")
 	_ = flags.MarkHidden("mac-hosts") // fails only for a flag that does not exist
-	flags.StringArrayVar(&f.workflows, "workflow", nil, "workflow file to run at the stand-in (may be repeated)")
+	flags.StringArrayVar(&f.workflows, "workflow", nil, "workflow file to run at the stand-in (can be repeated)")
+	flags.BoolVar(&f.exitWhenDone, "exit-when-done", false, "with --workflow: stop when the workflows have completed, and exit with their result")
 	flags.StringVar(&f.listen, "listen", "", "address for webhooks (default: a free port on 127.0.0.1)")
 	flags.StringVar(&f.githubListen, "github-listen", "", "address of the stand-in (default: a free port on 127.0.0.1)")
-	flags.Int64Var(&f.app.ID, "github-app", 0, "id of a real GitHub App to use instead of the stand-in")
+	flags.Int64Var(&f.app.ID, "github-app", 0, "ID of a real GitHub App to use instead of the stand-in")
 	flags.StringVar(&f.app.KeyFile, "github-private-key-file", "", "the App's private key (PEM)")
-	flags.StringVar(&f.app.SecretFile, "webhook-secret-file", "", "file that holds the App's webhook secret")
-	flags.StringVar(&f.app.URL, "github-url", "", "GitHub's web address or its API (default: github.com's)")
-	flags.StringVar(&f.webhooks, "webhooks", webhooksPush, "push: GitHub delivers to this machine; poll: its list of deliveries is read")
-	flags.StringVar(&f.auditLog, "audit-log", "", "file to which the API server writes who of Bullpen's parts and nodes asked it for what (it grows without bound)")
-	flags.StringVar(&f.traces.endpoint, "trace-endpoint", "", "URL of an OpenTelemetry collector that the server sends jobs' traces to, like http://localhost:4318")
-	flags.StringVar(&f.traces.link, "trace-link", "", "URL of the page that shows a trace, with {trace_id} in it")
+	flags.StringVar(&f.app.SecretFile, "webhook-secret-file", "", "file with the App's webhook secret")
+	flags.StringVar(&f.app.URL, "github-url", "", "URL of GitHub or of its API (default: https://github.com)")
+	flags.StringVar(&f.webhooks, "webhooks", webhooksPush, "push: GitHub delivers webhooks to this machine; poll: they are read from GitHub's list of deliveries")
+	flags.StringVar(&f.auditLog, "audit-log", "", "Kubernetes audit log file (not rotated)")
+	flags.StringVar(&f.traces.endpoint, "trace-endpoint", "", "URL of an OpenTelemetry collector for traces of jobs, such as http://localhost:4318")
+	flags.StringVar(&f.traces.link, "trace-link", "", "URL of the page of a trace, with {trace_id} in it")
 	cmd.MarkFlagsMutuallyExclusive("pool-file", "runners")
 	return cmd
 }
 
 func (f *oneboxFlags) register(cmd *cobra.Command, runners int) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.stateDir, "state-dir", "", "state folder (default: bullpen up: $XDG_STATE_HOME/bullpen/onebox; bullpen demo: a temporary one)")
-	flags.StringVar(&f.assets, "assets", "", "folder of control plane executables (default: found as 'make devcluster' leaves them)")
-	flags.IntVar(&f.runners, "runners", runners, "number of warm runners to keep")
+	flags.StringVar(&f.stateDir, "state-dir", "", "state directory (default: $XDG_STATE_HOME/bullpen/onebox for bullpen up, a temporary one for bullpen demo)")
+	flags.StringVar(&f.assets, "assets", "", "directory of the control plane's executables (default: those of make devcluster)")
+	commandline.AtLeast(flags, &f.runners, "runners", 0, runners, "number of runners of the default pool")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object per line")
-	flags.BoolVar(&f.policies, "network-policies", true, "hold runners to the chart's network policies on their way to the server")
+	flags.BoolVar(&f.policies, "network-policies", true, "enforce the chart's network policies between runners and the server")
 }
 
 func (f upFlags) options() (onebox.UpOptions, error) {
@@ -120,18 +146,19 @@ func (f upFlags) options() (onebox.UpOptions, error) {
 		return opts, err
 	}
 	if f.webhooks != webhooksPush && f.webhooks != webhooksPoll {
-		return opts, fmt.Errorf("--webhooks=%s is not known: use push if GitHub can reach this machine, or poll if it cannot", f.webhooks)
+		return opts, fmt.Errorf("--webhooks must be push (GitHub can reach this machine) or poll (it cannot), got %q", f.webhooks)
 	}
 	opts.Poll = f.webhooks == webhooksPoll
-	if f.runners < 0 {
-		return opts, errors.New("--runners cannot be negative: give the number of warm runners to keep")
+	if f.exitWhenDone && len(f.workflows) == 0 {
+		return opts, errors.New("--exit-when-done needs --workflow")
 	}
+	opts.ExitWhenDone = f.exitWhenDone
 	if opts.Pools, err = onebox.LoadPools(f.poolFile, f.runners); err != nil {
 		return opts, err
 	}
 	if f.macos {
 		opts.Macs = true
-		if f.poolFile == "" { // whoever brings pools brings those of platform macos, too
+		if f.poolFile == "" { // a file of pools has those of platform macos too
 			macs, err := onebox.MacPool()
 			if err != nil {
 				return opts, err
@@ -149,7 +176,7 @@ func (f upFlags) options() (onebox.UpOptions, error) {
 	return opts, nil
 }
 
-// stateDir is the folder asked for, or the default.
+// stateDir is the given directory, or the default.
 func stateDir(asked string) (string, error) {
 	if asked != "" {
 		return asked, nil

@@ -13,11 +13,11 @@ func newUsageCommand() *cobra.Command {
 	format := cli.UsageFormat{Format: cli.FormatTable}
 	cmd := &cobra.Command{
 		Use:   "usage",
-		Short: "Show what accounts have used, by month and pool",
-		Long: `Shows what accounts have used, by month (UTC) and pool. A session is one runner, from its registration to the end of its pod: what an
-account is charged with against its limits. Its seconds belong to the months in which they passed; itself and its job to the one in
-which they began. Nothing is counted twice, whatever was put right meanwhile, and a session that goes on is counted up to now. How
-long sessions are kept is a setting of the server (--keep-sessions). Runners that register themselves are not in it.`,
+		Short: "Show the usage of accounts, by month and pool",
+		Long: `Show the usage of accounts, by month (UTC) and pool. A session is one runner, from its registration until its pod stops; it is what counts
+against an account's limits. Its seconds are counted in the months in which they passed, the session and its job in the month in which
+they started. A running session is counted up to now. The server's --keep-sessions sets how long sessions are kept. Self-registering
+runners are not included.`,
 		Example: `  bullpen usage
   bullpen usage --month 2026-10 --account acme
   bullpen usage --from 2026-01 --to 2026-12 -o csv > usage.csv
@@ -26,7 +26,7 @@ long sessions are kept is a setting of the server (--keep-sessions). Runners tha
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if month != "" {
 				if filter.From != "" || filter.To != "" {
-					return errors.New("give --month, or --from and --to")
+					return errors.New("--month excludes --from and --to: give one or the other")
 				}
 				filter.From, filter.To = month, month
 			}
@@ -43,9 +43,9 @@ long sessions are kept is a setting of the server (--keep-sessions). Runners tha
 	}
 	conn.Flags(cmd.Flags())
 	cmd.Flags().VarP(&format, "output", "o", "table, wide, json, yaml or csv")
-	cmd.Flags().StringVar(&month, "month", "", "of this month, like 2026-11 (default the present one)")
-	cmd.Flags().StringVar(&filter.From, "from", "", "from this month on, like 2026-01")
-	cmd.Flags().StringVar(&filter.To, "to", "", "up to and with this month, like 2026-12")
-	cmd.Flags().StringVar(&filter.Account, "account", "", "only of this account, by login or @id")
+	cmd.Flags().StringVar(&month, "month", "", "this month, such as 2026-11 (default: the current one)")
+	cmd.Flags().StringVar(&filter.From, "from", "", "first month, such as 2026-01")
+	cmd.Flags().StringVar(&filter.To, "to", "", "last month, such as 2026-12")
+	cmd.Flags().StringVar(&filter.Account, "account", "", "only this account, by login or @ID")
 	return cmd
 }

@@ -15,7 +15,7 @@ func AccountTable(accounts []adminapi.Account) Table {
 	t := Table{
 		Columns: []string{"ACCOUNT", "STATE", "PLATFORM", "JOBS", "CPU", "MEMORY", "CLOSEST", "PER REPO", "QUEUED"},
 		Wide:    []string{"ID", "KIND", "INSTALLATION", "VERSION", "REASON"},
-		Empty:   "There is no account yet: install the GitHub App somewhere.",
+		Empty:   "No accounts found. Install the GitHub App in an organization or for a user.",
 	}
 	for _, a := range accounts {
 		budgets := a.Budgets
@@ -32,7 +32,7 @@ func AccountTable(accounts []adminapi.Account) Table {
 				}
 			}
 			wide := []string{"", "", "", "", ""}
-			if i == 0 { // the account's own columns stand in its first row
+			if i == 0 { // the account's own columns are in its first row
 				row[0], row[1], row[8] = a.Login, accountState(a), queue(a)
 				wide = []string{
 					strconv.FormatInt(a.ID, 10), a.Kind, orDash(a.InstallationID), strconv.FormatInt(a.Version, 10), a.SuspensionReason,
@@ -44,8 +44,8 @@ func AccountTable(accounts []adminapi.Account) Table {
 	return t
 }
 
-// closest names the limit that is reached first as things are, and how much of it is in use. The percentage is cut, not rounded, so that
-// 100% says that the limit is reached; it is more after a limit was lowered below what runs. A limit of zero is always reached.
+// closest names the limit that is reached first, and how much of it is in use. The percentage is rounded down, so 100% means that the limit is
+// reached. It is more than 100% after a limit was lowered below what is in use. A limit of zero is always reached.
 func closest(b adminapi.Budget) string {
 	name, percent := Closest(b)
 	return strconv.FormatInt(percent, 10) + "% " + name
@@ -71,7 +71,7 @@ func Closest(b adminapi.Budget) (limit string, percent int64) {
 	return name, most
 }
 
-// NothingRuns says so when a limit of 0 keeps an account from running anything on a platform; "" otherwise.
+// NothingRuns is a warning that a limit of 0 keeps an account from starting jobs on a platform; "" if none does.
 func NothingRuns(a adminapi.Account, platform string) string {
 	for _, b := range a.Budgets {
 		if b.Platform != platform {
@@ -80,14 +80,25 @@ func NothingRuns(a adminapi.Account, platform string) string {
 		for _, limit := range []struct {
 			name string
 			most int64
-		}{{"jobs", b.Limits.Jobs}, {"CPUs", b.Limits.MilliCPU}, {"memory", b.Limits.MemoryMB}} {
+		}{{"job", b.Limits.Jobs}, {"CPU", b.Limits.MilliCPU}, {"memory", b.Limits.MemoryMB}} {
 			if limit.most == 0 {
-				return "nothing of " + a.Login + " starts on " + platform + " while its limit of " + limit.name + " is 0; to stop all of it for a while, `bullpen accounts suspend " +
-					a.Login + "` keeps the limits"
+				return a.Login + " cannot start " + platformName(platform) + " jobs while its " + limit.name + " limit is 0. To pause it and keep its limits, run `bullpen accounts suspend " +
+					a.Login + "`"
 			}
 		}
 	}
 	return ""
+}
+
+// platformName is the platform as its makers write it.
+func platformName(platform string) string {
+	switch fleet.Platform(platform) {
+	case fleet.Linux:
+		return "Linux"
+	case fleet.MacOS:
+		return "macOS"
+	}
+	return platform
 }
 
 func accountState(a adminapi.Account) string {
@@ -96,7 +107,7 @@ func accountState(a adminapi.Account) string {
 		by = append(by, "github")
 	}
 	if a.SuspendedByAdministrator {
-		by = append(by, "operator")
+		by = append(by, "administrator")
 	}
 	if len(by) == 0 {
 		return string(a.State)
@@ -107,7 +118,7 @@ func accountState(a adminapi.Account) string {
 	return "suspended (" + strings.Join(by, ", ") + ")"
 }
 
-// queue says how many jobs wait, and how many of them for their repository.
+// queue is how many jobs are queued, and how many of them are blocked.
 func queue(a adminapi.Account) string {
 	if a.Blocked == 0 {
 		return count(a.Queued)
@@ -115,7 +126,7 @@ func queue(a adminapi.Account) string {
 	return count(a.Queued+a.Blocked) + " (" + count(a.Blocked) + " blocked)"
 }
 
-// orDash is a number that zero means nothing of.
+// orDash shows zero as a dash.
 func orDash(n int64) string {
 	if n == 0 {
 		return "-"
@@ -123,7 +134,7 @@ func orDash(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// count says so when it is a lower bound.
+// count marks a lower bound with a plus sign.
 func count(n int64) string {
 	if n >= adminapi.MaxQueued {
 		return strconv.Itoa(adminapi.MaxQueued) + "+"
@@ -131,12 +142,12 @@ func count(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// AuditTable shows events, the latest first.
+// AuditTable shows events, newest first.
 func AuditTable(events []adminapi.AuditEvent) Table {
 	t := Table{
 		Columns: []string{"TIME", "ACTOR", "ACTION", "ACCOUNT", "CHANGE", "REASON"},
 		Wide:    []string{"ID", "ACCOUNT ID", "BEFORE", "CREDENTIAL"},
-		Empty:   "Nothing has been changed yet.",
+		Empty:   "No changes recorded.",
 	}
 	for _, e := range events {
 		t.Rows = append(t.Rows, []string{

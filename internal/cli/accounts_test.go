@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/cli"
 )
 
-// Which limit an account comes to first is said, and 100% only of one that is reached.
+// The table names the limit that an account reaches first, and shows 100% only of one that is reached.
 func TestAccounts_SayHowCloseTheyAreToALimit(t *testing.T) {
 	limits := adminapi.Limits{Jobs: 40, MilliCPU: 32000, MemoryMB: 65536}
 	for name, c := range map[string]struct {
@@ -36,11 +36,11 @@ func TestAccounts_SayHowCloseTheyAreToALimit(t *testing.T) {
 	}
 }
 
-// Whoever sets a limit to 0 is told what that does.
+// A limit of 0 has a warning that says what it does.
 func TestNothingRuns_NamesALimitOfZero(t *testing.T) {
 	account := adminapi.Account{Login: "acme", Budgets: []adminapi.Budget{
 		{Platform: "linux", Limits: adminapi.Limits{Jobs: 1, MilliCPU: 1, MemoryMB: 1}}, {Platform: "macos", Limits: adminapi.Limits{Jobs: 1, MilliCPU: 1}},
 	}}
 	require.Empty(t, cli.NothingRuns(account, "linux"))
-	require.Contains(t, cli.NothingRuns(account, "macos"), "nothing of acme starts on macos while its limit of memory is 0")
+	require.Contains(t, cli.NothingRuns(account, "macos"), "acme cannot start macOS jobs while its memory limit is 0")
 }

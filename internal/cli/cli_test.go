@@ -19,6 +19,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
 	"github.com/bullpen-ci/bullpen/internal/cli/clusterevents"
+	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
 // A token goes to https, or to this machine, and nowhere else; a redirect does not carry it on.
@@ -29,8 +30,8 @@ func TestClient_WhereATokenMayGo(t *testing.T) {
 		require.NoError(t, err, good)
 	}
 	for bad, says := range map[string]string{
-		"http://bullpen.example.com": "in the clear", "http://127.0.0.1.evil.com": "in the clear", "http://10.0.0.1": "in the clear",
-		"bullpen": "no address", "ftp://x": "no address", "": "no address", "https://user:pw@x": "no address", "://": "no address",
+		"http://bullpen.example.com": "unencrypted", "http://127.0.0.1.evil.com": "unencrypted", "http://10.0.0.1": "unencrypted",
+		"bullpen": "invalid server URL", "ftp://x": "invalid server URL", "": "invalid server URL", "https://user:pw@x": "invalid server URL", "://": "invalid server URL",
 	} {
 		_, err := cli.NewClient(bad, token, 0)
 		require.ErrorContains(t, err, says, bad)
@@ -43,12 +44,12 @@ func TestClient_WhereATokenMayGo(t *testing.T) {
 	client, err := cli.NewClient(redirecting.URL, token, 0)
 	require.NoError(t, err)
 	_, err = client.Accounts(t.Context(), false)
-	require.ErrorContains(t, err, "is it the address of Bullpen's operators' API?")
+	require.ErrorContains(t, err, "Check that this is the URL of Bullpen's administrators' API")
 	require.False(t, stolen)
 	client, err = cli.NewClient("http://127.0.0.1:1", token, 0)
 	require.NoError(t, err)
 	_, err = client.Accounts(t.Context(), false)
-	require.ErrorContains(t, err, "cannot reach http://127.0.0.1:1")
+	require.ErrorContains(t, err, "cannot reach the server at http://127.0.0.1:1: ")
 }
 
 // kubeconfig writes one whose user is that.
@@ -129,7 +130,7 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 	require.NoError(t, err)
 	_, err = client.Accounts(t.Context(), false)
 	require.NoError(t, err)
-	require.Equal(t, "Bearer requested", got, "who names a ServiceAccount means it")
+	require.Equal(t, "Bearer requested", got, "a ServiceAccount that is named takes precedence")
 	for _, bad := range []string{"", "x", "/x", "x/", "a/b/c"} {
 		conn.ServiceAccount = bad
 		_, err := conn.Client()
@@ -137,7 +138,7 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 	}
 	conn = cli.Connection{Server: server.URL, Kubeconfig: filepath.Join(t.TempDir(), "none"), ServiceAccount: cli.DefaultServiceAccount}
 	_, err = conn.Client()
-	require.ErrorContains(t, err, "who are you?")
+	require.ErrorContains(t, err, "kubeconfig "+conn.Kubeconfig+" not found. Choose another with --kubeconfig")
 }
 
 // The server is the flag's, the environment's, or the one that runs on this machine, in that order.
@@ -171,16 +172,51 @@ func TestConnection_FindsTheServer(t *testing.T) {
 	require.Equal(t, "machine", ask(cli.Connection{DefaultStateDir: here}))
 	env[cli.EnvServer] = environment
 	require.Equal(t, "environment", ask(cli.Connection{DefaultStateDir: here, Kubeconfig: config}))
-	require.Equal(t, "machine", ask(cli.Connection{StateDir: dir}), "who names the folder means it")
+	require.Equal(t, "machine", ask(cli.Connection{StateDir: dir}), "a directory that is named takes precedence")
 	require.Equal(t, "flag", ask(cli.Connection{Server: flag, Kubeconfig: config, DefaultStateDir: here}))
 	delete(env, cli.EnvServer)
 	nowhere := func() (string, error) { return t.TempDir(), nil }
 	c := cli.Connection{DefaultStateDir: nowhere, Getenv: func(string) string { return "" }}
 	_, err = c.Client()
-	require.ErrorContains(t, err, "which server? use --server URL or set BULLPEN_SERVER")
+	require.ErrorContains(t, err, "no server found: `bullpen up` is not running here and BULLPEN_SERVER is not set")
 	c.StateDir = t.TempDir()
 	_, err = c.Client()
-	require.ErrorContains(t, err, "no bullpen up runs in")
+	require.ErrorContains(t, err, "`bullpen up` is not running in "+c.StateDir)
+}
+
+// A `bullpen up` that was killed leaves a status file of a process that no longer exists. Every command says so.
+func TestConnection_OfAnUpThatWasKilled(t *testing.T) {
+	self, err := childproc.Identify("up", os.Getpid())
+	require.NoError(t, err)
+	dead := self
+	dead.Started = "long ago"
+	status := func(owner childproc.Process) string {
+		dir := t.TempDir()
+		text, err := json.Marshal(map[string]any{"operators": "http://127.0.0.1:1", "kubeconfig": "k", "owner": owner})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "status.json"), text, 0o600))
+		return dir
+	}
+	getenv := func(string) string { return "" }
+	killed, alive := status(dead), status(self)
+	for name, conn := range map[string]cli.Connection{
+		"named": {StateDir: killed, Getenv: getenv}, "of this machine": {DefaultStateDir: func() (string, error) { return killed, nil }, Getenv: getenv},
+	} {
+		_, err := conn.Client()
+		var was *cli.KilledError
+		require.ErrorAs(t, err, &was, name)
+		require.Equal(t, cli.KilledError{Dir: killed, PID: os.Getpid()}, *was)
+		require.ErrorContains(t, err, "`bullpen up` was killed")
+		require.ErrorContains(t, err, "run it again")
+		require.False(t, cli.IsNoServer(err))
+		_, _, err = conn.Site()
+		require.ErrorAs(t, err, &was, name)
+	}
+	conn := cli.Connection{StateDir: alive, Getenv: getenv}
+	site, found, err := conn.Site()
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, "k", site.Kubeconfig)
 }
 
 func TestConnection_TakesNoTokenAsAnArgument(t *testing.T) {
@@ -202,26 +238,26 @@ func TestPrint_Formats(t *testing.T) {
 		require.NoError(t, cli.Print(&out, format, []adminapi.Account{account}, cli.AccountTable([]adminapi.Account{account})))
 		return out.String()
 	}
-	require.Equal(t, `ACCOUNT   STATE                  PLATFORM   JOBS   CPU        MEMORY       CLOSEST     PER REPO   QUEUED
-acme      suspended (operator)   linux      2/40   2/32500m   512Mi/64Gi   6% cpu      5          10000+ (10000+ blocked)
-                                 macos      0/0    0/0        0/0          100% jobs   -          
+	require.Equal(t, `ACCOUNT   STATE                       PLATFORM   JOBS   CPU        MEMORY       CLOSEST     PER REPO   QUEUED
+acme      suspended (administrator)   linux      2/40   2/32500m   512Mi/64Gi   6% cpu      5          10000+ (10000+ blocked)
+                                      macos      0/0    0/0        0/0          100% jobs   -          
 `, print(cli.FormatTable))
 	wide := print(cli.FormatWide)
 	require.Contains(t, wide, "INSTALLATION")
 	require.Contains(t, wide, "a [2Jb c")
-	require.NotContains(t, wide, "\x1b", "what others wrote moves nobody's cursor")
+	require.NotContains(t, wide, "\x1b", "external text must not move the cursor")
 	var back []adminapi.Account
 	require.NoError(t, json.Unmarshal([]byte(print(cli.FormatJSON)), &back))
 	require.Equal(t, []adminapi.Account{account}, back)
 	require.Contains(t, print(cli.FormatYAML), "suspendedByAdministrator: true\n")
 	var none bytes.Buffer
 	require.NoError(t, cli.Print(&none, cli.FormatTable, nil, cli.AccountTable(nil)))
-	require.Equal(t, "There is no account yet: install the GitHub App somewhere.\n", none.String())
+	require.Equal(t, "No accounts found. Install the GitHub App in an organization or for a user.\n", none.String())
 	var format cli.Format
-	require.ErrorContains(t, format.Set("xml"), "choose table, wide, json or yaml")
+	require.ErrorContains(t, format.Set("xml"), "table, wide, json or yaml")
 }
 
-// Events are shown in the time's order, and line by line when they go on; what others wrote moves no cursor.
+// Events are shown in the time's order, and line by line when they go on; external text moves no cursor.
 func TestEvents_ArePrinted(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	e := clusterevents.Event{

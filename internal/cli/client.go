@@ -15,20 +15,20 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/cli/reach"
 )
 
-// TokenSource gives the token that proves who asks. It is called once per request, so that a token that was renewed is
-// used.
+// TokenSource returns the bearer token of a request. It is called once per request, so that a renewed token is used.
 type TokenSource func(ctx context.Context) (string, error)
 
-// Client speaks to the operators' API. It is safe for concurrent use.
+// Client is a client of the administrators' API. It is safe for concurrent use.
 type Client struct {
 	base  string
 	token TokenSource
 	http  *http.Client
 }
 
-// NewClient checks that the address is one that a token may be sent to: https, or this machine.
+// NewClient checks that the URL is one that a token may be sent to: https, or this machine.
 func NewClient(server string, token TokenSource, timeout time.Duration) (*Client, error) {
 	if err := checkServer(server); err != nil {
 		return nil, err
@@ -47,10 +47,10 @@ func NewClient(server string, token TokenSource, timeout time.Duration) (*Client
 func checkServer(server string) error {
 	at, err := url.Parse(server)
 	if err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" || at.RawQuery != "" || at.User != nil {
-		return fmt.Errorf("%q is no address of a server: write it like https://bullpen.example.com or http://127.0.0.1:8082", server)
+		return fmt.Errorf("invalid server URL %q: expected https://bullpen.example.com or http://127.0.0.1:8082", server)
 	}
 	if at.Scheme == "http" && !loopback(at.Hostname()) { // the token is worth whatever its owner may do
-		return fmt.Errorf("%s would carry your token in the clear: use https, or `kubectl port-forward` and http://127.0.0.1", server)
+		return fmt.Errorf("%s would send your token unencrypted. Use https, or `kubectl port-forward` and http://127.0.0.1", server)
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// APIError is a refusal of the server. Its sentence says what to do.
+// APIError is an error response of the server. Its sentence says what to do.
 type APIError struct {
 	Status   int
 	Sentence string
@@ -69,16 +69,22 @@ type APIError struct {
 // Error is the server's own sentence.
 func (e *APIError) Error() string { return e.Sentence }
 
-// maxAnswer bounds what is read of an answer.
-const maxAnswer = 16 << 20
+// maxResponse bounds what is read of a response.
+const maxResponse = 16 << 20
 
 // call sends one request; ifMatch and body may be empty, into may be nil.
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, ifMatch string, body, into any) error {
+	_, err := c.exchange(ctx, method, path, query, ifMatch, body, into)
+	return err
+}
+
+// exchange is call, and returns the header of the response.
+func (c *Client) exchange(ctx context.Context, method, path string, query url.Values, ifMatch string, body, into any) (http.Header, error) {
 	var content io.Reader
 	if body != nil {
 		encoded, err := json.Marshal(body)
 		if err != nil {
-			return fmt.Errorf("encoding the request: %w", err)
+			return nil, fmt.Errorf("encoding the request: %w", err)
 		}
 		content = bytes.NewReader(encoded)
 	}
@@ -88,11 +94,11 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	}
 	req, err := http.NewRequestWithContext(ctx, method, address, content)
 	if err != nil {
-		return fmt.Errorf("making the request: %w", err)
+		return nil, fmt.Errorf("making the request: %w", err)
 	}
 	token, err := c.token(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Accept", "application/json")
@@ -104,39 +110,61 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return c.unreachable(err)
+		return nil, c.unreachable(err)
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	response, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", c.base, err)
+		return nil, fmt.Errorf("reading the response of %s: %s", c.base, reach.Problem(err))
 	}
-	return c.read(resp.StatusCode, answer, into)
+	return resp.Header, c.read(resp.StatusCode, response, into)
 }
 
-func (c *Client) read(status int, answer []byte, into any) error {
+const checkURL = ". Check that this is the URL of Bullpen's administrators' API"
+
+func (c *Client) read(status int, response []byte, into any) error {
 	if status < 300 {
 		if into == nil {
 			return nil
 		}
-		if err := json.Unmarshal(answer, into); err != nil {
-			return fmt.Errorf("%s answers with something else than JSON: is it the address of Bullpen's operators' API?", c.base)
+		if err := json.Unmarshal(response, into); err != nil {
+			return errors.New("unexpected response of " + c.base + ": not JSON" + checkURL)
 		}
 		return nil
 	}
 	var refusal adminapi.Error
-	if json.Unmarshal(answer, &refusal) != nil || refusal.Error == "" {
-		refusal.Error = fmt.Sprintf("%s answers %d %s: is it the address of Bullpen's operators' API?", c.base, status, http.StatusText(status))
+	if json.Unmarshal(response, &refusal) != nil || refusal.Error == "" {
+		refusal.Error = fmt.Sprintf("unexpected response of %s: %d %s%s", c.base, status, http.StatusText(status), checkURL)
 	}
 	return &APIError{Status: status, Sentence: refusal.Error}
 }
 
+// UnreachableError says that a server did not respond.
+type UnreachableError struct {
+	URL   string
+	cause error
+}
+
+// Error names the URL and the reason.
+func (e *UnreachableError) Error() string {
+	return "cannot reach the server at " + e.URL + ": " + reach.Problem(e.cause) + ". Check that it is running, and that the URL is right"
+}
+
+// Unwrap gives the HTTP client's error.
+func (e *UnreachableError) Unwrap() error { return e.cause }
+
 func (c *Client) unreachable(err error) error {
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
-		err = wrapped.Err // the address is in the sentence
+	if errors.Is(err, context.Canceled) {
+		return err
 	}
-	return fmt.Errorf("cannot reach %s (%w): is the server running, and is that its address for operators?", c.base, err)
+	return &UnreachableError{URL: c.base, cause: err}
+}
+
+// ServerVersion is the version of the server; empty if it is older than the header that names it.
+func (c *Client) ServerVersion(ctx context.Context) (string, error) {
+	var pools adminapi.PoolList
+	header, err := c.exchange(ctx, http.MethodGet, adminapi.PathPools, nil, "", nil, &pools)
+	return header.Get(adminapi.HeaderVersion), err
 }
 
 func accountPath(ref string) string { return adminapi.PathAccounts + "/" + url.PathEscape(ref) }
@@ -168,19 +196,19 @@ func (c *Client) Account(ctx context.Context, ref string) (adminapi.Account, err
 	return account, err
 }
 
-// ChangeLimits changes limits of the account as it was read; an *APIError with status 412 when it is another by now.
+// ChangeLimits changes limits of the account as it was read; an *APIError with status 412 if it has changed since.
 func (c *Client) ChangeLimits(ctx context.Context, ref, etag string, change adminapi.ChangeLimits) (adminapi.Account, error) {
 	var account adminapi.Account
 	err := c.call(ctx, http.MethodPatch, accountPath(ref)+"/limits", nil, etag, change, &account)
 	return account, err
 }
 
-// Suspend withholds the account's jobs; Resume takes that back.
+// Suspend stops dispatching the account's jobs; Resume undoes it.
 func (c *Client) Suspend(ctx context.Context, ref, reason string) (adminapi.Account, error) {
 	return c.verb(ctx, ref, adminapi.VerbSuspend, reason)
 }
 
-// Resume lets the account's jobs go on, unless GitHub has suspended it too.
+// Resume dispatches the account's jobs again, unless GitHub has suspended it too.
 func (c *Client) Resume(ctx context.Context, ref, reason string) (adminapi.Account, error) {
 	return c.verb(ctx, ref, adminapi.VerbResume, reason)
 }
@@ -191,7 +219,7 @@ func (c *Client) verb(ctx context.Context, ref, verb, reason string) (adminapi.A
 	return account, err
 }
 
-// DeleteAccount forgets an account; with purge its history too, at once.
+// DeleteAccount deletes an account; with purge its history too, at once.
 func (c *Client) DeleteAccount(ctx context.Context, ref, reason string, purge bool) error {
 	query := url.Values{}
 	if purge {
@@ -200,7 +228,7 @@ func (c *Client) DeleteAccount(ctx context.Context, ref, reason string, purge bo
 	return c.call(ctx, http.MethodDelete, accountPath(ref), query, "", adminapi.Change{Reason: reason}, nil)
 }
 
-// Audit reads the latest events, at most so many; of one account, or of all.
+// Audit reads the newest events, at most so many; of one account, or of all.
 func (c *Client) Audit(ctx context.Context, account string, most int) ([]adminapi.AuditEvent, error) {
 	var all []adminapi.AuditEvent
 	query := url.Values{}

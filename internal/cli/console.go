@@ -10,17 +10,17 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
-// ConsoleTokenLife is how long a token lives that the cluster issues for a session of the console: a working day.
+// ConsoleTokenLife is the lifetime of a token that the cluster issues for a console session: a working day.
 const ConsoleTokenLife = 8 * time.Hour
 
-// ConsoleLink returns an address that logs a browser in as the client's user, once and within a minute.
+// ConsoleLink returns a URL that logs a browser in as the client's user, once and within a minute.
 func (c *Client) ConsoleLink(ctx context.Context) (string, error) {
-	var answer adminapi.ConsoleCode
-	if err := c.call(ctx, http.MethodPost, adminapi.PathConsoleCode, nil, "", nil, &answer); err != nil {
+	var login adminapi.ConsoleCode
+	if err := c.call(ctx, http.MethodPost, adminapi.PathConsoleCode, nil, "", nil, &login); err != nil {
 		return "", err
 	}
-	if answer.Code == "" {
-		return "", errors.New("the server gave no code to log in with: is it of this version?")
+	if login.Code == "" {
+		return "", errors.New("creating a login link: the server returned no code. Compare the versions: `bullpen version`")
 	}
-	return c.base + "/ui/login#code=" + url.QueryEscape(answer.Code), nil
+	return c.base + "/ui/login#code=" + url.QueryEscape(login.Code), nil
 }

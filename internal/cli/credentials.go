@@ -14,13 +14,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/transport"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/cli/reach"
 )
 
-// credentials turn a kubeconfig into a token for the operators' API.
+// credentials turn a kubeconfig into a token for the administrators' API.
 type credentials struct {
 	config                *rest.Config
 	namespace, name       string // of the ServiceAccount
@@ -33,15 +33,13 @@ type credentials struct {
 }
 
 func newCredentials(kubeconfig, context, serviceAccount string, life time.Duration) (*credentials, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
+	config, err := loadKubeconfig(kubeconfig, context)
 	if err != nil {
-		return nil, fmt.Errorf("who are you? your kubeconfig cannot be used (%w): name another with --kubeconfig or --context", err)
+		return nil, err
 	}
 	namespace, name, ok := strings.Cut(serviceAccount, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return nil, fmt.Errorf("--service-account %q: write it as namespace/name, like %s", serviceAccount, DefaultServiceAccount)
+		return nil, fmt.Errorf("--service-account must be namespace/name, such as %s, got %q", DefaultServiceAccount, serviceAccount)
 	}
 	return &credentials{
 		config: config, namespace: namespace, name: name, serviceAccountChanged: serviceAccount != DefaultServiceAccount,
@@ -64,15 +62,14 @@ func (c *credentials) Token(ctx context.Context) (string, error) {
 // errNoRequest stands for the request that was only prepared.
 var errNoRequest = errors.New("not sent")
 
-// own has client-go prepare a request as it would for the cluster, and takes the token from it: every way in which a
-// kubeconfig can name one works. Nothing is sent.
+// own has client-go prepare a request for the cluster and takes the token from it, so every kind of credentials works. Nothing is sent.
 func (c *credentials) own(ctx context.Context) (string, error) {
 	prepared, err := c.config.TransportConfig()
 	if err != nil {
-		return "", fmt.Errorf("reading your kubeconfig's credentials: %w", err)
+		return "", fmt.Errorf("reading the kubeconfig's credentials: %w", err)
 	}
 	if prepared.Impersonate.UserName != "" {
-		return "", errors.New("your kubeconfig impersonates another user, which only the cluster's own API understands: use one that does not")
+		return "", errors.New("the kubeconfig impersonates another user, which only the cluster's own API supports. Choose another with --kubeconfig or --context")
 	}
 	var token string
 	capture := roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -81,18 +78,18 @@ func (c *credentials) own(ctx context.Context) (string, error) {
 	})
 	wrapped, err := transport.HTTPWrappersForConfig(prepared, capture)
 	if err != nil {
-		return "", fmt.Errorf("reading your kubeconfig's credentials: %w", err)
+		return "", fmt.Errorf("reading the kubeconfig's credentials: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.config.Host, nil)
 	if err != nil {
-		return "", fmt.Errorf("reading your kubeconfig: %w", err)
+		return "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	resp, err := wrapped.RoundTrip(req)
 	if err == nil {
 		_ = resp.Body.Close()
 	}
 	if !errors.Is(err, errNoRequest) {
-		return "", fmt.Errorf("getting a token as your kubeconfig says: %w", err)
+		return "", fmt.Errorf("getting the kubeconfig's token: %w", err)
 	}
 	return token, nil
 }
@@ -101,7 +98,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// tokenLife is how long a requested token lives unless somebody needs it for longer: the shortest that Kubernetes issues.
+// tokenLife is the default lifetime of a requested token: the shortest that Kubernetes issues.
 const tokenLife = 10 * time.Minute
 
 // request asks the cluster for a token of the ServiceAccount.
@@ -123,12 +120,12 @@ func (c *credentials) request(ctx context.Context) (string, error) {
 	}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return "", fmt.Errorf("your kubeconfig holds a client certificate and no token, and you may not create tokens of ServiceAccount %s/%s: "+
-			"ask for a role that may, or name another with --service-account", c.namespace, c.name)
+		return "", fmt.Errorf("requesting a token of ServiceAccount %s/%s: not allowed. The kubeconfig has only a client certificate: "+
+			"get the right to create tokens of that ServiceAccount, or choose another with --service-account", c.namespace, c.name)
 	case apierrors.IsNotFound(err):
-		return "", fmt.Errorf("there is no ServiceAccount %s/%s to ask a token of: name one with --service-account", c.namespace, c.name)
+		return "", fmt.Errorf("requesting a token: ServiceAccount %s/%s not found. Choose another with --service-account", c.namespace, c.name)
 	case err != nil:
-		return "", fmt.Errorf("asking for a token of ServiceAccount %s/%s: %w", c.namespace, c.name, err)
+		return "", reach.Cluster("requesting a token of ServiceAccount "+c.namespace+"/"+c.name, err)
 	}
 	c.issued, c.until = issued.Status.Token, issued.Status.ExpirationTimestamp.Time
 	return c.issued, nil

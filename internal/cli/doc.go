@@ -1,4 +1,4 @@
-// Package cli is what the operators' commands share: finding the server, proving who asks, speaking to /api/v1, and
+// Package cli is what the administrators' commands share: finding the server, authenticating, the client of /api/v1, and
 // printing tables, JSON and YAML. The commands themselves are in cmd/bullpen, a file each.
 //
 // Begin with session.go.

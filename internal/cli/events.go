@@ -10,12 +10,12 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/cli/clusterevents"
 )
 
-// EventTable shows events, the latest last.
+// EventTable shows events, newest last.
 func EventTable(events []clusterevents.Event, now time.Time) Table {
 	t := Table{
 		Columns: []string{"LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"},
 		Wide:    []string{"COUNT", "FIRST SEEN", "NAMESPACE", "RELATED", "REPORTER"},
-		Empty:   "There is no such event: Kubernetes forgets them after an hour. `bullpen audit` has what people changed, `bullpen jobs --ended` what became of jobs.",
+		Empty:   "No events found. Kubernetes deletes events after an hour; see `bullpen audit` for changes and `bullpen jobs --completed` for past jobs.",
 	}
 	for _, e := range events {
 		t.Rows = append(t.Rows, []string{
@@ -26,8 +26,7 @@ func EventTable(events []clusterevents.Event, now time.Time) Table {
 	return t
 }
 
-// PrintEvent writes one event as a line, for a list that goes on: its columns are as wide as most of what is in them. JSON and YAML are one
-// document for each.
+// PrintEvent writes one event as a line, with fixed column widths. JSON and YAML are one document for each.
 func PrintEvent(w io.Writer, format Format, e clusterevents.Event) error {
 	var err error
 	switch format {

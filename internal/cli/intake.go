@@ -8,6 +8,7 @@ import (
 	"time"
 
 	authnv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,21 +17,22 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/cli/reach"
 )
 
-// PoolIntake is what became of a pool's intake.
+// PoolIntake is the result of a change of a pool's intake.
 type PoolIntake struct {
 	Namespace string          `json:"namespace"`
 	Name      string          `json:"name"`
 	Was       v1alpha1.Intake `json:"was"`
 	Intake    v1alpha1.Intake `json:"intake"`
-	Note      string          `json:"note,omitempty"` // by whom, when and why
-	Idle      int32           `json:"idle"`           // as its controller last said
+	Note      string          `json:"note,omitempty"` // by which user, when and why
+	Idle      int32           `json:"idle"`           // as last reported by the controller
 	Busy      int32           `json:"busy"`
 	Changed   bool            `json:"changed"`
 }
 
-// IntakeChange is what somebody asks for.
+// IntakeChange is a request to change a pool's intake.
 type IntakeChange struct {
 	Namespace, Pool string
 	Intake          v1alpha1.Intake
@@ -44,11 +46,11 @@ const intakeManager = "bullpen-pool"
 // maxReason bounds a reason, in bytes: it is shown in tables.
 const maxReason = 200
 
-// SetIntake has a pool hand out jobs or not, with the caller's own rights in the cluster, whose audit log names them. To ask for what is so
-// already writes nothing. Errors are those of the cluster's API.
+// SetIntake changes whether a pool accepts jobs, with the caller's own rights in the cluster. It writes nothing if the pool is in that state
+// already.
 func SetIntake(ctx context.Context, config *rest.Config, c IntakeChange) (PoolIntake, error) {
 	if len(c.Reason) > maxReason || strings.ContainsAny(c.Reason, "\n\r") {
-		return PoolIntake{}, fmt.Errorf("the reason must be one line of at most %d bytes", maxReason)
+		return PoolIntake{}, fmt.Errorf("--reason must be one line of at most %d bytes", maxReason)
 	}
 	cluster, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -56,8 +58,11 @@ func SetIntake(ctx context.Context, config *rest.Config, c IntakeChange) (PoolIn
 	}
 	pools := cluster.Resource(v1alpha1.GroupVersion.WithResource("runnerpools")).Namespace(c.Namespace)
 	pool, err := pools.Get(ctx, c.Pool, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) && !reach.NoSuchKind(err) {
+		return PoolIntake{}, poolNotFound(c.Pool, " in namespace "+c.Namespace, namesOf(ctx, pools))
+	}
 	if err != nil {
-		return PoolIntake{}, fmt.Errorf("reading pool %s: %w", c.Pool, err)
+		return PoolIntake{}, reach.Cluster("reading pool "+c.Pool, err)
 	}
 	out := PoolIntake{
 		Namespace: c.Namespace, Name: c.Pool, Was: intakeOf(pool), Intake: c.Intake, Note: pool.GetAnnotations()[v1alpha1.AnnotationIntakeNote],
@@ -79,13 +84,40 @@ func SetIntake(ctx context.Context, config *rest.Config, c IntakeChange) (PoolIn
 		return PoolIntake{}, fmt.Errorf("encoding the change: %w", err)
 	}
 	if _, err := pools.Patch(ctx, c.Pool, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: intakeManager}); err != nil {
-		return PoolIntake{}, fmt.Errorf("changing pool %s: %w", c.Pool, err)
+		return PoolIntake{}, reach.Cluster("changing pool "+c.Pool, err)
 	}
 	out.Changed = true
 	return out, nil
 }
 
-// note is for people; who did it is for the cluster's audit log to say.
+// Already says that a pool is in the state that was asked for; empty if it was changed.
+func (p PoolIntake) Already() string {
+	if p.Changed {
+		return ""
+	}
+	text := "pool " + p.Name + " is already " + map[v1alpha1.Intake]string{
+		v1alpha1.IntakeOpen: "accepting jobs", v1alpha1.IntakePaused: "paused", v1alpha1.IntakeDrained: "drained",
+	}[p.Intake]
+	if p.Note != "" && p.Intake != v1alpha1.IntakeOpen {
+		text += " (" + printable(p.Note) + ")"
+	}
+	return text
+}
+
+// namesOf lists names for a suggestion. Without the right to list there is none.
+func namesOf(ctx context.Context, pools dynamic.ResourceInterface) []string {
+	list, err := pools.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].GetName())
+	}
+	return names
+}
+
+// note is for people; the cluster's audit log is the proof.
 func (c IntakeChange) note(who string) string {
 	note := "since " + c.At.UTC().Format("2006-01-02 15:04 MST")
 	if who != "" {
@@ -97,7 +129,7 @@ func (c IntakeChange) note(who string) string {
 	return note
 }
 
-// whoAmI is empty where the cluster does not say.
+// whoAmI is empty if the cluster does not tell.
 func whoAmI(ctx context.Context, config *rest.Config) string {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -112,7 +144,7 @@ func whoAmI(ctx context.Context, config *rest.Config) string {
 
 func intakeOf(pool *unstructured.Unstructured) v1alpha1.Intake {
 	text, _, _ := unstructured.NestedString(pool.Object, "spec", "intake")
-	if text == "" { // of a pool that was written down before there was the field
+	if text == "" { // a pool that was applied before the field existed
 		return v1alpha1.IntakeOpen
 	}
 	return v1alpha1.Intake(text)
@@ -123,7 +155,7 @@ func statusCount(pool *unstructured.Unstructured, field string) int32 {
 	return int32(n) //nolint:gosec // the API server keeps it within an int32
 }
 
-// IntakeTable shows what became of a pool.
+// IntakeTable shows a change of a pool's intake.
 func IntakeTable(p PoolIntake) Table {
 	return Table{
 		Columns: []string{"NAMESPACE", "POOL", "INTAKE", "WAS", "IDLE", "BUSY"},

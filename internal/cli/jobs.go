@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -13,15 +12,16 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
-// JobFilter says which jobs are asked for; a field that is empty asks for all.
+// JobFilter selects jobs; a field that is empty selects all.
 type JobFilter struct {
 	Account, Repository string
-	States              []string
-	Ended               bool // those that have ended, too
+	States              []string                // the API's
+	Keep                func(adminapi.Job) bool // of those that the API returns; nil: all
+	Ended               bool                    // completed ones too
 	Most                int
 }
 
-// Jobs reads the latest jobs.
+// Jobs reads the newest jobs.
 func (c *Client) Jobs(ctx context.Context, f JobFilter) ([]adminapi.Job, error) {
 	query := url.Values{"state": f.States}
 	for key, value := range map[string]string{"account": f.Account, "repository": f.Repository} {
@@ -39,7 +39,11 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) ([]adminapi.Job, error) 
 		if err := c.call(ctx, http.MethodGet, adminapi.PathJobs, query, "", nil, &page); err != nil {
 			return nil, err
 		}
-		jobs = append(jobs, page.Jobs...)
+		for _, job := range page.Jobs {
+			if f.Keep == nil || f.Keep(job) {
+				jobs = append(jobs, job)
+			}
+		}
 		if page.Next == 0 {
 			break
 		}
@@ -50,21 +54,21 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) ([]adminapi.Job, error) 
 
 func jobPath(id int64) string { return adminapi.PathJobs + "/" + strconv.FormatInt(id, 10) }
 
-// Job reads one; an *APIError with status 404 when the ledger has none of that id.
+// Job reads one; an *APIError with status 404 when the server has none of that ID.
 func (c *Client) Job(ctx context.Context, id int64) (adminapi.Job, error) {
 	var job adminapi.Job
 	err := c.call(ctx, http.MethodGet, jobPath(id), nil, "", nil, &job)
 	return job, err
 }
 
-// Why says why a job has no runner yet, or what became of it. There is an answer for every id.
+// Why explains why a job has no runner yet, or how it completed. Every ID has an explanation.
 func (c *Client) Why(ctx context.Context, id int64) (adminapi.Why, error) {
 	var why adminapi.Why
 	err := c.call(ctx, http.MethodGet, jobPath(id)+"/why", nil, "", nil, &why)
 	return why, err
 }
 
-// ParseJob reads the id of a job, or its address at GitHub (…/actions/runs/RUN/job/ID).
+// ParseJob reads the ID of a job, or its URL at GitHub (…/actions/runs/RUN/job/ID).
 func ParseJob(text string) (int64, error) {
 	digits := text
 	if at, err := url.Parse(text); err == nil && at.Host != "" {
@@ -74,13 +78,13 @@ func ParseJob(text string) (int64, error) {
 			i--
 		}
 		if i < 0 || i+1 == len(segments) {
-			return 0, fmt.Errorf("%s is no address of a job: open the job itself at GitHub, its address ends with /job/ and a number", text)
+			return 0, fmt.Errorf("not a job URL: %s (expected …/runs/RUN/job/JOB)", text)
 		}
 		digits = segments[i+1]
 	}
 	id, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || id < 1 {
-		return 0, errors.New("a job is named by its id at GitHub, a number, or by its address there: `bullpen jobs` shows ids")
+		return 0, fmt.Errorf("invalid job %q: expected a numeric job ID or a GitHub job URL. `bullpen jobs` lists job IDs", text)
 	}
 	return id, nil
 }
@@ -89,37 +93,29 @@ func ParseJob(text string) (int64, error) {
 func JobTable(jobs []adminapi.Job, now time.Time) Table {
 	t := Table{
 		Columns: []string{"ID", "REPOSITORY", "NAME", "STATE", "LABELS", "POOL", "RUNNER", "WAITED", "RAN", "AGE"},
-		Wide:    []string{"ACCOUNT", "WORKFLOW", "BRANCH", "RUN", "ATTEMPT", "POD", "HELD"},
-		Empty:   "No such job. Those that have ended are shown with --ended.",
+		Wide:    []string{"ACCOUNT", "WORKFLOW", "BRANCH", "RUN", "ATTEMPT", "POD", "BLOCKED BY"},
+		Empty:   "No jobs found. --completed includes completed jobs.",
+		Paint:   paintJob,
 	}
 	for _, j := range jobs {
 		t.Rows = append(t.Rows, []string{
 			strconv.FormatInt(j.ID, 10), j.Repository, j.Name, jobState(j), strings.Join(j.Labels, ","), dash(j.Pool), dash(j.RunnerName),
-			waited(j, now), ran(j, now), short(now.Sub(j.QueuedAt)),
+			waited(j, now), ran(j, now), whole(now.Sub(j.QueuedAt)),
 			j.Account, j.Workflow, dash(j.Branch), strconv.FormatInt(j.RunID, 10), strconv.FormatInt(j.RunAttempt, 10), dash(j.Pod), dash(j.BlockedBy),
 		})
 	}
 	return t
 }
 
-func jobState(j adminapi.Job) string {
-	switch {
-	case j.Conclusion != "":
-		return j.State + " (" + j.Conclusion + ")"
-	default:
-		return j.State
-	}
-}
-
-// waited is how long the job waited for its first step, so far or altogether.
+// waited is the job's queue time, so far or in total. GitHub gives whole seconds.
 func waited(j adminapi.Job, now time.Time) string {
 	switch {
 	case j.StartedAt != nil:
-		return short(j.StartedAt.Sub(j.QueuedAt))
+		return whole(j.StartedAt.Sub(j.QueuedAt))
 	case j.CompletedAt != nil:
 		return "-"
 	default:
-		return short(now.Sub(j.QueuedAt))
+		return whole(now.Sub(j.QueuedAt))
 	}
 }
 
@@ -128,10 +124,18 @@ func ran(j adminapi.Job, now time.Time) string {
 	case j.StartedAt == nil:
 		return "-"
 	case j.CompletedAt != nil:
-		return short(j.CompletedAt.Sub(*j.StartedAt))
+		return whole(j.CompletedAt.Sub(*j.StartedAt))
 	default:
-		return short(now.Sub(*j.StartedAt))
+		return whole(now.Sub(*j.StartedAt))
 	}
+}
+
+// whole is short without tenths of a second: what is known in whole seconds is not shown as if it were exact.
+func whole(d time.Duration) string {
+	if d = max(0, d); d < time.Minute {
+		return strconv.Itoa(int(d.Seconds())) + "s"
+	}
+	return short(d)
 }
 
 // short is a duration in its two largest units.

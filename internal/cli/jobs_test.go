@@ -15,6 +15,16 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
+// states is a filter as --state makes it.
+func states(t *testing.T, text string) cli.JobFilter {
+	t.Helper()
+	var states cli.JobStates
+	require.NoError(t, states.Set(text))
+	var filter cli.JobFilter
+	states.Filter(&filter)
+	return filter
+}
+
 func ids(jobs []adminapi.Job) []int64 {
 	out := []int64{}
 	for _, j := range jobs {
@@ -23,7 +33,7 @@ func ids(jobs []adminapi.Job) []int64 {
 	return out
 }
 
-// Jobs are listed by account, repository and state, the latest first, page after page; ended ones only when they are asked for.
+// Jobs are listed by account, repository and state, the latest first, page after page; completed ones only with --completed.
 func TestJobs_AreFilteredAndPaged(t *testing.T) {
 	d := newDesk(t)
 	d.install("created", 2, "globex")
@@ -36,6 +46,7 @@ func TestJobs_AreFilteredAndPaged(t *testing.T) {
 	})
 	d.tell(fleet.JobEventStarted, 2)
 	d.tell(fleet.JobEventCompleted, 3)
+	d.repositories(dispatch.RepositoriesRemoved, "acme/lib")
 	for name, c := range map[string]struct {
 		filter cli.JobFilter
 		want   []int64
@@ -45,8 +56,10 @@ func TestJobs_AreFilteredAndPaged(t *testing.T) {
 		"an account":             {cli.JobFilter{Account: "globex"}, []int64{7}},
 		"by its id":              {cli.JobFilter{Account: "@2"}, []int64{7}},
 		"a repository":           {cli.JobFilter{Repository: "Acme/Lib"}, []int64{6}},
-		"a state":                {cli.JobFilter{States: []string{"running"}}, []int64{2}},
-		"states":                 {cli.JobFilter{States: []string{"running", "completed"}}, []int64{3, 2}},
+		"a state":                {states(t, "running"), []int64{2}},
+		"states":                 {states(t, "running,completed"), []int64{3, 2}},
+		"queued, not blocked":    {states(t, "queued"), []int64{7, 5, 4, 1}},
+		"blocked":                {states(t, "blocked"), []int64{6}},
 		"of an account, all":     {cli.JobFilter{Account: "acme", Ended: true}, []int64{6, 5, 4, 3, 2, 1}},
 		"no more than are asked": {cli.JobFilter{Most: 2}, []int64{7, 6}},
 		"none":                   {cli.JobFilter{Repository: "acme/none\x00"}, []int64{}},

@@ -15,9 +15,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/cli/reach"
 )
 
-// RunnerLog reads what a runner that died had said last.
+// RunnerLog reads the last log lines of a runner that failed.
 func (c *Client) RunnerLog(ctx context.Context, namespace, pod string) (adminapi.RunnerLog, error) {
 	var log adminapi.RunnerLog
 	err := c.call(ctx, http.MethodGet, adminapi.PathRunners+"/"+url.PathEscape(namespace)+"/"+url.PathEscape(pod)+"/log", nil, "", nil, &log)
@@ -28,11 +29,11 @@ func (c *Client) RunnerLog(ctx context.Context, namespace, pod string) (adminapi
 type LogQuery struct {
 	Namespace, Pod, Container string
 	Follow                    bool
-	Lines                     int64 // the last so many; negative: all
+	Lines                     int64 // the last ones; negative: all
 }
 
-// LiveLog copies the log of a runner whose pod is there, with the caller's own rights in the cluster. there is false, and nothing was
-// written, when there is no such pod.
+// LiveLog copies the log of a runner whose pod exists, with the caller's own rights in the cluster. Without such a pod it writes nothing, and
+// there is false.
 func LiveLog(ctx context.Context, config *rest.Config, q LogQuery, to io.Writer) (there bool, err error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = 0 // of one that is followed
@@ -49,7 +50,7 @@ func LiveLog(ctx context.Context, config *rest.Config, q LogQuery, to io.Writer)
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading the log of %s: %w", q.Pod, err)
+		return false, reach.Cluster("reading the log of "+q.Pod, err)
 	}
 	defer stream.Close()
 	if _, err := io.Copy(to, stream); err != nil && ctx.Err() == nil {
@@ -58,17 +59,17 @@ func LiveLog(ctx context.Context, config *rest.Config, q LogQuery, to io.Writer)
 	return true, nil
 }
 
-// LogHeadline says how a runner ended whose last lines are kept.
+// LogHeadline says how a runner exited whose last log lines are kept.
 func LogHeadline(log adminapi.RunnerLog) string {
 	how := log.Reason
 	if log.ExitCode != nil {
 		how = strings.TrimSpace(fmt.Sprintf("exit code %d %s", *log.ExitCode, parenthesized(log.Reason)))
 	}
-	text := fmt.Sprintf("%s of pool %s ended at %s with %s; its last lines:", log.Name, log.Pool, log.EndedAt.Local().Format(time.DateTime), how)
+	text := fmt.Sprintf("runner %s of pool %s exited at %s with %s. Last log lines", log.Name, log.Pool, log.EndedAt.Local().Format(time.DateTime), how)
 	if log.Cut {
-		text = strings.TrimSuffix(text, ":") + " (there were more):"
+		text += " (truncated)"
 	}
-	return text
+	return text + ":"
 }
 
 func parenthesized(text string) string {

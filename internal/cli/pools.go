@@ -27,17 +27,17 @@ func PoolsIn(namespace string, pools []adminapi.Pool) []adminapi.Pool {
 	return slices.DeleteFunc(slices.Clone(pools), func(p adminapi.Pool) bool { return p.Namespace != namespace })
 }
 
-// RunnerFilter says which runners are listed.
+// RunnerFilter selects runners.
 type RunnerFilter struct {
-	Namespace string // empty: all
-	Pool      string // its name, or namespace/name; empty: all
-	Stages    []string
+	Namespace string       // empty: all
+	Pool      string       // its name, or namespace/name; empty: all
+	Stages    RunnerStages // empty: all
 	Most      int
 }
 
 // Runners reads runners by name.
 func (c *Client) Runners(ctx context.Context, f RunnerFilter) ([]adminapi.Runner, error) {
-	query := url.Values{"stage": f.Stages}
+	query := url.Values{"stage": []string(f.Stages)}
 	if f.Namespace != "" {
 		query.Set("namespace", f.Namespace)
 	}
@@ -76,8 +76,9 @@ func (c *Client) resolvePool(ctx context.Context, namespace, name string) (strin
 	if err != nil {
 		return "", err
 	}
-	var found []string
+	var found, all []string
 	for _, p := range list.Pools {
+		all = append(all, p.Name)
 		if p.Name == name {
 			found = append(found, p.Namespace+"/"+p.Name)
 		}
@@ -86,43 +87,49 @@ func (c *Client) resolvePool(ctx context.Context, namespace, name string) (strin
 	case 1:
 		return found[0], nil
 	case 0:
-		return "", fmt.Errorf("there is no pool %s: `bullpen pools` shows those there are", name)
+		return "", poolNotFound(name, "", all)
 	}
-	return "", fmt.Errorf("several pools are called %s: name one of %s", name, strings.Join(found, ", "))
+	return "", fmt.Errorf("ambiguous pool %q: use %s", name, strings.Join(found, " or "))
 }
 
 // PoolTable shows pools, one a row.
 func PoolTable(pools []adminapi.Pool, now time.Time) Table {
 	t := Table{
-		Columns: []string{"POOL", "LABELS", "WANTED", "IDLE", "BUSY", "STARTING", "QUEUED", "WITHHELD", "OLDEST", "PROBLEM"},
-		Wide:    []string{"NAMESPACE", "PLATFORM", "CPU", "MEMORY", "LEAVING", "FINISHED"},
-		Empty:   "There is no pool yet: apply a RunnerPool, like examples/pool.yaml.",
+		Columns: []string{"POOL", "LABELS", "DESIRED", "IDLE", "BUSY", "STARTING", "QUEUED", "BLOCKED", "OLDEST", "PROBLEM"},
+		Wide:    []string{"NAMESPACE", "PLATFORM", "CPU", "MEMORY", "TERMINATING", "EXITED"},
+		Empty:   "No pools found. Apply a RunnerPool, such as examples/pool.yaml.",
+		Paint: func(column, cell string) Colour {
+			if column == "PROBLEM" && cell != "-" {
+				return Red
+			}
+			return NoColour
+		},
 	}
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	for _, p := range pools {
-		queued, withheld, oldest := "?", "?", "-"
+		queued, blocked, oldest := "?", "?", "-"
 		if d := p.Demand; d != nil {
-			queued, withheld = number(d.Queued), number(withheldJobs(d))
+			queued, blocked = number(d.Queued), number(blockedJobs(d))
 			if d.OldestQueued != nil {
 				oldest = short(now.Sub(*d.OldestQueued))
 			}
 		}
 		t.Rows = append(t.Rows, []string{
-			p.Name, strings.Join(p.Labels, ","), number(p.Desired), number(p.Idle), number(p.Busy), number(p.Starting), queued, withheld, oldest, poolProblem(p),
+			p.Name, strings.Join(p.Labels, ","), number(p.Desired), number(p.Idle), number(p.Busy), number(p.Starting), queued, blocked, oldest, poolProblem(p),
 			p.Namespace, p.Platform, fleet.FormatCPU(p.MilliCPU), fleet.FormatMemory(p.MemoryMB), number(p.Terminating), number(p.Finished),
 		})
 	}
 	return t
 }
 
-func withheldJobs(d *adminapi.PoolDemand) (jobs int64) {
+func blockedJobs(d *adminapi.PoolDemand) (jobs int64) {
 	for _, n := range d.Blocked {
 		jobs += n
 	}
 	return jobs
 }
 
-// poolProblem is the first of them, or what else is to be known.
+// poolProblem is the first problem of a pool, or that it is being deleted.
 func poolProblem(p adminapi.Pool) string {
 	switch {
 	case len(p.Problems) > 0:
@@ -138,7 +145,7 @@ func RunnerTable(runners []adminapi.Runner, now time.Time) Table {
 	t := Table{
 		Columns: []string{"RUNNER", "POOL", "STAGE", "ACCOUNT", "JOB", "SINCE", "NODE", "AGE"},
 		Wide:    []string{"NAMESPACE", "NAME AT GITHUB"},
-		Empty:   "There is no such runner.",
+		Empty:   "No runners found.",
 	}
 	for _, r := range runners {
 		job, since := "-", "-"
@@ -149,7 +156,7 @@ func RunnerTable(runners []adminapi.Runner, now time.Time) Table {
 			since = short(now.Sub(*r.ClaimedAt))
 		}
 		t.Rows = append(t.Rows, []string{
-			r.Name, r.Pool, r.Stage, dash(r.Account), job, since, dash(r.Node), short(now.Sub(r.CreatedAt)), r.Namespace, dash(r.RunnerAt),
+			r.Name, r.Pool, runnerStage(r.Stage), dash(r.Account), job, since, dash(r.Node), short(now.Sub(r.CreatedAt)), r.Namespace, dash(r.RunnerAt),
 		})
 	}
 	return t
@@ -157,36 +164,36 @@ func RunnerTable(runners []adminapi.Runner, now time.Time) Table {
 
 // Status is the fleet at a glance.
 type Status struct {
-	// Held says why no job is handed out at all.
-	Held     string `json:"held,omitempty"`
-	Queued   int64  `json:"queued"`   // jobs that would begin at once if there were runners
-	Withheld int64  `json:"withheld"` // jobs that wait for something else
+	// Frozen says why no jobs are dispatched at all.
+	Frozen   string `json:"frozen,omitempty"`
+	Queued   int64  `json:"queued"`  // jobs that need a runner only
+	Blocked  int64  `json:"blocked"` // jobs that a limit, a suspension or GitHub holds back
 	Idle     int64  `json:"idle"`
 	Busy     int64  `json:"busy"`
 	Starting int64  `json:"starting"`
-	Wanted   int64  `json:"wanted"`
-	// OldestQueued is when the job that has waited longest for a runner was queued.
+	Desired  int64  `json:"desired"`
+	// OldestQueued is when the job with the longest queue time was queued.
 	OldestQueued *time.Time `json:"oldestQueued,omitempty"`
-	// Problems are what somebody should look at, the gravest first; none: all is well.
+	// Problems are sentences, the most severe first; none: all is well.
 	Problems []string        `json:"problems"`
 	Pools    []adminapi.Pool `json:"pools"`
 }
 
 // Sum puts the fleet's status together.
 func Sum(list adminapi.PoolList, accounts []adminapi.Account) Status {
-	s := Status{Held: list.Frozen, Pools: list.Pools, Problems: []string{}}
+	s := Status{Frozen: list.Frozen, Pools: list.Pools, Problems: []string{}}
 	if list.Frozen != "" {
-		s.Problems = append(s.Problems, "No job is handed out: "+list.Frozen+".")
+		s.Problems = append(s.Problems, "No jobs are dispatched: "+list.Frozen+".")
 	}
 	for _, p := range list.Pools {
-		s.Idle, s.Busy, s.Starting, s.Wanted = s.Idle+p.Idle, s.Busy+p.Busy, s.Starting+p.Starting, s.Wanted+p.Desired
+		s.Idle, s.Busy, s.Starting, s.Desired = s.Idle+p.Idle, s.Busy+p.Busy, s.Starting+p.Starting, s.Desired+p.Desired
 		if d := p.Demand; d != nil {
-			s.Queued, s.Withheld = s.Queued+d.Queued, s.Withheld+withheldJobs(d)
+			s.Queued, s.Blocked = s.Queued+d.Queued, s.Blocked+blockedJobs(d)
 			if d.OldestQueued != nil && (s.OldestQueued == nil || d.OldestQueued.Before(*s.OldestQueued)) {
 				s.OldestQueued = d.OldestQueued
 			}
 		} else if list.Frozen == "" {
-			s.Problems = append(s.Problems, "What waits for pool "+p.Name+" cannot be read just now.")
+			s.Problems = append(s.Problems, "Pool "+p.Name+": its queue cannot be read.")
 		}
 		for _, problem := range p.Problems {
 			s.Problems = append(s.Problems, "Pool "+p.Name+": "+strings.TrimSuffix(problem.Sentence, ".")+".")
@@ -195,10 +202,10 @@ func Sum(list adminapi.PoolList, accounts []adminapi.Account) Status {
 	for _, a := range accounts {
 		switch {
 		case a.State == adminapi.AccountSuspended && a.Queued > 0:
-			s.Problems = append(s.Problems, fmt.Sprintf("Account %s is suspended, and %s of it %s.", a.Login, jobs(a.Queued), wait(a.Queued)))
+			s.Problems = append(s.Problems, fmt.Sprintf("Account %s is suspended, with %s queued.", a.Login, jobs(a.Queued)))
 		case a.Queued > 0 && slices.ContainsFunc(a.Budgets, atLimit):
 			full := a.Budgets[slices.IndexFunc(a.Budgets, atLimit)]
-			s.Problems = append(s.Problems, fmt.Sprintf("Account %s is at its limit on %s, and %s of it %s.", a.Login, full.Platform, jobs(a.Queued), wait(a.Queued)))
+			s.Problems = append(s.Problems, fmt.Sprintf("Account %s is at its limit on %s, with %s queued.", a.Login, full.Platform, jobs(a.Queued)))
 		}
 	}
 	return s
@@ -215,33 +222,39 @@ func jobs(n int64) string {
 	return strconv.FormatInt(n, 10) + " jobs"
 }
 
-func wait(n int64) string {
-	if n == 1 {
-		return "waits"
+// Headline is how many problems there are.
+func (s Status) Headline() string {
+	switch len(s.Problems) {
+	case 0:
+		return "All is well."
+	case 1:
+		return "1 problem:"
 	}
-	return "wait"
+	return strconv.Itoa(len(s.Problems)) + " problems:"
 }
 
-// PrintStatus writes the status for people: whether anything is wrong first.
+// PrintStatus writes the status for people, problems first.
 func PrintStatus(w io.Writer, format Format, s Status, now time.Time) error {
 	if format == FormatJSON || format == FormatYAML {
 		return Print(w, format, s, Table{})
 	}
 	var b strings.Builder
-	if len(s.Problems) == 0 {
-		b.WriteString("All is well.\n")
-	} else {
-		fmt.Fprintf(&b, "%d to look at:\n", len(s.Problems))
-		for _, p := range s.Problems {
-			fmt.Fprintf(&b, "  - %s\n", printable(p))
+	colour := NoColour
+	if Coloured(w) {
+		if colour = Green; len(s.Problems) > 0 {
+			colour = Red
 		}
 	}
-	fmt.Fprintf(&b, "\nJobs      %d wait for a runner", s.Queued)
-	if s.OldestQueued != nil {
-		fmt.Fprintf(&b, " (the oldest for %s)", short(now.Sub(*s.OldestQueued)))
+	b.WriteString(colour.paint(s.Headline()) + "\n")
+	for _, p := range s.Problems {
+		fmt.Fprintf(&b, "  - %s\n", printable(p))
 	}
-	fmt.Fprintf(&b, ", %d for something else\n", s.Withheld)
-	fmt.Fprintf(&b, "Runners   %d idle, %d busy, %d starting, %d wanted\n\n", s.Idle, s.Busy, s.Starting, s.Wanted)
+	fmt.Fprintf(&b, "\nJobs      %d queued", s.Queued)
+	if s.OldestQueued != nil {
+		fmt.Fprintf(&b, " (oldest %s)", short(now.Sub(*s.OldestQueued)))
+	}
+	fmt.Fprintf(&b, ", %d blocked\n", s.Blocked)
+	fmt.Fprintf(&b, "Runners   %d idle, %d busy, %d starting, %d desired\n\n", s.Idle, s.Busy, s.Starting, s.Desired)
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err
 	}

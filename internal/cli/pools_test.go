@@ -64,7 +64,7 @@ func TestPools_AreShownWithWhatWaitsForThem(t *testing.T) {
 	require.Contains(t, body, "pool \"linux-4\" not found in namespace elsewhere: list pools with `bullpen pools`")
 }
 
-// The status says first whether anything is wrong, and names it.
+// The status starts with the number of problems, and names each.
 func TestStatus_SaysWhatToLookAt(t *testing.T) {
 	d := newDesk(t)
 	show := func() string {
@@ -79,20 +79,20 @@ func TestStatus_SaysWhatToLookAt(t *testing.T) {
 	}
 	require.Contains(t, show(), "All is well.\n")
 	twoPools(d)
-	require.Contains(t, show(), "1 to look at:\n  - Pool macos: 3 jobs wait and there may be no more runners.\n")
-	require.Contains(t, show(), "Jobs      4 wait for a runner (the oldest for 1m30s), 5 for something else\nRunners   1 idle, 3 busy, 1 starting, 5 wanted\n")
+	require.Contains(t, show(), "1 problem:\n  - Pool macos: 3 jobs wait and there may be no more runners.\n")
+	require.Contains(t, show(), "Jobs      4 queued (oldest 1m30s), 5 blocked\nRunners   1 idle, 3 busy, 1 starting, 5 desired\n")
 	_, err := d.ChangeLimits(t.Context(), "acme", "*", adminapi.ChangeLimits{Platforms: map[string]adminapi.LimitsChange{"linux": {Jobs: ptr(1)}}})
 	require.NoError(t, err)
 	d.tell(fleet.JobEventQueued, 6)
 	d.tell(fleet.JobEventQueued, 7)
 	require.NotContains(t, show(), "at its limit", "nothing runs yet")
 	d.claim("linux-4-a")
-	require.Contains(t, show(), "  - Account acme is at its limit on linux, and 1 job of it waits.\n")
+	require.Contains(t, show(), "  - Account acme is at its limit on linux, with 1 job queued.\n")
 	_, err = d.Suspend(t.Context(), "acme", "unpaid")
 	require.NoError(t, err)
-	require.Contains(t, show(), "  - Account acme is suspended, and 1 job of it waits.\n")
+	require.Contains(t, show(), "  - Account acme is suspended, with 1 job queued.\n")
 	d.fleet.held, d.fleet.unread = "the database was restored", errors.New("held")
-	require.Contains(t, show(), "3 to look at:\n  - No job is handed out: the database was restored.\n")
+	require.Contains(t, show(), "3 problems:\n  - No jobs are dispatched: the database was restored.\n")
 }
 
 // Runners are listed with their jobs, by pool and stage, page after page.
@@ -126,7 +126,7 @@ func TestRunners_AreListedWithTheirJobs(t *testing.T) {
 	require.Equal(t, "idle", runners[1].Stage)
 	var shown bytes.Buffer
 	require.NoError(t, cli.Print(&shown, cli.FormatTable, runners, cli.RunnerTable(runners, time.Now())))
-	require.Regexp(t, `(?m)^linux-4-a +linux-4 +claimed +acme +7 +0\.\ds +node-1 +1h00m$`, shown.String())
+	require.Regexp(t, `(?m)^linux-4-a +linux-4 +assigned +acme +7 +0\.\ds +node-1 +1h00m$`, shown.String())
 
 	all, err := d.Runners(t.Context(), cli.RunnerFilter{Most: 5000})
 	require.NoError(t, err)
@@ -152,7 +152,7 @@ func TestRunners_AreListedWithTheirJobs(t *testing.T) {
 	require.Equal(t, []adminapi.Pool{{Namespace: "b", Name: "x"}}, cli.PoolsIn("b", []adminapi.Pool{{Namespace: "a", Name: "x"}, {Namespace: "b", Name: "x"}}))
 
 	_, err = d.Runners(t.Context(), cli.RunnerFilter{Pool: "windows", Most: 1})
-	require.ErrorContains(t, err, "there is no pool windows: `bullpen pools` shows those there are")
+	require.ErrorContains(t, err, "pool \"windows\" not found. `bullpen pools` lists pools.")
 	_, err = d.Runners(t.Context(), cli.RunnerFilter{Stages: []string{"asleep"}, Most: 1})
 	require.ErrorContains(t, err, "stage must be one of starting, idle, claimed, registered, busy, terminating, finished")
 }

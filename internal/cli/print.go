@@ -4,12 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
+
+	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
 )
 
 // Format is how a command prints.
@@ -31,7 +35,7 @@ func (f *Format) String() string { return string(*f) }
 // Set accepts the formats only.
 func (f *Format) Set(text string) error {
 	if !slices.Contains(formats(), Format(text)) {
-		return fmt.Errorf("choose table, wide, json or yaml")
+		return commandline.ValueError{Must: "table, wide, json or yaml"}
 	}
 	*f = Format(text)
 	return nil
@@ -50,7 +54,29 @@ func OutputFlag(fs *pflag.FlagSet, f *Format) {
 type Table struct {
 	Columns, Wide []string
 	Rows          [][]string // as many cells as there are columns of both kinds
-	Empty         string     // what is said when there is no row
+	Empty         string     // printed when there is no row
+	// Paint chooses the colour of a cell by its column and its text, where colours are shown; nil: none has one.
+	Paint func(column, cell string) Colour
+}
+
+// Colour of a cell on a terminal.
+type Colour string
+
+// The colours are those of the terminal's own palette.
+const (
+	NoColour Colour = ""
+	Red      Colour = "\x1b[31m"
+	Green    Colour = "\x1b[32m"
+	Yellow   Colour = "\x1b[33m"
+	Grey     Colour = "\x1b[90m"
+)
+
+// paint surrounds a text with a colour.
+func (c Colour) paint(text string) string {
+	if c == NoColour || text == "" {
+		return text
+	}
+	return string(c) + text + "\x1b[0m"
 }
 
 // Print writes the value as JSON or YAML, or the table.
@@ -75,20 +101,61 @@ func Print(w io.Writer, format Format, value any, table Table) error {
 		_, err := fmt.Fprintln(w, table.Empty)
 		return err
 	}
-	columns := table.Columns
-	if format == FormatWide {
-		columns = slices.Concat(table.Columns, table.Wide)
+	_, err := io.WriteString(w, table.text(format == FormatWide, Coloured(w)))
+	return err
+}
+
+// gap is between two columns.
+const gap = 3
+
+// text aligns the columns.
+func (t Table) text(wide, coloured bool) string {
+	columns := t.Columns
+	if wide {
+		columns = slices.Concat(t.Columns, t.Wide)
 	}
-	out := tabwriter.NewWriter(w, 0, 4, 3, ' ', 0)
-	fmt.Fprintln(out, strings.Join(columns, "\t"))
-	for _, row := range table.Rows {
+	rows := [][]string{columns}
+	for _, row := range t.Rows {
 		cells := make([]string, len(columns))
 		for i := range columns {
 			cells[i] = printable(row[i])
 		}
-		fmt.Fprintln(out, strings.Join(cells, "\t"))
+		rows = append(rows, cells)
 	}
-	return out.Flush()
+	widths := make([]int, len(columns))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], ansi.StringWidth(cell))
+		}
+	}
+	var b strings.Builder
+	for at, row := range rows {
+		for i, cell := range row {
+			shown := cell
+			if at > 0 && coloured && t.Paint != nil {
+				shown = t.Paint(columns[i], cell).paint(cell)
+			}
+			b.WriteString(shown)
+			if i < len(row)-1 {
+				b.WriteString(strings.Repeat(" ", widths[i]-ansi.StringWidth(cell)+gap))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// Coloured says whether colours are shown on w: on a terminal, unless NO_COLOR is set.
+func Coloured(w io.Writer) bool {
+	if page, ok := w.(interface{ Coloured() bool }); ok {
+		return page.Coloured()
+	}
+	return isTerminal(w) && os.Getenv("NO_COLOR") == ""
+}
+
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
 // printable keeps what others wrote from moving the terminal's cursor, or the table's columns.

@@ -8,7 +8,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
-// Retire has a runner that waits for work replaced. An *APIError with status 409 when it works, 404 when there is none of that name.
+// Retire replaces an idle runner. An *APIError with status 409 if it is busy, 404 if there is none of that name.
 func (c *Client) Retire(ctx context.Context, namespace, name, reason string) (adminapi.RetiredRunner, error) {
 	var retired adminapi.RetiredRunner
 	path := adminapi.PathRunners + "/" + url.PathEscape(namespace) + "/" + url.PathEscape(name) + "/retire"
@@ -16,9 +16,9 @@ func (c *Client) Retire(ctx context.Context, namespace, name, reason string) (ad
 	return retired, err
 }
 
-// RetiredTable shows what became of runners.
+// RetiredTable shows retired runners.
 func RetiredTable(runners []adminapi.RetiredRunner) Table {
-	t := Table{Columns: []string{"NAMESPACE", "RUNNER", "POOL", "STATE"}, Wide: []string{"UID", "CHANGED"}, Empty: "No runner."}
+	t := Table{Columns: []string{"NAMESPACE", "RUNNER", "POOL", "STATE"}, Wide: []string{"UID", "CHANGED"}, Empty: "No runners."}
 	for _, r := range runners {
 		changed := "yes"
 		if !r.Changed {

@@ -2,11 +2,9 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -28,20 +26,20 @@ type Connection struct {
 	Timeout        time.Duration
 	TokenLife      time.Duration // of a token that the cluster issues; default: the shortest there is
 
-	// DefaultStateDir finds the one-machine mode's folder; nil looks nowhere.
+	// DefaultStateDir finds the one-machine mode's directory; nil: this program has no such mode.
 	DefaultStateDir func() (string, error)
 	Getenv          func(string) string // os.Getenv by default
 }
 
-// Flags adds what every operators' command takes. A token is never one of them: arguments can be seen by everybody.
+// Flags adds what every administrators' command takes. A token is never one of them: arguments are visible to all users of the machine.
 func (c *Connection) Flags(f *pflag.FlagSet) {
-	f.StringVar(&c.Server, "server", "", "address of the operators' API (default: "+EnvServer+", else the bullpen up of this machine)")
-	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig file whose user you are (default: as kubectl)")
-	f.StringVar(&c.Context, "context", "", "context of the kubeconfig (default: its current one)")
+	f.StringVar(&c.Server, "server", "", "URL of the administrators' API (default: $"+EnvServer+", else the bullpen up of this machine)")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig to authenticate with (default: same as kubectl)")
+	f.StringVar(&c.Context, "context", "", "context of the kubeconfig (default: its current context)")
 	f.StringVar(&c.ServiceAccount, "service-account", DefaultServiceAccount,
-		"namespace/name of the ServiceAccount to ask a token of when the kubeconfig holds a client certificate only")
-	f.StringVar(&c.StateDir, "state-dir", "", "state folder of bullpen up, to find its server")
-	f.DurationVar(&c.Timeout, "request-timeout", 30*time.Second, "how long to wait for an answer")
+		"ServiceAccount (namespace/name) to use when the kubeconfig has only a client certificate")
+	f.StringVar(&c.StateDir, "state-dir", "", "state directory of bullpen up, to find its server")
+	f.DurationVar(&c.Timeout, "request-timeout", 30*time.Second, "timeout of one request")
 }
 
 func (c *Connection) getenv(name string) string {
@@ -67,11 +65,18 @@ func (c *Connection) Client() (*Client, error) {
 	return NewClient(server, credentials.Token, c.Timeout)
 }
 
-// errNoServer says how to name one.
-var errNoServer = errors.New("which server? use --server URL or set " + EnvServer +
-	"; in a cluster, `kubectl -n bullpen-system port-forward svc/bullpen-operators 8082` makes it http://127.0.0.1:8082")
+const forwarding = "in a cluster, run `kubectl -n bullpen-system port-forward svc/bullpen-operators 8082` and use --server http://127.0.0.1:8082"
 
-// find settles on an address, and on the kubeconfig that goes with it.
+// Errors that say how to name a server. The second is for a program that has the one-machine mode.
+var (
+	errNoServer    = errors.New("no server found: " + EnvServer + " is not set. Use --server URL; " + forwarding)
+	errNothingHere = errors.New("no server found: `bullpen up` is not running here and " + EnvServer + " is not set. Start it, or use --server URL; " + forwarding)
+)
+
+// IsNoServer says that no server is configured, and none runs here.
+func IsNoServer(err error) bool { return errors.Is(err, errNoServer) || errors.Is(err, errNothingHere) }
+
+// find settles on a URL, and on the kubeconfig that goes with it.
 func (c *Connection) find() (server, kubeconfig string, err error) {
 	if c.Server != "" {
 		return c.Server, c.Kubeconfig, nil
@@ -85,37 +90,22 @@ func (c *Connection) find() (server, kubeconfig string, err error) {
 			return "", "", errNoServer
 		}
 		if dir, err = c.DefaultStateDir(); err != nil {
-			return "", "", errNoServer
+			return "", "", errNothingHere
 		}
 	}
 	box, err := readBox(dir)
+	var killed *KilledError
 	switch {
-	case err == nil:
+	case err == nil && box.Operators != "":
+	case errors.As(err, &killed):
+		return "", "", err
 	case c.StateDir != "":
-		return "", "", fmt.Errorf("no bullpen up runs in %s: start it, or name a server with --server", dir)
+		return "", "", fmt.Errorf("no server found: `bullpen up` is not running in %s. Start it, or use --server URL", dir)
 	default:
-		return "", "", errNoServer
+		return "", "", errNothingHere
 	}
 	if c.Kubeconfig != "" {
 		box.Kubeconfig = c.Kubeconfig
 	}
 	return box.Operators, box.Kubeconfig, nil
-}
-
-// box is what `bullpen up` writes down while it runs.
-type box struct {
-	Operators  string `json:"operators"`
-	Kubeconfig string `json:"kubeconfig"`
-}
-
-func readBox(dir string) (box, error) {
-	var b box
-	data, err := os.ReadFile(filepath.Join(dir, "status.json"))
-	if err == nil {
-		err = json.Unmarshal(data, &b)
-	}
-	if err == nil && b.Operators == "" {
-		err = errors.New("it names no operators' API")
-	}
-	return b, err
 }

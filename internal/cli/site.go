@@ -1,28 +1,26 @@
 package cli
 
 import (
-	"encoding/json"
-	"fmt"
-	"os"
+	"errors"
 	"path/filepath"
 	"strings"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // Site is what a `bullpen up` of this machine works with.
 type Site struct {
 	Kubeconfig string
-	GitHub     string // address of its stand-in; empty: the real one, by an App that it does not write down
+	GitHub     string // URL of its stand-in; empty: the real GitHub, by an App that it does not write down
 	KeyFile    string // of the stand-in's App
 	// AdminTokenFile holds the token of the stand-in's admin API.
 	AdminTokenFile string
 	URLFile        string // holds the database's URL
-	Controller     string // where its controller answers
+	Controller     string // URL of its controller
 }
 
-// Site finds the `bullpen up` of this machine: that of --state-dir, or of the usual folder. False: none runs, and none was named.
+// Site finds the `bullpen up` of this machine: that of --state-dir, or of the default directory. False: none runs, and none was named. The error
+// is a *KilledError if there was one that was killed.
 func (c *Connection) Site() (Site, bool, error) {
 	dir, named := c.StateDir, c.StateDir != ""
 	if !named {
@@ -31,22 +29,14 @@ func (c *Connection) Site() (Site, bool, error) {
 		}
 		var err error
 		if dir, err = c.DefaultStateDir(); err != nil {
-			return Site{}, false, nil //nolint:nilerr // this machine has no such folder, so nothing runs in it
+			return Site{}, false, nil //nolint:nilerr // this machine has no such directory, so nothing runs in it
 		}
 	}
-	var status struct {
-		GitHub     string            `json:"github"`
-		StandIn    bool              `json:"standIn"`
-		Kubeconfig string            `json:"kubeconfig"`
-		Metrics    map[string]string `json:"metrics"`
-	}
-	data, err := os.ReadFile(filepath.Join(dir, "status.json"))
-	if err == nil {
-		err = json.Unmarshal(data, &status)
-	}
+	status, err := readBox(dir)
+	var killed *KilledError
 	switch {
-	case err != nil && named:
-		return Site{}, false, fmt.Errorf("no bullpen up runs in %s: start it, or name a cluster with --kubeconfig", dir)
+	case err != nil && (named || errors.As(err, &killed)):
+		return Site{}, false, errNotRunning(dir, err)
 	case err != nil:
 		return Site{}, false, nil //nolint:nilerr // none runs
 	}
@@ -63,11 +53,5 @@ func (c *Connection) Site() (Site, bool, error) {
 
 // Cluster is the configuration of the caller's own kubeconfig, or of the one named.
 func (c *Connection) Cluster(kubeconfig string) (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.Context}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("reading your kubeconfig: %w", err)
-	}
-	return config, nil
+	return loadKubeconfig(kubeconfig, c.Context)
 }

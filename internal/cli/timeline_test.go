@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"regexp"
 	"testing"
 	"time"
 
@@ -85,8 +86,38 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 
 	var shown bytes.Buffer
 	require.NoError(t, cli.PrintJob(&shown, cli.FormatTable, job, at(100)))
-	require.Regexp(t, `(?m)^claimed +2026-11-01 .* 250ms +waiting for quota or an idle runner$`, shown.String())
+	require.Regexp(t, `(?m)^PHASE +TIME +DURATION +DETAIL$`, shown.String())
+	require.Regexp(t, `(?m)^assigned +2026-11-01 \S+\.\d{3} +250ms +`+regexp.QuoteMeta(fleet.PhaseDispatch.Words())+`$`, shown.String())
+	require.Regexp(t, `(?m)^registered +.* 750ms +`, shown.String())
+	require.Regexp(t, `(?m)^running +2026-11-01 \d\d:\d\d:\d\d +4\.875s +`, shown.String())
+	require.Regexp(t, `(?m)^completed +2026-11-01 \d\d:\d\d:\d\d +30s +`, shown.String())
 	t.Log(shown.String())
+}
+
+// A queued job has a row for the time it has waited so far, and an exit code of a signal has the signal's name.
+func TestPrintJob_QueuedAndKilled(t *testing.T) {
+	start := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	show := func(job adminapi.Job) string {
+		var out bytes.Buffer
+		require.NoError(t, cli.PrintJob(&out, cli.FormatTable, job, start.Add(90*time.Second)))
+		return out.String()
+	}
+	queued := adminapi.Job{ID: 7, State: "queued", QueuedAt: start, Timeline: &adminapi.Timeline{Steps: []adminapi.TimelineStep{{Name: "queued", At: start}}}}
+	require.Regexp(t, `(?m)^queued +now +1m30s +so far$`, show(queued))
+	queued.Held = "repository_limit"
+	require.Regexp(t, `(?m)^blocked +now +1m30s +so far$`, show(queued))
+
+	code := int32(137)
+	done := adminapi.Job{
+		ID: 7, State: "completed", Conclusion: "failure", QueuedAt: start, StartedAt: &start, CompletedAt: &start, Pod: "linux-4-a", ExitCode: &code,
+		Timeline: queued.Timeline,
+	}
+	require.Contains(t, show(done), "The runner exited with code 137 (SIGKILL). See its last log lines: `bullpen runners logs linux-4-a`\n")
+	require.NotContains(t, show(done), "so far")
+	code = 3
+	require.Contains(t, show(done), "exited with code 3. See")
+	code = 0
+	require.NotContains(t, show(done), "exited")
 }
 
 func inUTC(s *dispatch.Started) *dispatch.Started {

@@ -2,19 +2,19 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
 )
 
-// FormatCSV is one that only usage is printed in.
+// FormatCSV is for usage only.
 const FormatCSV Format = "csv"
 
-// UsageFormat is a Format that may be csv, too.
+// UsageFormat is a Format, or csv.
 type UsageFormat struct{ Format }
 
 // Set accepts the formats only.
@@ -24,14 +24,14 @@ func (f *UsageFormat) Set(text string) error {
 		return nil
 	}
 	if err := f.Format.Set(text); err != nil {
-		return errors.New("choose table, wide, json, yaml or csv")
+		return commandline.ValueError{Must: "table, wide, json, yaml or csv"}
 	}
 	return nil
 }
 
-// UsageFilter says which usage is shown.
+// UsageFilter selects usage.
 type UsageFilter struct {
-	From, To string // months like 2026-11; empty: the present one
+	From, To string // months like 2026-11; empty: the current one
 	Account  string // login or "@id"; empty: all
 }
 
@@ -65,7 +65,7 @@ func PrintUsage(w io.Writer, format Format, usage []adminapi.MonthUsage) error {
 	t := Table{
 		Columns: []string{"ACCOUNT", "MONTH", "POOL", "SESSIONS", "JOBS", "RUNNER HOURS", "JOB HOURS"},
 		Wide:    []string{"PLATFORM", "CPU HOURS", "GIB HOURS", "NAMESPACE", "ACCOUNT ID"},
-		Empty:   "No runner was handed out in these months.",
+		Empty:   "No usage in these months.",
 	}
 	hours := func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 2, 64) }
 	for _, u := range usage {

@@ -5,34 +5,44 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 )
 
-// Watch shows something again and again, if it is asked to.
+// Watch prints something repeatedly, with --watch.
 type Watch struct {
 	on    bool
 	every time.Duration
 
-	// Ticks are when it is shown again; time.NewTicker's when nil.
+	// Ticks are when it is printed again; time.NewTicker's when nil.
 	Ticks func(every time.Duration) (ticks <-chan time.Time, stop func())
-	// Screen says whether what is written to is cleared each time; when nil it is if it is a terminal.
+	// Screen says whether the output is cleared each time; when nil it is if it is a terminal.
 	Screen func(w io.Writer) bool
 }
 
+// minInterval is the least time between two requests of --watch.
+const minInterval = 250 * time.Millisecond
+
 // Flags adds --watch and --watch-every.
 func (w *Watch) Flags(fs *pflag.FlagSet) {
-	fs.BoolVarP(&w.on, "watch", "w", false, "show it again and again, until Ctrl-C; a pipe is given what has changed")
-	fs.DurationVar(&w.every, "watch-every", 2*time.Second, "how often, at most four times a second")
+	fs.BoolVarP(&w.on, "watch", "w", false, "refresh until Ctrl-C; when piped, print only changes")
+	fs.DurationVar(&w.every, "watch-every", 2*time.Second, "refresh interval (minimum 250ms)")
 }
 
 // clearScreen moves to the top left and erases what is below, so that lines do not flicker as they would if all were erased first.
 const clearScreen = "\x1b[H\x1b[J"
 
-// Run shows it once, or until ctx ends, which is no error. What goes wrong the first time is; later it is said, and tried again.
+// page is one round of output. It has the colours of where it is written to.
+type page struct {
+	bytes.Buffer
+	coloured bool
+}
+
+// Coloured implements what Coloured asks for.
+func (p *page) Coloured() bool { return p.coloured }
+
+// Run prints once, or until ctx ends, which is no error. A failure of the first round is returned; a later one is printed, and retried.
 func (w *Watch) Run(ctx context.Context, out io.Writer, show func(ctx context.Context, out io.Writer) error) error {
 	if !w.on {
 		return show(ctx, out)
@@ -45,7 +55,7 @@ func (w *Watch) Run(ctx context.Context, out io.Writer, show func(ctx context.Co
 	defer stop()
 	var last []byte
 	for first := true; ; first = false {
-		var now bytes.Buffer
+		now := page{coloured: Coloured(out)}
 		err := show(ctx, &now)
 		switch {
 		case ctx.Err() != nil:
@@ -54,9 +64,9 @@ func (w *Watch) Run(ctx context.Context, out io.Writer, show func(ctx context.Co
 			return err
 		case err != nil:
 			now.Reset()
-			fmt.Fprintf(&now, "%v\nTrying again.\n", err)
-			if last != nil && screen(out) { // what is known last stays in sight
-				now.Write(append([]byte("\nAs of before:\n\n"), last...))
+			fmt.Fprintf(&now, "%v\nRetrying.\n", err)
+			if last != nil && screen(out) { // the last known data stays
+				now.Write(append([]byte("\nLast known:\n\n"), last...))
 			}
 		}
 		if screen(out) {
@@ -80,15 +90,10 @@ func (w *Watch) Run(ctx context.Context, out io.Writer, show func(ctx context.Co
 }
 
 func (w *Watch) tick() (<-chan time.Time, func()) {
-	every := max(w.every, 250*time.Millisecond)
+	every := max(w.every, minInterval)
 	if w.Ticks != nil {
 		return w.Ticks(every)
 	}
 	ticker := time.NewTicker(every)
 	return ticker.C, ticker.Stop
-}
-
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
 }

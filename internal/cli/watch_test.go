@@ -70,8 +70,8 @@ func TestWatch(t *testing.T) {
 	require.ErrorIs(t, err, away, "what does not work at all is said at once")
 	out, err = watched(t, true, []string{"--watch"}, "a", away, "b")
 	require.NoError(t, err)
-	require.Equal(t, clear+"a\n"+clear+"the server cannot be reached\nTrying again.\n\nAs of before:\n\na\n"+clear+"b\n", out)
+	require.Equal(t, clear+"a\n"+clear+"the server cannot be reached\nRetrying.\n\nLast known:\n\na\n"+clear+"b\n", out)
 	out, err = watched(t, false, []string{"--watch"}, "a", away, away, "a")
 	require.NoError(t, err)
-	require.Equal(t, "a\nthe server cannot be reached\nTrying again.\na\n", out)
+	require.Equal(t, "a\nthe server cannot be reached\nRetrying.\na\n", out)
 }

@@ -9,29 +9,33 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
-// PrintWhy writes the answer for people: the job in a line, and then one cause after the other, with what to do about it.
+// PrintWhy writes the explanation for people: the job in a line, and then each cause with its remedy.
 func PrintWhy(w io.Writer, answer adminapi.Why, now time.Time) error {
 	var b strings.Builder
 	if j := answer.Job; j != nil {
-		fmt.Fprintf(&b, "Job %d, %s of %s, asks for %s", j.ID, printable(j.Name), printable(j.Repository), printable(strings.Join(j.Labels, ", ")))
-		if j.StartedAt == nil && j.CompletedAt == nil {
-			fmt.Fprintf(&b, " and has waited for %s", waited(*j, now))
+		fmt.Fprintf(&b, "Job %d, %s of %s", j.ID, printable(j.Name), printable(j.Repository))
+		if len(j.Labels) > 0 {
+			fmt.Fprintf(&b, ", runs-on: %s", printable(strings.Join(j.Labels, ", ")))
 		}
-		fmt.Fprintf(&b, ". It is %s.\n", printable(jobState(*j)))
+		state := jobState(*j)
+		if Coloured(w) {
+			state = paintJob("STATE", state).paint(printable(state))
+		}
+		fmt.Fprintf(&b, ": %s", state)
+		if j.StartedAt == nil && j.CompletedAt == nil {
+			fmt.Fprintf(&b, " for %s", waited(*j, now))
+		}
+		b.WriteString("\n")
 	} else {
 		fmt.Fprintf(&b, "Job %d\n", answer.JobID)
 	}
-	for i, reason := range answer.Reasons {
-		mark := "because"
-		if i > 0 {
-			mark = "besides"
-		}
-		fmt.Fprintf(&b, "\n%s  %s (%s)\n", mark, printable(reason.Sentence), reason.Code)
+	for _, reason := range answer.Reasons {
+		fmt.Fprintf(&b, "\n%s (%s)\n", printable(reason.Sentence), reason.Code)
 		if reason.Until != nil {
-			fmt.Fprintf(&b, "         In %s.\n", short(reason.Until.Sub(now)))
+			fmt.Fprintf(&b, "  Clears in %s.\n", short(reason.Until.Sub(now)))
 		}
 		if reason.Remedy != "" {
-			fmt.Fprintf(&b, "         %s\n", printable(reason.Remedy))
+			fmt.Fprintf(&b, "  %s\n", printable(reason.Remedy))
 		}
 	}
 	_, err := io.WriteString(w, b.String())

@@ -13,7 +13,7 @@ func TestDemo(t *testing.T) {
 	stdout, stderr, code := run(t, "demo", "--jobs", "16", "--runners", "3", "--state-dir", dir)
 	require.Zero(t, code, "%s%s", stdout, stderr)
 	for _, line := range []string{
-		"16, of which 16 ran as they should (14 success, 1 failure, 1 skipped)",
+		"16, 16 as expected (14 success, 1 failure, 1 skipped)",
 		"restarted       macOS agent kill -9", "restarted       server      kill -9", "restarted       controller  SIGTERM", "restarted       node agent  kill -9",
 		"changed         changed the pool's template", "changed         scaled the pool to zero and back",
 		"changed         cordoned the node and uncordoned it", "changed         renamed the pool",
@@ -25,6 +25,6 @@ func TestDemo(t *testing.T) {
 }
 
 func TestDemoRefusesImpossibleNumbers(t *testing.T) {
-	refused(t, "give a number from 9", "demo", "--jobs", "2")
-	refused(t, "give a number from 1 to 38", "demo", "--runners", "0")
+	refused(t, "--jobs must be between 9 and ", "demo", "--jobs", "2")
+	refused(t, "--runners must be between 1 and 38", "demo", "--runners", "0")
 }

@@ -105,7 +105,7 @@ func stateDir(t *testing.T) string {
 
 func deleteState(t *testing.T, dir string) {
 	t.Helper()
-	_, stderr, code := run(t, "down", "--delete", "--state-dir", dir)
+	_, stderr, code := run(t, "down", "--delete", "--yes", "--state-dir", dir)
 	require.Zero(t, code, "%s", stderr)
 	require.Empty(t, processesOf(t, dir))
 }

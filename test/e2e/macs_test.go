@@ -66,7 +66,7 @@ func endMacs() error {
 	case <-time.After(2 * patience):
 		return errors.New("the bullpen up of the Macs does not end")
 	}
-	if output, err := exec.Command(binary, "down", "--delete", "--state-dir", macs.dir).CombinedOutput(); err != nil {
+	if output, err := exec.Command(binary, "down", "--delete", "--yes", "--state-dir", macs.dir).CombinedOutput(); err != nil {
 		return fmt.Errorf("ending the bullpen up of the Macs: %w\n%s", err, output)
 	}
 	return nil

@@ -52,7 +52,7 @@ func lastWords(t *testing.T, dir string, w *where) {
 	}, patience, interval)
 	require.Eventually(t, func() bool {
 		stdout, stderr, code := run(t, "runners", "logs", name, "--state-dir", dir)
-		return code == 0 && strings.Contains(stderr, name+" of pool default ended at ") && strings.Contains(stderr, "exit code 137") &&
+		return code == 0 && strings.Contains(stderr, name+" of pool default exited at ") && strings.Contains(stderr, "exit code 137") &&
 			strings.TrimSpace(stdout) == strings.TrimSpace(live)
 	}, patience, commandInterval)
 	require.Eventually(t, func() bool { return len(idle()) > 0 }, patience, commandInterval, "another takes its place")

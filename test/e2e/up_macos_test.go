@@ -101,7 +101,7 @@ func TestUp_NODE3_MacOSRunnersOutliveTheirNodeAgent(t *testing.T) {
 	require.True(t, longJobRuns(t, dir), "a virtual machine outlives everything else")
 	stdout, stderr, code := run(t, "down", "--state-dir", dir)
 	require.Zero(t, code, "%s", stderr)
-	require.Contains(t, stdout, "ended what a killed run left behind")
+	require.Contains(t, stdout, "processes and pods of a killed run")
 	left := processesOf(t, dir)
 	require.Empty(t, left, "%s", strconv.Quote(strings.Join(left, "\n")))
 }

@@ -62,7 +62,7 @@ func TestUp(t *testing.T) {
 	first.await(t, "the job's end", jobEnded("hello", "success"))
 
 	t.Run("a second up in the folder is refused", func(t *testing.T) {
-		refused(t, "(process "+strconv.Itoa(w.PID)+")", "up", "--state-dir", dir)
+		refused(t, "(pid "+strconv.Itoa(w.PID)+")", "up", "--state-dir", dir)
 	})
 	t.Run("NET8_each part may do what its role says and no more", func(t *testing.T) { checkIdentities(t, dir, w) })
 	t.Run("kubectl logs and exec work as of any node", func(t *testing.T) { logsAndCommands(t, dir, w) })
@@ -101,8 +101,9 @@ func TestUp(t *testing.T) {
 	require.NoError(t, first.command.Process.Kill())
 	first.exited(t)
 	require.True(t, longJobRuns(t, dir), "a runner outlives everything else")
+	refused(t, "`bullpen up` was killed", "status", "--state-dir", dir)
 	second, w := up(t, dir, "--runners", "2", "--webhooks=poll", "--workflow", writeFile(t, "two.yaml", shortJob))
-	second.await(t, "the report about leftovers", func(e event) bool { return strings.Contains(e.Message, "an earlier run was killed") })
+	second.await(t, "the report about leftovers", func(e event) bool { return strings.Contains(e.Message, "the last run was killed") })
 	require.False(t, longJobRuns(t, dir), "what a killed up left behind is ended")
 	second.await(t, "the job's end", jobEnded("again", "success"))
 	t.Run("RECV8_a server that receives no webhooks runs workflows", func(t *testing.T) { withoutWebhooks(t, dir, w, second) })
@@ -111,7 +112,7 @@ func TestUp(t *testing.T) {
 	theFleetAtAGlance(t, dir)
 	stdout, stderr, code := run(t, "down", "--state-dir", dir)
 	require.Zero(t, code, "%s", stderr)
-	require.Contains(t, stdout, "(process "+strconv.Itoa(w.PID)+")")
+	require.Contains(t, stdout, "(pid "+strconv.Itoa(w.PID)+")")
 	require.Zero(t, second.exited(t), second.stderr.String())
 	require.Empty(t, processesOf(t, dir))
 
@@ -127,7 +128,7 @@ func withoutWebhooks(t *testing.T, dir string, w *where, polling *running) {
 	require.Equal(t, http.StatusNotFound, response.StatusCode)
 	submit(t, dir, w, strings.ReplaceAll(shortJob, "again", "later"))
 	polling.await(t, "the next job's end", jobEnded("later", "success"))
-	refused(t, "--webhooks=never is not known", "up", "--state-dir", dir, "--webhooks=never")
+	refused(t, "--webhooks must be push", "up", "--state-dir", dir, "--webhooks=never")
 }
 
 func longJobRuns(t *testing.T, dir string) bool {
@@ -223,7 +224,7 @@ func theFleetAtAGlance(t *testing.T, dir string) {
 	require.Eventually(t, func() bool {
 		pools, runners := show("pools"), show("runners", "--pool", "default", "--stage", "idle")
 		return two.MatchString(pools) && none.MatchString(pools) && len(idle.FindAllString(runners, -1)) == 2 &&
-			strings.Contains(show("status"), "2 idle, 0 busy, 0 starting, 2 wanted")
+			strings.Contains(show("status"), "2 idle, 0 busy, 0 starting, 2 desired")
 	}, patience, commandInterval)
 }
 
@@ -308,6 +309,13 @@ func checkPrivate(t *testing.T, dir string) {
 	}
 }
 
+const badPool = `
+apiVersion: bullpen.dev/v1alpha1
+kind: RunnerPool
+metadata: {name: linux}
+spec: {labels: [linux], platform: linux, replica: 1}
+`
+
 func TestBadInputIsOneSentenceBeforeAnythingStarts(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -322,14 +330,15 @@ func TestBadInputIsOneSentenceBeforeAnythingStarts(t *testing.T) {
 	}{
 		"missing assets":        {"lacks etcd", []string{"up", "--assets", t.TempDir()}},
 		"a taken port":          {"choose another port", []string{"up", "--listen", taken.Addr().String()}},
-		"a bad address":         {"write it like 127.0.0.1:8080", []string{"up", "--github-listen", "8080"}},
-		"somebody's folder":     {"choose an empty folder", []string{"up", "--state-dir", foreign}},
+		"a bad address":         {"such as 127.0.0.1:8080", []string{"up", "--github-listen", "8080"}},
+		"somebody's folder":     {"Choose an empty directory", []string{"up", "--state-dir", foreign}},
 		"a stale state folder":  {"bullpen down --delete", []string{"up", "--state-dir", stale}},
 		"an unreadable file":    {"reading --workflow", []string{"up", "--workflow", "/no/such/file.yaml"}},
 		"an unsupported step":   {"uses", []string{"up", "--workflow", writeFile(t, "w.yaml", "on: push\njobs:\n  a:\n    runs-on: bullpen\n    steps:\n      - uses: actions/checkout@v4\n")}},
-		"a file without a pool": {"holds no RunnerPool", []string{"up", "--pool-file", writeFile(t, "p.yaml", "# nothing\n")}},
+		"a file without a pool": {"has no RunnerPool", []string{"up", "--pool-file", writeFile(t, "p.yaml", "# nothing\n")}},
+		"a pool with a mistake": {"unknown field", []string{"up", "--pool-file", writeFile(t, "m.yaml", badPool)}},
 		"half an App":           {"--github-private-key-file", []string{"up", "--github-app", "42"}},
-		"down, elsewhere":       {"is not a state folder", []string{"down", "--delete", "--state-dir", foreign}},
+		"down, elsewhere":       {"is not a state directory", []string{"down", "--delete", "--state-dir", foreign}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := test.args

@@ -164,7 +164,7 @@ func (c *conversion) manifest() {
 	c.root.get("apiVersion").use()
 	c.root.get("kind").use()
 	if slices.Contains(madeByItself, c.object.Kind) && group == scaleSetGroup || c.owned() {
-		c.object.Outcome = NotCarried
+		c.object.Outcome = Skipped
 		c.root.tell()
 		return
 	}
@@ -189,7 +189,7 @@ func (c *conversion) foreign() {
 			"put the manifest, or the values of the chart, into a file of its own, and convert that")
 		return
 	}
-	c.object.Outcome = PassedOver
+	c.object.Outcome = Ignored
 }
 
 // owned says whether the peer's controller made the object, and would be asked for by its owner.
@@ -202,7 +202,7 @@ func (c *conversion) owned() bool {
 
 // end reports what is left, and looks whether an API server would take what was made.
 func (c *conversion) end() {
-	if c.object.Outcome == PassedOver || c.object.Outcome == NotCarried {
+	if c.object.Outcome == Ignored || c.object.Outcome == Skipped {
 		return
 	}
 	if !c.failed() { // of what is not converted, nothing is carried

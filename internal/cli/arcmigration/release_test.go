@@ -123,7 +123,7 @@ func TestConvert_M7_OtherObjectsArePassedOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := check(t, content, arcmigration.Options{})
 			require.False(t, c.Failed(), "%+v", c.Objects)
-			require.Equal(t, arcmigration.PassedOver, c.Objects[0].Outcome)
+			require.Equal(t, arcmigration.Ignored, c.Objects[0].Outcome)
 		})
 	}
 }

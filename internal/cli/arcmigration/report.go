@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Verdict says what became of a field.
+// Verdict is the result for a field.
 type Verdict string
 
 // The verdicts.
 const (
 	// Dropped: it has an effect that is lost.
 	Dropped Verdict = "dropped"
-	// ToDo: it was converted, and does not work until somebody has done something.
+	// ToDo: it was converted, and needs attention before it works.
 	ToDo Verdict = "todo"
 	// Changed: it was converted, and behaves differently.
 	Changed Verdict = "changed"
@@ -24,7 +24,7 @@ const (
 	Failed Verdict = "error"
 )
 
-// Finding is what there is to say of one field of an object.
+// Finding is about one field of an object.
 type Finding struct {
 	Verdict Verdict `json:"verdict"`
 	// Path of the field in the object. Empty: the whole object.
@@ -40,7 +40,7 @@ type Finding struct {
 	Advice string `json:"advice,omitempty"`
 }
 
-// Outcome is what became of an object.
+// Outcome is the result for an object.
 type Outcome string
 
 // The outcomes.
@@ -49,10 +49,10 @@ const (
 	Converted Outcome = "converted"
 	// Merged: it is a part of another object in the output.
 	Merged Outcome = "merged"
-	// NotCarried: it belongs to actions-runner-controller alone, which made it by itself.
-	NotCarried Outcome = "not carried"
-	// PassedOver: it is of another kind.
-	PassedOver Outcome = "passed over"
+	// Skipped: only actions-runner-controller needs it, which generated it.
+	Skipped Outcome = "skipped"
+	// Ignored: it is of another kind.
+	Ignored Outcome = "ignored"
 	// NotConverted: a finding with the verdict Failed says why.
 	NotConverted Outcome = "failed"
 )
@@ -87,17 +87,17 @@ type Object struct {
 	Line     int    `json:"line"`
 	Reference
 	Outcome Outcome `json:"outcome"`
-	// Into is what it was made into.
+	// Into is the object that it was converted to.
 	Into     *Reference `json:"into,omitempty"`
 	Findings []Finding  `json:"findings,omitempty"`
 }
 
-// Report says what became of everything that was read.
+// Report has the result for everything that was read.
 type Report struct {
 	Objects []Object `json:"objects"`
 	// Problems are about files, such as one that is no YAML.
 	Problems []string `json:"problems,omitempty"`
-	// Conflicts is how many labels more than one of the results serves, so that the jobs that ask for them would not run.
+	// Conflicts is the number of labels that more than one of the results has. Jobs with such a label would not run.
 	Conflicts int            `json:"conflicts,omitempty"`
 	Summary   map[string]int `json:"summary"`
 }
@@ -107,7 +107,7 @@ func (r *Report) Failed() bool {
 	return r.Summary[string(Failed)] > 0 || len(r.Problems) > 0 || r.Conflicts > 0
 }
 
-// Left is the number of fields that were dropped, or that an administrator has to see to.
+// Left is the number of fields that were dropped, or that need attention.
 func (r *Report) Left() int { return r.Summary[string(Dropped)] + r.Summary[string(ToDo)] }
 
 func (r *Report) sum() {
@@ -143,10 +143,10 @@ func (r *Report) Print(w io.Writer) error {
 		fmt.Fprintf(&text, "error: %s\n", problem)
 	}
 	if r.Conflicts > 0 {
-		fmt.Fprintf(&text, "error: %d labels belong to more than one of the results, and jobs that ask for them would not run: see the findings on labels above\n", r.Conflicts)
+		fmt.Fprintf(&text, "error: %d labels are in more than one of the results, and jobs with these labels would not run: see the findings on labels above\n", r.Conflicts)
 	}
-	fmt.Fprintf(&text, "%d converted, %d merged, %d failed, %d not carried, %d passed over; fields: %d dropped, %d to see to, %d changed, %d unneeded\n",
-		r.Summary[string(Converted)], r.Summary[string(Merged)], r.Summary[string(NotConverted)], r.Summary[string(NotCarried)], r.Summary[string(PassedOver)],
+	fmt.Fprintf(&text, "%d converted, %d merged, %d failed, %d skipped, %d ignored; fields: %d dropped, %d need attention, %d changed, %d unneeded\n",
+		r.Summary[string(Converted)], r.Summary[string(Merged)], r.Summary[string(NotConverted)], r.Summary[string(Skipped)], r.Summary[string(Ignored)],
 		r.Summary[string(Dropped)], r.Summary[string(ToDo)], r.Summary[string(Changed)], r.Summary[string(Unneeded)])
 	_, err := io.WriteString(w, printable(text.String()))
 	return err
@@ -179,7 +179,7 @@ func (f Finding) place() string {
 	return f.Path + " (" + strings.Join(f.Names, ", ") + ")"
 }
 
-// plainWord is what a sentence may begin with a capital of; names of fields and images stay as they are.
+// plainWord is a first word that gets a capital; names of fields and images stay as they are.
 var plainWord = regexp.MustCompile(`^[a-z]+[ ,:;]`)
 
 // sentence begins with a capital and ends with a stop.
@@ -190,7 +190,7 @@ func sentence(text string) string {
 	return text + "."
 }
 
-// printable takes out what could move a terminal's cursor: names in manifests are anybody's.
+// printable removes what could move a terminal's cursor: names in manifests come from outside.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\n' || r == 0x7f || r >= 0x80 && r < 0xa0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// Event is something that happened, once or again and again.
+// Event is something that happened, once or repeatedly.
 type Event struct {
 	At        time.Time `json:"at"`    // the last time
 	First     time.Time `json:"first"` // the first time
@@ -76,29 +76,29 @@ func of(e *eventsv1.Event) Event {
 	return out
 }
 
-// Filter says which events are wanted.
+// Filter selects events.
 type Filter struct {
-	Namespace string // empty: all, and of these only what the fleet's parts wrote or what is about its kinds
-	For       string // kind/name, as kubectl takes it; empty: whatever
+	Namespace string // empty: all, and of these only events by Bullpen or about its kinds
+	For       string // kind/name, as in kubectl; empty: any
 	Types     []string
-	Since     time.Time // zero: all there are
-	Most      int       // the latest so many; 0: all
+	Since     time.Time // zero: all
+	Most      int       // the newest ones; 0: all
 }
 
-// kinds are short ways to say what an event is about.
+// kinds are short names of kinds.
 var kinds = map[string]string{
 	"pool": "runnerpool", "pools": "runnerpool", "rpool": "runnerpool", "po": "pod", "pods": "pod", "no": "node", "nodes": "node", "mac": "machost",
 	"rdeploy": "runnerdeployment", "rrs": "runnerreplicaset", "rset": "runnerset",
 }
 
-// Check says what is wrong with a filter.
+// Check validates a filter.
 func (f Filter) Check() error {
 	if kind, name, ok := strings.Cut(f.For, "/"); f.For != "" && (!ok || kind == "" || name == "") {
-		return fmt.Errorf("--for is KIND/NAME, like runnerpool/linux or pod/linux-x7k2p: %q is not", f.For)
+		return fmt.Errorf("--for must be KIND/NAME, such as pool/linux or pod/linux-x7k2p, got %q", f.For)
 	}
 	for _, t := range f.Types {
 		if !strings.EqualFold(t, "Normal") && !strings.EqualFold(t, "Warning") {
-			return fmt.Errorf("--types is Normal, Warning or both: %q is none", t)
+			return fmt.Errorf("--types must be Normal or Warning, got %q", t)
 		}
 	}
 	return nil
@@ -120,7 +120,7 @@ func (f Filter) wants(e Event) bool {
 	return wanted == strings.ToLower(e.Object()) || wanted == strings.ToLower(e.Related) || wanted == "runner/"+name && strings.EqualFold(e.Object(), "pod/"+name)
 }
 
-// pick returns the events that are wanted, the latest last.
+// pick returns the matching events, newest last.
 func (f Filter) pick(list []eventsv1.Event) []Event {
 	events := []Event{}
 	for i := range list {

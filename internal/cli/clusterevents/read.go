@@ -11,12 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/bullpen-ci/bullpen/internal/cli/reach"
 )
 
-// page is how many Events are asked for at a time.
+// page is how many Events one request reads.
 const page = 500
 
-// Reader asks one cluster, with the rights of the configuration that it was made with.
+// Reader reads the Events of one cluster, with the rights of its configuration.
 type Reader struct {
 	kube kubernetes.Interface
 }
@@ -30,7 +32,7 @@ func NewReader(config *rest.Config) (*Reader, error) {
 	return &Reader{kube}, nil
 }
 
-// Read returns the events that are wanted, the latest last. Errors are those of the cluster's API.
+// Read returns the matching events, newest last.
 func (r *Reader) Read(ctx context.Context, f Filter) ([]Event, error) {
 	events, _, err := r.read(ctx, f)
 	return events, err
@@ -45,7 +47,7 @@ func (r *Reader) read(ctx context.Context, f Filter) (events []Event, version st
 	for {
 		list, err := r.kube.EventsV1().Events(f.Namespace).List(ctx, options)
 		if err != nil {
-			return nil, "", fmt.Errorf("listing events in %s: %w", where(f.Namespace), err)
+			return nil, "", reach.Cluster("listing events in "+where(f.Namespace), err)
 		}
 		all = append(all, list.Items...)
 		if options.Continue, version = list.Continue, list.ResourceVersion; options.Continue == "" {
@@ -61,10 +63,10 @@ func where(namespace string) string {
 	return "namespace " + namespace
 }
 
-// Follow tells of the events that there are, and then of each as it comes or comes again, until ctx ends, which is no error. When the
-// cluster cannot be asked for a while, trouble hears why, and what happened meanwhile is told of afterwards. Again is when it is asked anew.
+// Follow reports the events that exist, and then each new or repeated one, until ctx ends, which is no error. While the cluster cannot be read
+// it reports why to trouble; the events of that time follow. Again is when to retry.
 func (r *Reader) Follow(ctx context.Context, f Filter, tell func(Event) error, trouble func(error), again func() <-chan time.Time) error {
-	told := map[string]int32{} // by Event: how often it had happened
+	told := map[string]int32{} // count by Event
 	fresh := func(e Event) bool { count, known := told[e.uid]; return !known || e.Count > count }
 	say := func(e Event) error {
 		told[e.uid] = e.Count
@@ -73,7 +75,7 @@ func (r *Reader) Follow(ctx context.Context, f Filter, tell func(Event) error, t
 	for first := true; ; first = false {
 		events, version, err := r.read(ctx, f)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was told to end
+			return nil //nolint:nilerr // interrupted
 		}
 		switch {
 		case err != nil && first:
@@ -102,7 +104,7 @@ func (r *Reader) Follow(ctx context.Context, f Filter, tell func(Event) error, t
 	}
 }
 
-// forget drops what the cluster has forgotten.
+// forget drops what the cluster has deleted.
 func forget(told map[string]int32, there []Event) {
 	known := make(map[string]bool, len(there))
 	for _, e := range there {
@@ -120,7 +122,7 @@ func (r *Reader) watch(ctx context.Context, f Filter, version string, fresh func
 	w, err := r.kube.EventsV1().Events(f.Namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
 	if err != nil {
 		if ctx.Err() == nil {
-			trouble(fmt.Errorf("watching events in %s: %w", where(f.Namespace), err))
+			trouble(reach.Cluster("watching events in "+where(f.Namespace), err))
 		}
 		return nil
 	}
@@ -135,7 +137,7 @@ func (r *Reader) watch(ctx context.Context, f Filter, version string, fresh func
 			}
 		case *metav1.Status:
 			if err := apierrors.FromObject(object); ctx.Err() == nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-				trouble(fmt.Errorf("watching events in %s: %w", where(f.Namespace), err))
+				trouble(reach.Cluster("watching events in "+where(f.Namespace), err))
 			}
 			return nil
 		}

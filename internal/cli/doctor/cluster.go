@@ -11,7 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// Cluster is what was seen of Kubernetes. What could not be read is empty, and told as unchecked by whoever looked.
+// Cluster is what was seen of Kubernetes. What could not be read is empty, and reported as unchecked.
 type Cluster struct {
 	SystemNamespace, RunnerNamespace string
 
@@ -114,7 +114,7 @@ type Refusal struct {
 // Patience of the checks that go by age.
 const (
 	settling  = time.Minute     // what is younger may be under way
-	lingering = 5 * time.Minute // what goes on longer has nobody who ends it
+	lingering = 5 * time.Minute // what lasts longer does not end without an administrator
 	leaseLate = 30 * time.Second
 )
 
@@ -123,7 +123,7 @@ func examineCluster(r *Report, c Cluster, now time.Time) {
 		r.found(Finding{
 			Code: "no-namespace", Severity: SeverityError, Subject: c.RunnerNamespace,
 			Sentence: "The namespace of the runners, " + c.RunnerNamespace + ", does not exist.",
-			Remedy:   "Install the chart, which makes it (`helm upgrade --install`), or name the right one with --runner-namespace.",
+			Remedy:   "Install the chart, which creates it (`helm upgrade --install`), or set --runner-namespace.",
 		})
 	}
 	for _, d := range c.Definitions {
@@ -147,7 +147,7 @@ func examineCluster(r *Report, c Cluster, now time.Time) {
 }
 
 func examineDefinition(r *Report, d Definition) {
-	const remedy = "`bullpen chart crds` by the version that the servers run; `helm upgrade` does so by itself."
+	const remedy = "Run `helm upgrade`, or `bullpen chart crds` of the servers' version."
 	switch {
 	case d.Missing:
 		r.found(Finding{
@@ -164,7 +164,7 @@ func examineDefinition(r *Report, d Definition) {
 		r.found(Finding{
 			Code: "definition-new", Severity: SeverityWarning, Subject: d.Name,
 			Sentence: "The definition of " + d.Name + " is newer than this version of Bullpen: it has " + some(d.Extra) + ".",
-			Remedy:   "Run the version that the definitions are of, here and in the cluster: `helm upgrade`.",
+			Remedy:   "Use the version of the definitions, here and in the cluster: `helm upgrade`.",
 		})
 	}
 }
@@ -191,23 +191,23 @@ func examineRightsLacking(r *Report, lacking []Right) {
 	for _, principal := range principals {
 		r.found(Finding{
 			Code: "rights-lacking", Severity: SeverityError, Subject: principal, Sentence: principal + " may not " + some(byPrincipal[principal]) + ".",
-			Remedy: "`helm upgrade` puts the roles and bindings of the chart back; `kubectl auth can-i --list --as=" + principal + "` shows what it may do.",
+			Remedy: "`helm upgrade` restores the chart's roles and bindings; `kubectl auth can-i --list --as=" + principal + "` shows its rights.",
 		})
 	}
 }
 
 func examineLease(r *Report, c Cluster, l Lease, now time.Time) {
-	remedy := "See why: `kubectl -n " + c.SystemNamespace + " get pods -l app.kubernetes.io/component=controller`, and its logs. Running jobs go on; " +
-		"no runner is replaced meanwhile."
+	remedy := "Find the reason: `kubectl -n " + c.SystemNamespace + " get pods -l app.kubernetes.io/component=controller`, and its logs. Running jobs continue; " +
+		"no runner is replaced until then."
 	switch {
 	case l.Missing || l.Holder == "":
 		r.found(Finding{
-			Code: "no-controller", Severity: SeverityError, Subject: c.SystemNamespace, Sentence: "No controller works: none holds the lease, or answers.", Remedy: remedy,
+			Code: "no-controller", Severity: SeverityError, Subject: c.SystemNamespace, Sentence: "No controller is running: none holds the lease or responds.", Remedy: remedy,
 		})
 	case now.Sub(l.RenewedAt) > l.Duration+leaseLate:
 		r.found(Finding{
 			Code: "no-controller", Severity: SeverityError, Subject: c.SystemNamespace,
-			Sentence: "No controller works: " + l.Holder + " held the lease last and has not renewed it for " + now.Sub(l.RenewedAt).Round(time.Second).String() + ".",
+			Sentence: "No controller is running: " + l.Holder + " held the lease last and has not renewed it for " + now.Sub(l.RenewedAt).Round(time.Second).String() + ".",
 			Remedy:   remedy,
 		})
 	}
@@ -217,7 +217,7 @@ func examinePools(r *Report, c Cluster, now time.Time) {
 	if len(c.Pools) == 0 && !c.NoNamespace {
 		r.found(Finding{
 			Code: "no-pool", Severity: SeverityWarning, Subject: c.RunnerNamespace, Sentence: "There is no RunnerPool in " + c.RunnerNamespace + ", so no job can run.",
-			Remedy: "Write one: `kubectl -n " + c.RunnerNamespace + " apply -f examples/pool.yaml`, or the chart's value pools.",
+			Remedy: "Create one: `kubectl -n " + c.RunnerNamespace + " apply -f examples/pool.yaml`, or the chart's value pools.",
 		})
 	}
 	byLabel := map[string]string{}
@@ -228,26 +228,26 @@ func examinePools(r *Report, c Cluster, now time.Time) {
 		}
 		if p.Refused != "" { // CLAIM-19, CLAIM-20
 			r.found(Finding{
-				Code: "refused-by-github", Severity: SeverityWarning, Subject: p.Name, Sentence: "Jobs of pool " + p.Name + " wait: " + p.Refused + ".",
-				Remedy: "`bullpen why JOB` of such a job says which setting at GitHub it is, and `bullpen accounts get LOGIN -o json` lists everything that is refused of an account. " +
-					"Other jobs go on, and what is mended there is found by the next attempt.",
+				Code: "refused-by-github", Severity: SeverityWarning, Subject: p.Name, Sentence: "Jobs of pool " + p.Name + " are blocked: " + p.Refused + ".",
+				Remedy: "`bullpen why JOB` names the setting at GitHub, and `bullpen accounts get LOGIN -o json` lists all refusals of an account. " +
+					"Other jobs continue. After a fix at GitHub the next attempt succeeds.",
 			})
 		}
 		label := strings.ToLower(p.Label)
 		if other, taken := byLabel[label]; taken && label != "" { // CLAIM-12
 			r.found(Finding{
 				Code: "label-conflict", Severity: SeverityError, Subject: p.Name,
-				Sentence: "The pools " + other + " and " + p.Name + " both have the first label " + p.Label + ", and jobs that ask for it are given to neither.",
-				Remedy: "Delete the one that is not meant, which lets its busy runners finish: `kubectl -n " + c.RunnerNamespace + " delete runnerpool NAME`; " +
-					"after a rename that is the former name.",
+				Sentence: "The pools " + other + " and " + p.Name + " both have the first label " + p.Label + ", so its jobs are dispatched to neither.",
+				Remedy: "Delete the wrong one; its busy runners finish their jobs: `kubectl -n " + c.RunnerNamespace + " delete runnerpool NAME`; " +
+					"after a rename that is the old name.",
 			})
 		}
 		byLabel[label] = p.Name
 		if !slices.Contains(p.Finalizers, runnerpod.FinalizerPoolDrain) && now.Sub(p.CreatedAt) > settling { // POOL-2
 			r.found(Finding{
 				Code: "pool-unprotected", Severity: SeverityError, Subject: p.Name,
-				Sentence: "The pool " + p.Name + " has no finalizer " + runnerpod.FinalizerPoolDrain + ": do not delete or rename it, nobody would wait for its busy runners.",
-				Remedy: "A controller that works puts it there within seconds: see that one runs for this namespace (--namespace=" + c.RunnerNamespace + "): `kubectl -n " +
+				Sentence: "The pool " + p.Name + " has no finalizer " + runnerpod.FinalizerPoolDrain + ". Do not delete or rename it: its busy runners would not be waited for.",
+				Remedy: "A running controller adds it within seconds. Check that one runs for this namespace (--namespace=" + c.RunnerNamespace + "): `kubectl -n " +
 					c.SystemNamespace + " logs deploy/bullpen-controller`.",
 			})
 		}
@@ -263,13 +263,13 @@ func examineDeletedPool(r *Report, c Cluster, p Pool, now time.Time) {
 		return // it waits for its runners, as it should
 	}
 	f := Finding{Code: "pool-held", Severity: SeverityError, Subject: p.Name}
-	since := "The pool " + p.Name + " was deleted " + now.Sub(p.DeletedAt).Round(time.Second).String() + " ago and has no runner any more, but "
+	since := "The pool " + p.Name + " was deleted " + now.Sub(p.DeletedAt).Round(time.Second).String() + " ago and has no runners, but "
 	if len(foreign) > 0 {
-		f.Sentence = since + "is held by " + some(foreign) + ", which is not Bullpen's."
-		f.Remedy = "Ask whoever put it there; when they are gone for good, `kubectl -n " + c.RunnerNamespace + " edit runnerpool " + p.Name + "` takes it off."
+		f.Sentence = since + "is blocked by the finalizer " + some(foreign) + ", which is not Bullpen's."
+		f.Remedy = "Its owner must remove it. If that owner no longer exists, remove it with `kubectl -n " + c.RunnerNamespace + " edit runnerpool " + p.Name + "`."
 	} else {
-		f.Sentence = since + "nobody takes off the finalizer " + runnerpod.FinalizerPoolDrain + "."
-		f.Remedy = "A controller that works does: `kubectl -n " + c.SystemNamespace + " logs deploy/bullpen-controller` says what is in its way. If none will run again: `bullpen uninstall --runner-namespace " + c.RunnerNamespace + "`."
+		f.Sentence = since + "its finalizer " + runnerpod.FinalizerPoolDrain + " is still there."
+		f.Remedy = "A running controller removes it; see its log: `kubectl -n " + c.SystemNamespace + " logs deploy/bullpen-controller`. If no controller will run again: `bullpen uninstall --runner-namespace " + c.RunnerNamespace + "`."
 	}
 	r.found(f)
 }
@@ -279,22 +279,22 @@ func examinePods(r *Report, c Cluster, now time.Time) {
 		if pod.DeletedAt.IsZero() || now.Sub(pod.DeletedAt) < lingering {
 			continue // POOL-10
 		}
-		why, remedy := "its node does not report that it has ended", "`kubectl describe node "+pod.Node+"`, and the log of the node's agent or kubelet."
+		why, remedy := "its node does not report that it has stopped", "`kubectl describe node "+pod.Node+"`, and the log of the node's agent or kubelet."
 		ready, there := c.Nodes[pod.Node]
 		switch {
 		case pod.Node != "" && c.NodesRead && !there:
-			why = "its node " + pod.Node + " does not exist any more"
-			remedy = "A controller that works takes it off once GitHub has confirmed that its runner is gone; `kubectl -n " + c.SystemNamespace + " logs deploy/bullpen-controller`."
+			why = "its node " + pod.Node + " does not exist"
+			remedy = "A running controller removes it once GitHub confirms that the runner is offline; see its log: `kubectl -n " + c.SystemNamespace + " logs deploy/bullpen-controller`."
 		case pod.Node != "" && c.NodesRead && !ready:
 			why = "its node " + pod.Node + " is not ready"
 		}
 		held := ""
 		if len(pod.Finalizers) > 0 {
-			held = ", held by " + some(pod.Finalizers)
+			held = " (finalizers " + some(pod.Finalizers) + ")"
 		}
 		r.found(Finding{
 			Code: "pod-stuck", Severity: SeverityError, Subject: pod.Name,
-			Sentence: "The runner " + pod.Name + " should have been gone " + now.Sub(pod.DeletedAt).Round(time.Second).String() + " ago" + held + ": " + why + ".", Remedy: remedy,
+			Sentence: "The runner " + pod.Name + " should have been deleted " + now.Sub(pod.DeletedAt).Round(time.Second).String() + " ago" + held + ": " + why + ".", Remedy: remedy,
 		})
 	}
 }
@@ -310,18 +310,18 @@ func examinePressures(r *Report, c Cluster) {
 	for _, p := range c.Pressures {
 		f := Finding{
 			Code: "node-pressure", Severity: SeverityWarning, Subject: p.Node,
-			Sentence: "The node " + p.Node + " has " + p.Condition + ", and no runner is placed there while it has",
-			Remedy:   "`kubectl describe node " + p.Node + "` says what it is short of: free some of it, or add nodes.",
+			Sentence: "The node " + p.Node + " has " + p.Condition + ", so no runner is scheduled there",
+			Remedy:   "`kubectl describe node " + p.Node + "` shows what it lacks: free some of it, or add nodes.",
 		}
 		if p.Condition == "DiskPressure" {
-			f.Remedy = "Free room on its disk: a `bullpen node` wants what its --min-disk-free says (10% unless told), a kubelet what it was told."
+			f.Remedy = "Free disk space: `bullpen node` needs --min-disk-free (default 10%), a kubelet its eviction threshold."
 		}
 		if p.Message != "" {
 			f.Sentence += ": " + strings.TrimSuffix(p.Message, ".")
 		}
 		if usable == 0 {
 			f.Severity = SeverityError
-			f.Sentence += "; no other node is there for it"
+			f.Sentence += "; no other node is available"
 		}
 		f.Sentence += "."
 		r.found(f)
@@ -329,7 +329,7 @@ func examinePressures(r *Report, c Cluster) {
 }
 
 func examineRefusal(r *Report, c Cluster, refusal Refusal) {
-	severity, what := SeverityWarning, "The pool "+refusal.Pool+" has its runners, but no further one could be made: "
+	severity, what := SeverityWarning, "The pool "+refusal.Pool+" has all its runners, but the cluster would refuse another: "
 	i := slices.IndexFunc(c.Pools, func(p Pool) bool { return p.Name == refusal.Pool })
 	if i >= 0 && c.Pools[i].WantsMore {
 		severity, what = SeverityError, "The cluster refuses the runners of pool "+refusal.Pool+": "
@@ -337,7 +337,7 @@ func examineRefusal(r *Report, c Cluster, refusal Refusal) {
 	remedy := strings.Join(c.Rules.remedies(refusal.Pod), " ")
 	r.found(Finding{
 		Code: "pods-refused", Severity: severity, Subject: refusal.Pool, Sentence: what + strings.TrimSuffix(refusal.Message, ".") + ".",
-		Remedy: cmp.Or(remedy, "Change what refuses them, or the pool: `kubectl -n "+c.RunnerNamespace+" get resourcequotas,limitranges` and `kubectl get namespace "+
+		Remedy: cmp.Or(remedy, "Change the rule or the pool: `kubectl -n "+c.RunnerNamespace+" get resourcequotas,limitranges` and `kubectl get namespace "+
 			c.RunnerNamespace+" --show-labels` (pod-security.kubernetes.io/enforce) show it."),
 	})
 }

@@ -1,5 +1,3 @@
-// Package doctor finds what is wrong with a set-up: at GitHub, in the database, and in the cluster. Gatherers look and change
-// nothing; pure functions judge what they saw. What could not be looked at is told as that, and never passes for being right.
-//
-// It decides nothing about runners. Begin with doctor.go.
+// Package doctor finds what is wrong with a set-up and says what to do about it. Gatherers read GitHub, the database and the cluster, and change
+// nothing; pure functions judge the evidence. A check that could not run is reported, and never counts as passed. Begin with doctor.go.
 package doctor

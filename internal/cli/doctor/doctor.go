@@ -11,9 +11,9 @@ type Severity string
 
 // The severities.
 const (
-	// SeverityError: jobs wait, or will, until somebody does something.
+	// SeverityError: jobs stay queued, or will, until an administrator acts.
 	SeverityError Severity = "error"
-	// SeverityWarning: it works, and something is not as it should be.
+	// SeverityWarning: everything runs, and something should be changed.
 	SeverityWarning Severity = "warning"
 )
 
@@ -26,23 +26,23 @@ type Finding struct {
 	Remedy   string   `json:"remedy"` // what to do, with a command where there is one
 }
 
-// Unchecked is what could not be looked at.
+// Unchecked is a check that could not run.
 type Unchecked struct {
 	What   string `json:"what"`
 	Why    string `json:"why"`
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// Report is what a look at a set-up has brought.
+// Report is the result of all checks.
 type Report struct {
 	Findings  []Finding   `json:"findings"`
 	Unchecked []Unchecked `json:"unchecked"`
-	Checked   []string    `json:"checked"` // what was looked at, found wrong or not
+	Checked   []string    `json:"checked"` // what was checked, with findings or without
 }
 
-// Evidence is what was seen. A part that is nil was not looked at; Unchecked says why.
+// Evidence is what was seen. A part that is nil was not checked; Unchecked says why.
 type Evidence struct {
-	Now       time.Time // by the clock of whoever looks
+	Now       time.Time // by this machine's clock
 	GitHub    *GitHub
 	Ledger    *Ledger
 	Cluster   *Cluster
@@ -81,7 +81,7 @@ func (r *Report) found(f Finding) { r.Findings = append(r.Findings, f) }
 const (
 	ExitFine      = 0 // nothing is wrong, or there are warnings only
 	ExitErrors    = 1 // there are errors
-	ExitUnchecked = 2 // no error was found, but not everything could be looked at
+	ExitUnchecked = 2 // no errors, but some checks could not run
 )
 
 // ExitCode is what the command exits with.
@@ -102,7 +102,7 @@ const (
 	skewBad  = time.Minute
 )
 
-// Clock is a reading of somebody else's clock.
+// Clock is a reading of another machine's clock.
 type Clock struct {
 	Ahead time.Duration // of ours; negative: behind it
 	Doubt time.Duration // how far off the reading may be
@@ -114,7 +114,7 @@ func readClock(theirs, before, after time.Time, grain time.Duration) Clock {
 	return Clock{Ahead: theirs.Add(grain / 2).Sub(middle), Doubt: after.Sub(before)/2 + grain/2}
 }
 
-// examineClock tells of a difference that is surely there.
+// examineClock reports a difference that exceeds the doubt.
 func examineClock(r *Report, whose string, c Clock) {
 	off := c.Ahead.Abs() - c.Doubt
 	if off < skewTold {

@@ -228,7 +228,7 @@ func TestDoctor_WhatMayNotBeReadIsNotFine(t *testing.T) {
 		require.NotEmpty(t, u.Why)
 		require.NotEmpty(t, u.Remedy)
 	}
-	for _, what := range []string{"definition", "what its server and its controller may do", "whether a controller works", "the pools", "the runners", "its nodes"} {
+	for _, what := range []string{"definition", "the rights of the server and the controller", "whether a controller is running", "the pools", "the runners", "its nodes"} {
 		require.Contains(t, told, what)
 	}
 	s.look.Kubernetes, s.look.NoKubernetes = nil, "no kubeconfig"
@@ -405,8 +405,8 @@ func TestExamine_PressureIsAnErrorWhereNoNodeIsLeft(t *testing.T) {
 		want  Severity
 		says  string
 	}{
-		"another is there":       {map[string]bool{"a": true, "b": true}, SeverityWarning, "while it has: 9 % of it is free."},
-		"the other is not ready": {map[string]bool{"a": true, "b": false}, SeverityError, "9 % of it is free; no other node is there for it."},
+		"another is there":       {map[string]bool{"a": true, "b": true}, SeverityWarning, "so no runner is scheduled there: 9 % of it is free."},
+		"the other is not ready": {map[string]bool{"a": true, "b": false}, SeverityError, "9 % of it is free; no other node is available."},
 		"it is alone":            {map[string]bool{"a": true}, SeverityError, "The node a has DiskPressure"},
 	} {
 		r := Examine(Evidence{Cluster: &Cluster{NodesRead: true, Nodes: c.nodes, Pressures: pressuresOf(node)}})

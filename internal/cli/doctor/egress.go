@@ -35,7 +35,7 @@ func (c *clusterGatherer) egress(ctx context.Context) {
 		return // reported by the part that asks GitHub
 	}
 	policy, err := c.kube.NetworkingV1().NetworkPolicies(c.in.RunnerNamespace).Get(ctx, egressPolicy, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || !c.could("what runners may connect to", err) || c.proxied(ctx) {
+	if apierrors.IsNotFound(err) || !c.could("the runners' network policy", err) || c.proxied(ctx) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.look.Timeout)
@@ -130,7 +130,7 @@ func examineEgress(r *Report, c Cluster) {
 	}
 	r.found(Finding{
 		Code: "github-blocked", Severity: SeverityError, Subject: c.Egress.Host,
-		Sentence: "Runners may not connect to " + c.Egress.Host + " (" + strings.Join(c.Egress.Blocked, ", ") + "): the network policy " + egressPolicy + " in " + c.RunnerNamespace + " allows public addresses only.",
+		Sentence: "Runners cannot connect to " + c.Egress.Host + " (" + strings.Join(c.Egress.Blocked, ", ") + "): the network policy " + egressPolicy + " in " + c.RunnerNamespace + " allows public addresses only.",
 		Remedy:   "Set github.cidrs in the chart's values to its ranges, such as [" + c.Egress.Blocked[0] + "/" + bits(c.Egress.Blocked[0]) + "], or proxy.https if runners should use a proxy.",
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 )
 
-// Look says what to look at. A part that has a reason not to is told as unchecked; one that is neither is left out.
+// Look says what to check. A part with a reason not to is reported as unchecked; one with neither is left out.
 type Look struct {
 	GitHub   *GitHubAccess
 	NoGitHub string // why GitHub cannot be asked
@@ -47,7 +46,7 @@ type Installation struct {
 	ControllerURL string
 }
 
-// Gather looks, and changes nothing. It has no error: what could not be looked at is told in the evidence.
+// Gather reads, and changes nothing. It has no error: the evidence says which checks could not run.
 func Gather(ctx context.Context, look Look) Evidence {
 	if look.Now == nil {
 		look.Now = time.Now
@@ -60,19 +59,19 @@ func Gather(ctx context.Context, look Look) Evidence {
 	case look.GitHub != nil:
 		g.github(ctx, *look.GitHub)
 	case look.NoGitHub != "":
-		g.unchecked("GitHub: the App, its permissions and its webhooks", look.NoGitHub, "Name the App with --github-app-id and --github-private-key-file.")
+		g.unchecked("GitHub: the App, its permissions and its webhooks", look.NoGitHub, "Use --github-app-id and --github-private-key-file.")
 	}
 	switch {
 	case look.DatabaseURL != "":
 		g.ledger(ctx)
 	case look.NoDatabase != "":
-		g.unchecked("the database", look.NoDatabase, "Name it with --database-url-file or BULLPEN_DATABASE_URL.")
+		g.unchecked("the database", look.NoDatabase, "Use --database-url-file or set BULLPEN_DATABASE_URL.")
 	}
 	switch {
 	case look.Kubernetes != nil:
 		g.cluster(ctx)
 	case look.NoKubernetes != "":
-		g.unchecked("the cluster", look.NoKubernetes, "Name one with --kubeconfig or --context.")
+		g.unchecked("the cluster", look.NoKubernetes, "Use --kubeconfig or --context.")
 	}
 	return g.evidence
 }
@@ -97,7 +96,7 @@ func (g *gatherer) github(ctx context.Context, access GitHubAccess) {
 		g.evidence.GitHub = seen
 		return
 	}
-	const reachable = "See that this machine reaches GitHub's API, and that --github-url names it."
+	const reachable = "Check that this machine reaches GitHub's API, and that --github-url is right."
 	before := g.look.Now()
 	app, err := client.App(ctx)
 	if !app.GitHubTime.IsZero() {
@@ -117,10 +116,10 @@ func (g *gatherer) github(ctx context.Context, access GitHubAccess) {
 	g.evidence.GitHub = seen
 	if seen.Installations, err = client.Installations(ctx); err != nil {
 		seen.App.ID = 0 // or it would seem to be installed nowhere
-		g.unchecked("GitHub: where the App is installed", err.Error(), reachable)
+		g.unchecked("GitHub: the App's installations", err.Error(), reachable)
 	}
 	if hook, err := client.HookConfig(ctx); err != nil {
-		g.unchecked("GitHub: where webhooks go", err.Error(), reachable)
+		g.unchecked("GitHub: the webhook URL", err.Error(), reachable)
 	} else {
 		seen.Hook = &hook
 	}
@@ -145,11 +144,8 @@ func (g *gatherer) ledger(ctx context.Context) {
 		seen.Clock = readClock(state.Now, before, g.look.Now(), 0)
 		seen.Deaf = ledger.CheckListening(ctx, listen)
 		if seen.Uninstalled, err = ledger.InspectUninstalled(ctx, g.look.DatabaseURL); err != nil {
-			g.unchecked("the database: webhooks from where the App is not installed", err.Error(), "Let the role of the URL read uninstalled_owners.")
+			g.unchecked("the database: webhooks of accounts without the App", err.Error(), "Grant the URL's role SELECT on uninstalled_owners.")
 		}
 	}
 	g.evidence.Ledger = seen
 }
-
-// wrap gives the part of an error that an operator can use.
-func wrap(doing string, err error) string { return fmt.Errorf("%s: %w", doing, err).Error() }

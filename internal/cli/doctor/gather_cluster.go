@@ -19,10 +19,11 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/cli/reach"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-const ownRights = "Ask for the right, or look with a kubeconfig that has it."
+const ownRights = "Get the right, or use another kubeconfig."
 
 // clusterGatherer looks at one cluster with the caller's own rights.
 type clusterGatherer struct {
@@ -41,16 +42,16 @@ func (g *gatherer) cluster(ctx context.Context) {
 	config.QPS, config.Burst, config.RateLimiter, config.Timeout = 50, 200, nil, g.look.Timeout
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		g.unchecked("the cluster", err.Error(), "See that the kubeconfig can be used.")
+		g.unchecked("the cluster", err.Error(), "Check the kubeconfig.")
 		return
 	}
 	resources, err := dynamic.NewForConfig(config)
 	if err != nil {
-		g.unchecked("the cluster", err.Error(), "See that the kubeconfig can be used.")
+		g.unchecked("the cluster", err.Error(), "Check the kubeconfig.")
 		return
 	}
 	if _, err := kube.Discovery().ServerVersion(); err != nil {
-		g.unchecked("the cluster", wrap("asking the API server", err), "See that this machine reaches it: `kubectl version`.")
+		g.unchecked("the cluster", reach.ClusterProblem(err), "Check that this machine reaches it: `kubectl version`.")
 		return
 	}
 	c := &clusterGatherer{gatherer: g, kube: kube, dynamic: resources, in: g.look.Release}
@@ -68,10 +69,10 @@ func (g *gatherer) cluster(ctx context.Context) {
 	c.probe(ctx, live)
 }
 
-// could says whether something was read, and tells where it was not.
+// could says whether something was read, and reports it as unchecked if not.
 func (c *clusterGatherer) could(what string, err error) bool {
 	if err != nil {
-		c.unchecked("the cluster: "+what, err.Error(), ownRights)
+		c.unchecked("the cluster: "+what, reach.ClusterProblem(err), ownRights)
 	}
 	return err == nil
 }
@@ -98,7 +99,7 @@ func (c *clusterGatherer) lease(ctx context.Context) {
 		c.seen.Lease = &Lease{Missing: true}
 		return
 	}
-	if !c.could("whether a controller works", err) {
+	if !c.could("whether a controller is running", err) {
 		return
 	}
 	c.seen.Lease = &Lease{
@@ -112,7 +113,7 @@ func (c *clusterGatherer) lone(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, c.look.Timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.in.ControllerURL, nil)
-	if !c.could("whether a controller works", err) {
+	if !c.could("whether a controller is running", err) {
 		return
 	}
 	answer, err := http.DefaultTransport.RoundTrip(request)
@@ -232,9 +233,9 @@ func (c *clusterGatherer) probe(ctx context.Context, pools []*v1alpha1.RunnerPoo
 		Spec: authzv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authzv1.ResourceAttributes{Namespace: c.in.RunnerNamespace, Verb: "create", Resource: "pods"}},
 	}, metav1.CreateOptions{})
 	if err == nil && !may.Status.Allowed {
-		err = errors.New("you may not create pods in " + c.in.RunnerNamespace + ", not even to try")
+		err = errors.New("you are not allowed to create pods in " + c.in.RunnerNamespace + ", not even as a dry run")
 	}
-	if !c.could("whether it takes runners' pods", err) {
+	if !c.could("whether it admits runner pods", err) {
 		return
 	}
 	options := runnerpod.Options{DispatchURL: "http://dispatch.invalid", AgentImage: "bullpen", Around: c.around(ctx)}
@@ -256,7 +257,7 @@ func (c *clusterGatherer) probe(ctx context.Context, pools []*v1alpha1.RunnerPoo
 			c.seen.Refusals = append(c.seen.Refusals, Refusal{Pool: pool.Name, Message: status.ErrStatus.Message, Pod: pod})
 			continue
 		}
-		if c.could("whether it takes pods of the pool "+pool.Name, err) {
+		if c.could("whether it admits pods of pool "+pool.Name, err) {
 			c.injected(pool.Name, foreign(tried))
 		}
 	}

@@ -94,7 +94,7 @@ func walk(node map[string]any, path string, fields map[string]bool) {
 // rights asks the cluster for each right that the chart grants its ServiceAccounts. Roles are not compared: a right that comes
 // from elsewhere is one, too.
 func (c *clusterGatherer) rights(ctx context.Context) {
-	const what = "what its server and its controller may do"
+	const what = "the rights of the server and the controller"
 	granted, err := chartRights(c.in)
 	if !c.could(what, err) {
 		return

@@ -37,7 +37,7 @@ func serviceOf(node *corev1.Node) NodeService {
 	}
 }
 
-// upgrades looks at who replaces the nodes on which runners of these pools may run.
+// upgrades finds the services that replace the nodes on which runners of these pools may run.
 func (c *clusterGatherer) upgrades(ctx context.Context, pools []*v1alpha1.RunnerPool) {
 	c.seen.Upgrades.Nodes = map[NodeService]int{}
 	for i := range c.allNodes {

@@ -14,11 +14,11 @@ import (
 type GitHub struct {
 	AppID         int64
 	KeyBroken     string // what is wrong with the key's file; empty: it is a key
-	KeyRefused    bool   // GitHub takes it for none of the App's
+	KeyRefused    bool   // GitHub does not know it as one of the App's
 	Clock         *Clock
 	App           *github.AppSettings
 	Hook          *github.HookConfig
-	Deliveries    []github.Delivery // the latest first
+	Deliveries    []github.Delivery // newest first
 	Installations []github.Installation
 	Push          bool // webhooks are sent to the server, which does not only read GitHub's list of them
 }
@@ -53,7 +53,7 @@ func permissions() []permission {
 		case github.PermissionAdministration:
 			p.why, p.severity = "no runner can be registered for a repository, as users' repositories need", whereRepositories
 		case github.PermissionActions:
-			p.why = "GitHub cannot be asked what became of a job, so a lost webhook is not made good"
+			p.why = "GitHub cannot be asked for the state of a job, so a lost webhook is not recovered"
 		}
 		all = append(all, p)
 	}
@@ -71,16 +71,16 @@ func examineGitHub(r *Report, g GitHub) {
 	switch {
 	case g.KeyBroken != "":
 		r.found(Finding{
-			Code: "key-broken", Severity: SeverityError, Subject: "App " + app, Sentence: "GitHub cannot be asked as the App: " + g.KeyBroken + ".",
-			Remedy: "Generate a private key on the App's settings page, and put it in place: `kubectl -n bullpen-system create secret generic " +
+			Code: "key-broken", Severity: SeverityError, Subject: "App " + app, Sentence: "Cannot authenticate as the App: " + g.KeyBroken + ".",
+			Remedy: "Generate a private key on the App's settings page, and store it: `kubectl -n bullpen-system create secret generic " +
 				"bullpen-github --from-file=private-key.pem=FILE --dry-run=client -o yaml | kubectl apply -f -` (keep the webhook secret in it).",
 		})
 	case g.KeyRefused:
 		r.found(Finding{
 			Code: "key-refused", Severity: SeverityError, Subject: "App " + app,
-			Sentence: "GitHub does not take the private key for one of App " + app + "'s.",
+			Sentence: "GitHub does not accept the private key of App " + app + ".",
 			Remedy: "Compare the App's id and its keys' fingerprints on its settings page (`openssl rsa -in FILE -pubout -outform DER | openssl " +
-				"sha256 -binary | base64` prints that of a file), and generate a new key there if none is the same. A clock that is wrong has the same effect.",
+				"sha256 -binary | base64` prints that of a file), and generate a new key there if none matches. A wrong clock has the same effect.",
 		})
 	}
 	if g.Clock != nil {
@@ -104,7 +104,7 @@ func examineRights(r *Report, g GitHub, app github.AppSettings) {
 				Code: "app-permission", Severity: p.severity(g), Subject: p.Name,
 				Sentence: "The App has permission " + p.Name + ": " + cmp.Or(app.Rights.Permissions[p.Name], "none") + ", and needs " + p.Level + ": " + p.why + ".",
 				Remedy: "On the App's settings page, under Permissions & events, set " + p.Title + " to " + p.Level +
-					"; then each account that has it installed must accept that.",
+					". Each account that has it installed must then accept the change.",
 			})
 			continue
 		}
@@ -122,14 +122,14 @@ func examineRights(r *Report, g GitHub, app github.AppSettings) {
 	if !slices.Contains(app.Rights.Events, github.EventWorkflowJob) {
 		r.found(Finding{
 			Code: "event-not-subscribed", Severity: SeverityError, Subject: github.EventWorkflowJob,
-			Sentence: "The App is not told of jobs: it does not subscribe to the event workflow_job.",
+			Sentence: "The App receives no job events: it does not subscribe to workflow_job.",
 			Remedy: "On the App's settings page, under Permissions & events → Subscribe to events, tick Workflow job. " +
-				"Jobs that are queued meanwhile are found by a sweep, minutes later.",
+				"Until then a sweep finds queued jobs, minutes late.",
 		})
 	}
 	if len(g.Installations) == 0 && app.ID != 0 {
 		r.found(Finding{
-			Code: "not-installed", Severity: SeverityWarning, Sentence: "The App is installed nowhere, so there is nobody to run jobs for.",
+			Code: "not-installed", Severity: SeverityWarning, Sentence: "The App is not installed in any account, so there are no jobs.",
 			Remedy: "Install it: App's settings page → Install App. `bullpen accounts list` shows the account a moment later.",
 		})
 	}
@@ -150,33 +150,33 @@ func examineHook(r *Report, hook github.HookConfig) {
 	case hook.URL == "":
 		r.found(Finding{
 			Code: "webhook-missing", Severity: SeverityError, Sentence: "The App sends no webhooks: it has no webhook URL.",
-			Remedy: page + "tick Active and write the server's address, https://HOST/webhooks/github; or run the server with --webhooks=poll " +
-				"where GitHub cannot reach it.",
+			Remedy: page + "select Active and enter the server's URL, https://HOST/webhooks/github; or run the server with --webhooks=poll " +
+				"if GitHub cannot reach it.",
 		})
 		return
 	case !strings.HasSuffix(strings.TrimRight(hook.URL, "/"), "/webhooks/github"):
 		r.found(Finding{
 			Code: "webhook-url", Severity: SeverityWarning, Subject: hook.URL,
-			Sentence: "The App's webhooks go to " + hook.URL + ", and the server takes them at …/webhooks/github.",
-			Remedy:   page + "write https://HOST/webhooks/github, unless a proxy of yours changes the path.",
+			Sentence: "The App's webhooks go to " + hook.URL + ", and the server expects them at …/webhooks/github.",
+			Remedy:   page + "enter https://HOST/webhooks/github, unless your proxy changes the path.",
 		})
 	}
 	if !hook.HasSecret {
 		r.found(Finding{
 			Code: "webhook-unsigned", Severity: SeverityError, Subject: hook.URL,
-			Sentence: "The App's webhooks are not signed, and the server takes none that is not.",
-			Remedy:   page + "write the secret that the server has (--webhook-secret-file).",
+			Sentence: "The App's webhooks are not signed, and the server accepts signed ones only.",
+			Remedy:   page + "enter the server's webhook secret (--webhook-secret-file).",
 		})
 	}
 }
 
-// examineDeliveries goes by the latest attempts: what failed before one that arrived has been mended since.
+// examineDeliveries judges the newest attempts: failures before a delivery that arrived are fixed.
 func examineDeliveries(r *Report, g GitHub) {
 	if len(g.Deliveries) == 0 {
 		if g.App != nil {
 			r.Unchecked = append(r.Unchecked, Unchecked{
 				What: "whether webhooks arrive", Why: "GitHub has sent none in the last three days",
-				Remedy: "Start a workflow that asks for a pool's label, and look again.",
+				Remedy: "Run a workflow with a pool's label, and check again.",
 			})
 		}
 		return
@@ -197,22 +197,22 @@ func examineDeliveries(r *Report, g GitHub) {
 	switch status := g.Deliveries[0].StatusCode; status {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		f.Code = "webhook-secret"
-		f.Sentence = last + "the server answers " + strconv.Itoa(status) + ", as to a signature that is not made with its secret."
-		f.Remedy = "Write the same secret on the App's settings page and into the server's Secret: `kubectl -n bullpen-system get secret " +
+		f.Sentence = last + "the server responds " + strconv.Itoa(status) + ", as for a signature with another secret."
+		f.Remedy = "Use the same secret on the App's settings page and in the server's Secret: `kubectl -n bullpen-system get secret " +
 			"bullpen-github -o jsonpath='{.data.webhook-secret}' | base64 -d` prints the server's."
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusMovedPermanently, http.StatusFound, http.StatusPermanentRedirect:
 		f.Code = "webhook-url"
-		f.Sentence = last + url + " answers " + strconv.Itoa(status) + ", so something else is there, or the path is wrong."
-		f.Remedy = "Set the webhook URL on the App's settings page to https://HOST/webhooks/github; `curl -i https://HOST/healthz` tells whether the server is at HOST."
+		f.Sentence = last + url + " responds " + strconv.Itoa(status) + ", so the host or the path is wrong."
+		f.Remedy = "Set the webhook URL on the App's settings page to https://HOST/webhooks/github; `curl -i https://HOST/healthz` shows whether the server is at HOST."
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, 0:
 		f.Code = "webhook-unreachable"
 		f.Sentence = last + "GitHub cannot reach " + url + ", or the server behind it is down."
-		f.Remedy = "See that the server runs (`kubectl -n bullpen-system get pods`) and that GitHub can reach it (`kubectl -n bullpen-system get ingress`); " +
-			"where it cannot, run the server with --webhooks=poll."
+		f.Remedy = "Check that the server runs (`kubectl -n bullpen-system get pods`) and that GitHub can reach it (`kubectl -n bullpen-system get ingress`); " +
+			"if it cannot, run the server with --webhooks=poll."
 	default:
 		f.Code = "webhook-failing"
-		f.Sentence = last + url + " answers " + strconv.Itoa(status) + "."
-		f.Remedy = "Read what the server says of it: `kubectl -n bullpen-system logs deploy/bullpen-server`."
+		f.Sentence = last + url + " responds " + strconv.Itoa(status) + "."
+		f.Remedy = "See the server's log: `kubectl -n bullpen-system logs deploy/bullpen-server`."
 	}
 	r.found(f)
 }

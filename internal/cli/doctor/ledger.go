@@ -20,9 +20,9 @@ type Ledger struct {
 func examineLedger(r *Report, l Ledger) {
 	if l.Unreachable != "" {
 		r.found(Finding{
-			Code: "database-unreachable", Severity: SeverityError, Subject: "database", Sentence: "The database cannot be used: " + l.Unreachable + ".",
-			Remedy: "See that it runs and that the URL is right: `psql \"$(cat FILE)\" -c 'select 1'` with the file of --database-url-file. Meanwhile " +
-				"running jobs go on, and nothing idle is removed.",
+			Code: "database-unreachable", Severity: SeverityError, Subject: "database", Sentence: "Cannot use the database: " + l.Unreachable + ".",
+			Remedy: "Check that it runs and that the URL is right: `psql \"$(cat FILE)\" -c 'select 1'` with the file of --database-url-file. Until then " +
+				"running jobs continue, and no idle runner is removed.",
 		})
 		return
 	}
@@ -32,34 +32,34 @@ func examineLedger(r *Report, l Ledger) {
 		r.found(Finding{
 			Code: "schema-behind", Severity: SeverityError, Subject: "database",
 			Sentence: "The database's schema is at " + has + ", and this version of Bullpen needs " + needs + ".",
-			Remedy:   "`bullpen server migrate` brings it up to date; a server does so when it starts.",
+			Remedy:   "Run `bullpen server migrate`; a server also migrates when it starts.",
 		})
 	case l.Schema.Has > l.Schema.Needs:
 		r.found(Finding{
 			Code: "schema-ahead", Severity: SeverityError, Subject: "database",
 			Sentence: "The database's schema is at " + has + ", and this version of Bullpen knows it up to " + needs + ": a newer one has migrated it.",
-			Remedy:   "Run the newer version everywhere, and this command too: `helm upgrade`, or the image of the running servers.",
+			Remedy:   "Use the newer version everywhere, also for this command: `helm upgrade`, or the image of the running servers.",
 		})
 	}
 	if l.Deaf != nil {
 		r.found(Finding{
 			Code: "notifications-lost", Severity: SeverityError, Subject: "database", Sentence: "Notifications from the database do not arrive: " + l.Deaf.Error() + ".",
-			Remedy: "A server does not start without them. If the servers have BULLPEN_LISTEN_DATABASE_URL, set it for this command, too.",
+			Remedy: "A server does not start without them. If the servers have BULLPEN_LISTEN_DATABASE_URL, set it for this command too.",
 		})
 	}
 	if l.Schema.Route == ledger.RouteUnprepared {
 		r.found(Finding{
 			Code: "statements-not-prepared", Severity: SeverityWarning, Subject: "database",
-			Sentence: "The database is reached through a connection pooler that does not track prepared statements: PostgreSQL plans each statement each time.",
+			Sentence: "The connection pooler in front of the database does not track prepared statements, so PostgreSQL plans every statement again.",
 			Remedy:   "Use PgBouncer 1.21 or newer and set max_prepared_statements = 300 there.",
 		})
 	}
 	for _, owner := range l.Uninstalled {
 		r.found(Finding{
 			Code: "owner-not-installed", Severity: SeverityWarning, Subject: owner.Login,
-			Sentence: "Webhooks arrive from " + owner.Repository + ", the latest at " + owner.SeenAt.UTC().Format(time.RFC3339) +
-				", and the App is not installed at " + owner.Login + ": its jobs are ignored.",
-			Remedy: "Install the App there: App's settings page → Install App → " + owner.Login + ". If Bullpen is not to run its jobs, delete " +
+			Sentence: "Webhooks arrive from " + owner.Repository + " (latest " + owner.SeenAt.UTC().Format(time.RFC3339) +
+				"), and the App is not installed at " + owner.Login + ": its jobs are ignored.",
+			Remedy: "Install the App there: App's settings page → Install App → " + owner.Login + ". If Bullpen should not run its jobs, delete " +
 				"the webhook in the settings of " + owner.Login + " or of the repository.",
 		})
 	}

@@ -48,7 +48,7 @@ func (r Rules) remedies(pod *corev1.Pod) []string {
 		}
 	}
 	if need := levelOf(pod); r.Enforced == levelRestricted && need != levelRestricted || r.Enforced == levelBaseline && need == levelPrivileged {
-		found = append(found, fmt.Sprintf("The namespace enforces the Pod Security level %s, and the pool's pods need %s: remove what asks for more from spec.template "+
+		found = append(found, fmt.Sprintf("The namespace enforces the Pod Security level %s, and the pool's pods need %s: remove the settings that need it from spec.template "+
 			"(securityContext, runAsUser 0, dind), or set the namespace's label pod-security.kubernetes.io/enforce to %s.", r.Enforced, need, need))
 	}
 	return found
@@ -228,8 +228,8 @@ func examineSurroundings(r *Report, c Cluster) {
 		if p.Architecture != "" && c.NodesRead && len(c.Architectures) > 0 && !slices.Contains(c.Architectures, p.Architecture) {
 			f := Finding{
 				Code: "architecture-missing", Severity: SeverityWarning, Subject: p.Name,
-				Sentence: "The pool " + p.Name + " needs nodes of architecture " + p.Architecture + ", and the cluster has " + some(c.Architectures) + " only.",
-				Remedy:   "Set spec.architecture to one that the nodes and the image have, or add such nodes. An autoscaler of nodes may add them when runners need them.",
+				Sentence: "The pool " + p.Name + " needs nodes of architecture " + p.Architecture + ", and the cluster has only " + some(c.Architectures) + ".",
+				Remedy:   "Set spec.architecture to one that the nodes and the image have, or add such nodes. A cluster autoscaler may add them on demand.",
 			}
 			if p.WantsMore {
 				f.Severity = SeverityError
@@ -239,9 +239,9 @@ func examineSurroundings(r *Report, c Cluster) {
 		if len(p.Injected) > 0 {
 			r.found(Finding{
 				Code: "sidecar-injected", Severity: SeverityWarning, Subject: p.Name,
-				Sentence: "Something adds containers to the pods of pool " + p.Name + ": " + some(p.Injected) + ". They take room and start time of each runner; its job's network goes through a mesh's proxy.",
+				Sentence: "Something adds containers to the pods of pool " + p.Name + ": " + some(p.Injected) + ". They use CPU, memory and start-up time of each runner, and a mesh's proxy carries the job's traffic.",
 				Remedy: "Opt out by a label or an annotation in spec.template.metadata, such as the label sidecar.istio.io/inject: \"false\" or the annotation linkerd.io/inject: disabled. " +
-					"A runner's pod is removed when its job has ended, whatever else is in it.",
+					"A runner's pod is removed after its job, with all its containers.",
 			})
 		}
 	}

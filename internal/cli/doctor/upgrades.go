@@ -42,10 +42,10 @@ var limits = []struct {
 	wait         time.Duration
 	then, remedy string
 }{
-	{ServiceEKS, 15 * time.Minute, "the update of a managed node group fails, or, if it is forced, deletes the pods",
-		"Do not force updates, and repeat one that failed with PodEvictionFailure; or move runners to a new node group, and scale the former to 0 when it is empty."},
+	{ServiceEKS, 15 * time.Minute, "the update of a managed node group fails or, if forced, deletes the pods",
+		"Do not force updates, and repeat one that failed with PodEvictionFailure; or move runners to a new node group, and scale the old one to 0 when it is empty."},
 	{ServiceGKE, time.Hour, "a node upgrade deletes the pods, and their jobs fail",
-		"Upgrade node pools of runners by a maintenance window in which no long job runs, or create a new node pool and cordon the former."},
+		"Upgrade node pools of runners by a maintenance window in which no long job runs, or create a new node pool and cordon the old one."},
 	{ServiceAKS, 30 * time.Minute, "the upgrade of the node pool fails",
 		"Raise it: `az aks nodepool update --drain-timeout 1440 …` waits a day; --undrainable-node-behavior Cordon goes on with the other nodes."},
 }
@@ -60,7 +60,7 @@ var disruptionTaints = map[NodeService]string{
 
 const taintKarpenter = "karpenter.sh/disrupted"
 
-// examineUpgrades compares how long jobs may take with how long those wait who replace the nodes under them.
+// examineUpgrades compares the longest job of a pool with how long a node's replacement waits for it.
 func examineUpgrades(r *Report, c Cluster) {
 	longest := Pool{}
 	for _, p := range c.Pools {
@@ -86,8 +86,8 @@ func examineUpgrades(r *Report, c Cluster) {
 		if c.Upgrades.Nodes[service] > 0 && c.Upgrades.TaintsSet && !covers(c.Upgrades.Taints, taint) {
 			r.found(Finding{
 				Code: "disruption-taint-missing", Severity: SeverityWarning, Subject: taint,
-				Sentence: "The controller does not know the taint " + taint + ", with which nodes of this cluster are taken away: idle runners stay on them.",
-				Remedy:   "Add it to the chart's value disruptionTaints, or remove the value to have the default." + upgradesGuide,
+				Sentence: "The controller does not know the taint " + taint + ", which marks nodes of this cluster before they are removed: idle runners stay on them.",
+				Remedy:   "Add it to the chart's value disruptionTaints, or remove the value to use the default." + upgradesGuide,
 			})
 			break
 		}
@@ -99,7 +99,7 @@ func examineKarpenter(r *Report, c Cluster, longest Pool) {
 		if p.DeletedAt.IsZero() && p.ToleratesDisruption {
 			r.found(Finding{
 				Code: "pool-tolerates-disruption", Severity: SeverityWarning, Subject: p.Name,
-				Sentence: "The pool " + p.Name + " tolerates the taint " + taintKarpenter + ": Karpenter does not wait for its runners, and removes a node under their jobs.",
+				Sentence: "The pool " + p.Name + " tolerates the taint " + taintKarpenter + ": Karpenter does not wait for its runners, and removes nodes with running jobs.",
 				Remedy:   "Name the taints that its runners tolerate in spec.template.tolerations, each by its key." + upgradesGuide,
 			})
 		}

@@ -52,7 +52,7 @@ func (m model) aboutJob(say func(label, text string)) {
 	say("labels", strings.Join(job.Labels, ", "))
 	switch {
 	case m.unknown != nil:
-		say("reason", "cannot be read: "+m.unknown.Error())
+		say("reason", "cannot read it: "+m.unknown.Error())
 	case len(m.reasons.Reasons) == 0:
 		say("reason", "...")
 	}

@@ -1,5 +1,5 @@
-// Package top shows the fleet on a whole screen, live: pools, jobs and accounts, from what the operators' API answers.
+// Package top shows the fleet on a whole screen, live: pools, jobs and accounts, from what the administrators' API returns.
 //
-// The model is a value, and what it does at a key or an answer is a pure function of both; only Run touches the terminal. Begin with
+// The model is a value, and its reaction to a key or a response is a pure function; only Run touches the terminal. Begin with
 // model.go.
 package top

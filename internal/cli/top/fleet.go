@@ -22,20 +22,20 @@ type Source interface {
 type Fleet struct {
 	Pools    adminapi.PoolList
 	Accounts []adminapi.Account
-	Jobs     []adminapi.Job   // those that wait, the longest first, then those that run
-	Cut      bool             // more jobs wait than were read, older ones among them
-	Why      map[int64]string // the first code for those that have waited longest
+	Jobs     []adminapi.Job   // queued ones, the longest queued first, then running ones
+	Cut      bool             // more jobs are queued than were read, older ones among them
+	Why      map[int64]string // the first code for the longest queued
 	At       time.Time
 }
 
-// What one reading asks for at most: it is repeated every few seconds.
+// Limits of one reading, which is repeated every few seconds.
 const (
-	mostWaiting = adminapi.MaxPage
+	mostQueued  = adminapi.MaxPage
 	mostRunning = 200
 	mostWhys    = 5
 )
 
-// read asks for everything that is shown.
+// read reads everything that is shown.
 func read(ctx context.Context, source Source, now func() time.Time) (Fleet, error) {
 	var f Fleet
 	var err error
@@ -45,7 +45,7 @@ func read(ctx context.Context, source Source, now func() time.Time) (Fleet, erro
 	if f.Accounts, err = source.Accounts(ctx, false); err != nil {
 		return Fleet{}, err
 	}
-	waiting, err := source.Jobs(ctx, cli.JobFilter{States: []string{adminapi.JobPendingApproval, adminapi.JobQueued, adminapi.JobBlocked}, Most: mostWaiting})
+	queued, err := source.Jobs(ctx, cli.JobFilter{States: []string{adminapi.JobPendingApproval, adminapi.JobQueued, adminapi.JobBlocked}, Most: mostQueued})
 	if err != nil {
 		return Fleet{}, err
 	}
@@ -53,11 +53,11 @@ func read(ctx context.Context, source Source, now func() time.Time) (Fleet, erro
 	if err != nil {
 		return Fleet{}, err
 	}
-	slices.SortStableFunc(waiting, func(a, b adminapi.Job) int {
+	slices.SortStableFunc(queued, func(a, b adminapi.Job) int {
 		return cmp.Or(a.QueuedAt.Compare(b.QueuedAt), cmp.Compare(a.ID, b.ID))
 	})
-	f.Cut, f.Jobs, f.Why = len(waiting) >= mostWaiting, append(waiting, running...), map[int64]string{}
-	for _, job := range waiting[:min(mostWhys, len(waiting))] {
+	f.Cut, f.Jobs, f.Why = len(queued) >= mostQueued, append(queued, running...), map[int64]string{}
+	for _, job := range queued[:min(mostWhys, len(queued))] {
 		why, err := source.Why(ctx, job.ID)
 		if err == nil && len(why.Reasons) > 0 { // a list without reasons is better than none
 			f.Why[job.ID] = why.Reasons[0].Code

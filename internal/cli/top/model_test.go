@@ -117,7 +117,7 @@ func TestModel_ShowsTheFleetOn80x24(t *testing.T) {
 	require.Len(t, m.lines(), 24)
 	require.NotContains(t, text(m), "nothing", "who has no limit and uses nothing is close to none")
 	for _, want := range []string{
-		"3 queued", "4 idle", "Paused", "34 busy", "> linux-4", "Pool macos: No Mac has room.", "WAITS LONGEST", "account at limit  (acme/app)", "90%  jobs of acme on linux",
+		"3 queued", "4 idle", "Paused", "34 busy", "> linux-4", "Pool macos: No Mac has room.", "LONGEST QUEUED", "account at limit  (acme/app)", "90%  jobs of acme on linux",
 	} {
 		require.Contains(t, text(m), want)
 	}
@@ -145,7 +145,7 @@ func TestModel_Keys(t *testing.T) {
 	require.NotContains(t, text(send(t, press(t, list, "enter", "j"), late)), "Of job 1.", "an answer about another job comes late")
 	require.Contains(t, text(press(t, list, "G")), "> 100")
 	require.Contains(t, text(press(t, list, "/", "r", "u", "n", "s", "enter")), "> 100")
-	require.Contains(t, text(press(t, list, "/", "q", "j")), "nothing to show", "letters are text while the filter is written")
+	require.Contains(t, text(press(t, list, "/", "q", "j")), "no entries", "letters are text while the filter is written")
 	require.Contains(t, text(press(t, list, "/", "q", "j", "esc")), "> 1 ")
 
 	for _, key := range []tea.KeyPressMsg{{Code: 'q', Text: "q"}, {Code: 'c', Mod: tea.ModCtrl}} {

@@ -19,7 +19,7 @@ type row struct {
 
 func (m model) columns() []string {
 	return [screens][]string{
-		pools:    {"POOL", "IDLE", "BUSY", "STARTING", "WANTED", "QUEUED", "WITHHELD", "OLDEST", "PROBLEM"},
+		pools:    {"POOL", "IDLE", "BUSY", "STARTING", "DESIRED", "QUEUED", "BLOCKED", "OLDEST", "PROBLEM"},
 		jobs:     {"ID", "STATE", "WAITED", "RAN", "WHY", "REPOSITORY", "POOL", "NAME"},
 		accounts: {"ACCOUNT", "STATE", "PLATFORM", "CLOSEST", "JOBS", "CPU", "MEMORY", "QUEUED"},
 	}[m.at]
@@ -49,7 +49,7 @@ func (m model) rows() []row {
 		for _, a := range m.fleet.Accounts {
 			table := cli.AccountTable([]adminapi.Account{a})
 			for i := range table.Rows {
-				name := map[string]string{"ACCOUNT": a.Login} // the table says it once an account, and a filter may hide that row
+				name := map[string]string{"ACCOUNT": a.Login} // the table has it in the first row only, and a filter may hide that row
 				all = append(all, row{fmt.Sprintf("%d/%d", a.ID, i), pick(table, i, columns, name)})
 			}
 		}
@@ -87,7 +87,7 @@ func (m model) job() (adminapi.Job, bool) {
 	return adminapi.Job{}, false
 }
 
-// nearest are the accounts' limits that are reached first, the closest first.
+// nearest are the limits with the highest use, highest first.
 func (m model) nearest(most int) []string {
 	type near struct {
 		text    string
@@ -96,7 +96,7 @@ func (m model) nearest(most int) []string {
 	var all []near
 	for _, a := range m.fleet.Accounts {
 		for _, b := range a.Budgets {
-			if limit, percent := cli.Closest(b); b.Usage.Jobs > 0 { // a limit of nothing is reached by nobody
+			if limit, percent := cli.Closest(b); b.Usage.Jobs > 0 { // an idle account is close to no limit
 				all = append(all, near{fmt.Sprintf("%4d%%  %s of %s on %s", percent, limit, plain(a.Login), plain(b.Platform)), percent})
 			}
 		}

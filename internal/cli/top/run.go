@@ -13,11 +13,11 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
-// ErrNoTerminal is what Run answers where nobody sits in front of a screen.
-var ErrNoTerminal = errors.New("bullpen top needs a terminal: `bullpen status --watch` can be written to a pipe or a file")
+// ErrNoTerminal is the error of Run if its input or output is not a terminal.
+var ErrNoTerminal = errors.New("`bullpen top` needs a terminal. For a pipe or a file use `bullpen status --watch`")
 
-// Run shows the fleet until somebody quits or ctx ends, neither of which is an error. The terminal is left as it was found. The fleet is read
-// once before: what is wrong then (no server, no right) is returned, and later it is shown while it is tried again.
+// Run shows the fleet until the user quits or ctx ends, neither of which is an error, and restores the terminal. The first read happens before:
+// its error (no server, no right) is returned. Later errors are shown, and retried.
 func Run(ctx context.Context, source Source, every time.Duration, in, out *os.File) error {
 	if !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) || os.Getenv("TERM") == "dumb" {
 		return ErrNoTerminal

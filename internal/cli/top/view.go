@@ -79,11 +79,11 @@ func (m model) sums() string {
 		return ""
 	}
 	s := cli.Sum(m.fleet.Pools, m.fleet.Accounts)
-	return fmt.Sprintf("Jobs: %d queued, %d withheld.  Runners: %d idle, %d busy, %d starting, %d wanted.",
-		s.Queued, s.Withheld, s.Idle, s.Busy, s.Starting, s.Wanted)
+	return fmt.Sprintf("Jobs: %d queued, %d blocked.  Runners: %d idle, %d busy, %d starting, %d desired.",
+		s.Queued, s.Blocked, s.Idle, s.Busy, s.Starting, s.Desired)
 }
 
-// state is the one thing that somebody should look at.
+// state is the first problem.
 func (m model) state() string {
 	switch {
 	case m.failed != nil:
@@ -91,30 +91,31 @@ func (m model) state() string {
 	case !m.known:
 		return ""
 	}
-	problems := cli.Sum(m.fleet.Pools, m.fleet.Accounts).Problems
-	if len(problems) == 0 {
-		return "All is well."
+	status := cli.Sum(m.fleet.Pools, m.fleet.Accounts)
+	if len(status.Problems) == 0 {
+		return status.Headline()
 	}
-	return fmt.Sprintf("%s%d to look at:%s %s", bold, len(problems), normal, plain(problems[0]))
+	return bold + status.Headline() + normal + " " + plain(status.Problems[0])
 }
 
-// extras stand below the pools where there is room.
+// extras are below the pools if there is room.
 func (m model) extras() []string {
 	if m.at != pools || m.height < 20 || m.filter != "" {
 		return nil
 	}
-	lines := []string{"", bold + "WAITS LONGEST" + normal}
+	lines := []string{"", bold + "LONGEST QUEUED" + normal}
 	for i, j := range m.fleet.Jobs[:min(mostWhys, len(m.fleet.Jobs))] {
-		if j.State == adminapi.JobPendingApproval || j.State == adminapi.JobQueued || j.State == adminapi.JobBlocked {
+		switch cli.StateOf(j) {
+		case cli.JobPendingApproval, cli.JobQueued, cli.JobBlocked:
 			cells := pick(cli.JobTable(m.fleet.Jobs, m.fleet.At), i, []string{"WAITED", "ID", "REPOSITORY"}, nil)
 			lines = append(lines, fmt.Sprintf("%7s  %s  %s  (%s)", cells[0], cells[1], few(m.fleet.Why[j.ID]), cells[2]))
 		}
 	}
 	if len(lines) == 2 {
-		lines = append(lines, "nothing waits")
+		lines = append(lines, "no queued jobs")
 	}
 	if m.fleet.Cut {
-		lines[1] += fmt.Sprintf(" of the latest %d", mostWaiting)
+		lines[1] += fmt.Sprintf(" of the newest %d", mostQueued)
 	}
 	if near := m.nearest(3); len(near) > 0 {
 		lines = append(append(lines, "", bold+"CLOSEST LIMITS"+normal), near...)
@@ -129,7 +130,7 @@ func (m model) listHeight() int { return max(1, m.height-besides-len(m.extras())
 func (m model) list() []string {
 	rows, columns := m.rows(), m.columns()
 	if len(rows) == 0 {
-		return append([]string{bold + "  " + strings.Join(columns, "  ") + normal, "  nothing to show"}, m.extras()...)
+		return append([]string{bold + "  " + strings.Join(columns, "  ") + normal, "  no entries"}, m.extras()...)
 	}
 	height := m.listHeight()
 	from := min(max(0, m.cursor[m.at]-height/2), max(0, len(rows)-height))
@@ -164,25 +165,25 @@ func join(cells []string, widths []int) string {
 func (m model) foot() string {
 	switch {
 	case m.typing:
-		return "filter: " + plain(m.filter) + "_   enter: keep it   esc: none"
+		return "filter: " + plain(m.filter) + "_   enter: apply   esc: clear"
 	case m.help || m.detail:
 		return "esc: back   q: quit"
 	case m.filter != "":
-		return "filter: " + plain(m.filter) + "   esc: show all   /: change it   q: quit"
+		return "filter: " + plain(m.filter) + "   esc: clear   /: change   q: quit"
 	}
-	return "p: pools  J: jobs  a: accounts  enter: detail  /: filter  ?: help  q: quit"
+	return "p: pools  J: jobs  a: accounts  enter: details  /: filter  ?: help  q: quit"
 }
 
 func helpLines() []string {
 	return []string{
-		"p, J, a (or 1, 2, 3)   pools, jobs, accounts; tab: the next of them",
-		"arrows, j and k        choose a row; page up and down, g and G: further",
-		"enter                  more of the chosen row; of a job: why it waits",
-		"/                      show rows with this text only; esc: all again",
+		"p, J, a (or 1, 2, 3)   pools, jobs, accounts; tab: the next list",
+		"arrows, j and k        select a row; page up and down, g and G: further",
+		"enter                  details of the row; for a job: why it is queued",
+		"/                      filter rows by text; esc: clear",
 		"q, Ctrl-C              quit",
 		"",
-		"Jobs that wait come first, the longest wait above; WHY is said of those",
-		"at the top, and of any job by enter.",
+		"Queued jobs come first, the longest queued at the top. WHY is shown for the",
+		"first of them; enter shows it for any job.",
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/cli/reach"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
@@ -35,7 +36,7 @@ var kinds = []struct{ kind, plural string }{
 	{v1alpha1.KindRunner, "runners"},
 }
 
-// cluster reads and writes past any cache.
+// cluster reads and writes without a cache.
 type cluster struct {
 	kube              kubernetes.Interface
 	objects           dynamic.Interface
@@ -92,12 +93,12 @@ func (c *cluster) controller(ctx context.Context, now time.Time) (Liveness, erro
 		return c.alive.see(time.Time{}, now), nil
 	}
 	if err != nil {
-		return Unknown, fmt.Errorf("reading the controllers' Lease in %s: %w", c.system, err)
+		return Unknown, reach.Cluster("reading the controllers' Lease in "+c.system, err)
 	}
 	return c.alive.see(ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time, now), nil
 }
 
-// elsewhere fails if controllers have run in another namespace than the one that was assumed. Who may not list Leases is not kept from going on.
+// elsewhere fails if controllers have run in another namespace than the default. Without the right to list Leases the check is skipped.
 func (c *cluster) elsewhere(ctx context.Context) error {
 	if !c.assumed {
 		return nil
@@ -106,7 +107,7 @@ func (c *cluster) elsewhere(ctx context.Context) error {
 	if err != nil || len(leases.Items) == 0 {
 		return nil //nolint:nilerr // an extra check
 	}
-	return fmt.Errorf("%w: no controller has run in %s, and one has in %s", ErrOtherNamespace, c.system, leases.Items[0].Namespace)
+	return fmt.Errorf("no controller found in namespace %s, but one in %s: %w", c.system, leases.Items[0].Namespace, ErrOtherNamespace)
 }
 
 // observe reads the owners before the runners: a runner that is made in between has an owner that is seen.
@@ -122,7 +123,7 @@ func (c *cluster) observe(ctx context.Context, now time.Time) (State, error) {
 			continue // the kind is not served: its definition is gone, and its objects with it
 		}
 		if err != nil {
-			return s, fmt.Errorf("listing %s in %s: %w", kind.plural, c.namespace, err)
+			return s, reach.Cluster("listing "+kind.plural+" in "+c.namespace, err)
 		}
 		for i := range list.Items {
 			s.Owners = append(s.Owners, ownerOf(kind.kind, &list.Items[i]))
@@ -131,21 +132,21 @@ func (c *cluster) observe(ctx context.Context, now time.Time) (State, error) {
 	runners := metav1.ListOptions{LabelSelector: runnerpod.LabelRunner + "=true"}
 	pods, err := c.kube.CoreV1().Pods(c.namespace).List(ctx, runners)
 	if err != nil {
-		return s, fmt.Errorf("listing the runners in %s: %w", c.namespace, err)
+		return s, reach.Cluster("listing runners in "+c.namespace, err)
 	}
 	for i := range pods.Items {
 		s.Runners = append(s.Runners, runnerOf(&pods.Items[i]))
 	}
 	accounts, err := c.kube.CoreV1().ServiceAccounts(c.namespace).List(ctx, runners)
 	if err != nil {
-		return s, fmt.Errorf("listing the runners' ServiceAccounts in %s: %w", c.namespace, err)
+		return s, reach.Cluster("listing the runners' ServiceAccounts in "+c.namespace, err)
 	}
 	for i := range accounts.Items {
 		s.Accounts = append(s.Accounts, accounts.Items[i].Name)
 	}
 	sets, err := c.kube.AppsV1().StatefulSets(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: runnerpod.LabelSelfRegistering + "=true"})
 	if err != nil {
-		return s, fmt.Errorf("listing the StatefulSets of runners in %s: %w", c.namespace, err)
+		return s, reach.Cluster("listing the runners' StatefulSets in "+c.namespace, err)
 	}
 	for i := range sets.Items {
 		s.StatefulSets = append(s.StatefulSets, sets.Items[i].Name)
@@ -157,7 +158,7 @@ func (c *cluster) of(plural string) dynamic.ResourceInterface {
 	return c.objects.Resource(v1alpha1.GroupVersion.WithResource(plural)).Namespace(c.namespace)
 }
 
-// gcFinalizers are Kubernetes' own, which go by themselves.
+// gcFinalizers are Kubernetes' own, which its garbage collector removes.
 var gcFinalizers = []string{metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents}
 
 func ownerOf(kind string, object *unstructured.Unstructured) Owner {
@@ -213,7 +214,7 @@ func (c *cluster) removePod(ctx context.Context, r Runner) error {
 	return unlessMoved(err, "deleting runner %s", r.Name)
 }
 
-// releasePod takes the finalizer off a runner that has ended.
+// releasePod removes the finalizer of a runner that has exited.
 func (c *cluster) releasePod(ctx context.Context, r Runner) error {
 	pod, err := c.kube.CoreV1().Pods(c.namespace).Get(ctx, r.Name, metav1.GetOptions{})
 	if err != nil || string(pod.UID) != r.UID {
@@ -224,14 +225,14 @@ func (c *cluster) releasePod(ctx context.Context, r Runner) error {
 		return err
 	}
 	_, err = c.kube.CoreV1().Pods(c.namespace).Patch(ctx, r.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return unlessMoved(err, "taking the finalizer off runner %s", r.Name)
+	return unlessMoved(err, "removing the finalizer of runner %s", r.Name)
 }
 
 func (c *cluster) deleteAccount(ctx context.Context, name string) error {
 	return unlessMoved(c.kube.CoreV1().ServiceAccounts(c.namespace).Delete(ctx, name, metav1.DeleteOptions{}), "deleting the ServiceAccount %s", name)
 }
 
-// releaseOwner takes our finalizer off, and no other.
+// releaseOwner removes our finalizer, and no other.
 func (c *cluster) releaseOwner(ctx context.Context, o Owner) error {
 	objects := c.of(pluralOf(o.Kind))
 	object, err := objects.Get(ctx, o.Name, metav1.GetOptions{})
@@ -243,7 +244,7 @@ func (c *cluster) releaseOwner(ctx context.Context, o Owner) error {
 		return err
 	}
 	_, err = objects.Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return unlessMoved(err, "taking the finalizer off %s %s", o.Kind, o.Name)
+	return unlessMoved(err, "removing the finalizer of %s %s", o.Kind, o.Name)
 }
 
 func withoutOurs(uid types.UID, version string, finalizers []string) ([]byte, error) {
@@ -263,5 +264,5 @@ func unlessMoved(err error, what string, args ...any) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", fmt.Sprintf(what, args...), err)
+	return reach.Cluster(fmt.Sprintf(what, args...), err)
 }

@@ -31,7 +31,7 @@ type Runner struct {
 	Name, UID, ResourceVersion string
 	Pool                       string // empty: it registers itself
 	Ended, Deleting, Held      bool
-	Lost                       bool   // it is called ended only because its node is gone
+	Lost                       bool   // it counts as exited only because its node no longer exists
 	Work                       string // the first sign of work, in a sentence
 	Node                       string
 }
@@ -67,7 +67,7 @@ type Plan struct {
 type Waiting struct {
 	Object string `json:"object"` // such as runner linux-x7k2m9qa
 	Why    string `json:"why"`
-	// Blocked: nothing that runs ends it. A person has to.
+	// Blocked: it needs an administrator.
 	Blocked bool `json:"blocked,omitempty"`
 }
 
@@ -110,7 +110,7 @@ func Decide(s State) Plan {
 	return p
 }
 
-const needsController = "only a controller unregisters it at GitHub: start one again, and run this command again"
+const needsController = "only a controller unregisters it at GitHub. Start one, and run this command again"
 
 func (p *Plan) wait(blocked bool, object, why string, args ...any) {
 	p.Waiting = append(p.Waiting, Waiting{Object: object, Why: fmt.Sprintf(why, args...), Blocked: blocked})
@@ -122,15 +122,15 @@ func (p *Plan) runner(controller Liveness, r Runner) {
 	case r.Ended && controller == Gone && (!r.Deleting || r.Held):
 		p.Remove = append(p.Remove, r)
 	case r.Ended:
-		p.wait(false, object, "it has ended and is being removed")
+		p.wait(false, object, "exited, and is being removed")
 	case r.Lost:
-		p.wait(controller == Gone, object, "its node %s is gone, and only a controller asks GitHub whether it still works: start one again, and run this command again", r.Node)
+		p.wait(controller == Gone, object, "its node %s no longer exists, and only a controller checks with GitHub whether it still runs a job. Start one, and run this command again", r.Node)
 	case r.Work != "":
 		p.wait(false, object, "busy: %s", r.Work)
 	case controller != Gone:
 		p.wait(false, object, "the controller removes it")
 	case r.Deleting:
-		p.wait(false, object, "it is being stopped on node %s", r.Node)
+		p.wait(false, object, "stopping on node %s", r.Node)
 	case r.Pool == "":
 		p.wait(true, object, needsController) // RUN-2: nothing else asks GitHub
 	default:
@@ -143,7 +143,7 @@ func (p *Plan) runner(controller Liveness, r Runner) {
 func (p *Plan) owner(s State, o Owner) {
 	object := o.Kind + " " + o.Name
 	if len(o.Foreign) > 0 {
-		p.wait(true, object, "held by the finalizer %s, which is not Bullpen's", o.Foreign[0])
+		p.wait(true, object, "blocked by the finalizer %s, which is not Bullpen's", o.Foreign[0])
 	}
 	switch {
 	case !o.Deleting:
@@ -154,7 +154,7 @@ func (p *Plan) owner(s State, o Owner) {
 	case !o.Held:
 		return
 	case s.Controller != Gone:
-		p.wait(false, object, "the controller removes its finalizer when its last runner is gone")
+		p.wait(false, object, "the controller removes its finalizer after its last runner")
 		return
 	}
 	left := func(r Runner) bool { return r.Pool == o.Name }

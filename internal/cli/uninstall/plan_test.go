@@ -38,7 +38,7 @@ func TestDecide_R9_NamesWhatItWaitsFor(t *testing.T) {
 		"a pool that is not deleted yet":      {controller: Gone, owner: Owner{Kind: v1alpha1.KindRunnerPool, Name: "linux", Held: true}, runner: own, plan: func(p Plan) bool { return len(p.Delete) == 1 && len(p.Release) == 0 }},
 		"a pool of which nothing is left":     {controller: Gone, owner: pool, runner: own, plan: func(p Plan) bool { return len(p.Release) == 1 }},
 		"a pool of which nothing is left yet": {controller: Running, owner: pool, runner: own, why: "the controller removes its finalizer when its last runner is gone", plan: func(p Plan) bool { return len(p.Release) == 0 }},
-		"a finalizer of others":               {controller: Gone, owner: Owner{Kind: v1alpha1.KindRunnerPool, Name: "linux", Deleting: true, Foreign: []string{"example.com/backup"}}, runner: own, why: "held by the finalizer example.com/backup", blocked: true},
+		"a finalizer of others":               {controller: Gone, owner: Owner{Kind: v1alpha1.KindRunnerPool, Name: "linux", Deleting: true, Foreign: []string{"example.com/backup"}}, runner: own, why: "blocked by the finalizer example.com/backup", blocked: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := Decide(State{Controller: c.controller, Owners: []Owner{c.owner}, Runners: []Runner{c.runner}})

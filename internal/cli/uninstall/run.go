@@ -52,10 +52,10 @@ type Report struct {
 }
 
 // ErrBlocked: what is left does not end by itself. The report says what a person has to do.
-var ErrBlocked = errors.New("not everything can be removed")
+var ErrBlocked = errors.New("some objects were not removed. The table lists them, with the reason")
 
 // ErrOtherNamespace: the controller of this installation may run where it was not looked for, and would act beside this command.
-var ErrOtherNamespace = errors.New("name the namespace of the controller with --system-namespace")
+var ErrOtherNamespace = errors.New("set --system-namespace to the controller's namespace")
 
 const reason = "bullpen uninstall"
 
@@ -157,7 +157,7 @@ func (o Options) retire(ctx context.Context, c *cluster, r Runner) (*Waiting, er
 	case o.WithoutServer:
 		return nil, c.removePod(ctx, r)
 	case o.Server == nil:
-		return blocked("only the server says whether it has been given a job: name it with --server, or say --without-server if it is gone"), nil
+		return blocked("only the server knows whether it has a job. Use --server URL, or --without-server if the server no longer exists"), nil
 	}
 	granted, err := o.Server.Retire(ctx, o.Namespace, r.Name, reason)
 	var refused *cli.APIError
@@ -165,7 +165,7 @@ func (o Options) retire(ctx context.Context, c *cluster, r Runner) (*Waiting, er
 	case errors.As(err, &refused) && (refused.Status == http.StatusConflict || refused.Status == http.StatusNotFound): // busy, or not seen yet
 		return &Waiting{Object: "runner " + r.Name, Why: refused.Sentence}, nil
 	case err != nil: // EXCL-3
-		return blocked(fmt.Sprintf("the server cannot be asked whether it has been given a job (%v): repair that, or say --without-server if it is gone", err)), nil
+		return blocked(fmt.Sprintf("cannot ask the server whether it has a job (%v). Repair the server, or use --without-server if it no longer exists", err)), nil
 	case granted.UID != r.UID, granted.State != adminapi.RunnerRetired && granted.State != adminapi.RunnerFinished:
 		return nil, nil //nolint:nilnil // another pod of that name: observed next time
 	}
@@ -183,7 +183,7 @@ func (o Options) say(before, now []Waiting) {
 
 // Table shows a report.
 func (r Report) Table() cli.Table {
-	t := cli.Table{Columns: []string{"LEFT", "WHY"}, Empty: "Nothing is left in " + r.Namespace + "."}
+	t := cli.Table{Columns: []string{"LEFT", "WHY"}, Empty: "All pools and runners in namespace " + r.Namespace + " are deleted."}
 	for _, w := range r.Left {
 		t.Rows = append(t.Rows, []string{w.Object, w.Why})
 	}

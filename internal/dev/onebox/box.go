@@ -17,6 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane/assets"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
 // Options of Start.
@@ -25,24 +26,23 @@ type Options struct {
 	StateDir string
 	// Binary is the executable that holds every part but the agent of runner pods. Default: this one. bullpen-agent must be beside it.
 	Binary string
-	// Assets is the directory of control plane executables. Default: found, see package assets.
+	// Assets is the directory of the control plane's executables. Default: found, see package assets.
 	Assets string
 	// Macs starts a second node agent, whose runners are macOS virtual machines, or what a fake of Tart makes of them.
 	Macs bool
-	// MacHosts has the controller prepare the Macs that MacHosts name, which are models: their files lie below this
-	// directory. Optional.
+	// MacHosts has the controller prepare the Macs that MacHosts name, which are models: with their files in this directory. Empty: none are prepared.
 	MacHosts string
 	// Pools are applied once everything is up; LoadPools reads them.
 	Pools []*unstructured.Unstructured
 	// App is a real GitHub App; nil starts the stand-in.
 	App *App
-	// Poll has the server fetch what GitHub has to tell: nothing that GitHub sends has to reach this machine.
+	// Poll has the server poll GitHub for webhooks, so GitHub need not reach this machine.
 	Poll bool
-	// DatabaseURL is a database to use instead of a private PostgreSQL; ListenDatabaseURL leads around a pooling proxy.
+	// DatabaseURL is a database to use instead of a private PostgreSQL; ListenDatabaseURL bypasses a connection pooler.
 	DatabaseURL, ListenDatabaseURL string
 	// Listen and GitHubListen are addresses to use instead of free ports: the server's for webhooks, and the stand-in's.
 	Listen, GitHubListen string
-	// Ungated lets runners reach the server whatever network policies say.
+	// Ungated does not enforce network policies between runners and the server.
 	Ungated bool
 	// AuditLog is a file to which the API server writes who asked it for what (audit.k8s.io, one JSON object a line), for requests
 	// of the parts and of nodes. It grows for as long as this runs. Empty: nothing is written.
@@ -54,7 +54,7 @@ type Options struct {
 	FastUnsafe bool
 	// StartTimeout bounds the start. Default: three minutes.
 	StartTimeout time.Duration
-	// Report gets the events. Optional.
+	// Report receives events. Default: they are discarded.
 	Report func(Event)
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -64,7 +64,7 @@ type Options struct {
 
 func (o Options) withDefaults() (Options, error) {
 	if o.StateDir == "" {
-		return o, errors.New("a state folder is required: name one with --state-dir")
+		return o, errors.New("missing flag --state-dir")
 	}
 	if o.Binary == "" {
 		self, err := os.Executable()
@@ -105,6 +105,7 @@ type Box struct {
 	opts      Options
 	layout    Layout
 	lock      *os.File
+	owner     childproc.Process // this process
 	log       *slog.Logger
 	logFile   *os.File
 	record    *record
@@ -126,11 +127,11 @@ type Box struct {
 	stopErr  error
 }
 
-// ErrInterrupted says that the start, or the demonstration, was called off, and that nothing is left running.
+// ErrInterrupted says that the start, or the demonstration, was interrupted, and that nothing is left running.
 var ErrInterrupted = errors.New("interrupted; nothing is left running")
 
-// Start brings everything up in the state directory and returns when all parts are ready. What an earlier, killed owner of
-// the directory left behind is ended first. ctx bounds the start only; Stop ends what runs.
+// Start starts everything in the state directory and returns when all parts are ready. Processes that a killed owner of the directory left
+// are stopped first. ctx bounds the start only; Stop stops what runs.
 //
 // Errors to distinguish: ErrInterrupted, *InUseError, *StaleFolderError, assets.ErrMissing, pgserver.ErrNotInstalled. Each is one
 // sentence that says what to do.
@@ -165,7 +166,7 @@ func (b *Box) stopAfter(ctx context.Context, err error) error {
 // stopPatience bounds a stop; what has not ended by then is killed.
 const stopPatience = 90 * time.Second
 
-// open takes the directory and clears what a killed owner left.
+// open locks the directory and stops what a killed owner left.
 func open(ctx context.Context, opts Options) (*Box, error) {
 	layout, err := NewLayout(opts.StateDir)
 	if err != nil {
@@ -178,8 +179,13 @@ func open(ctx context.Context, opts Options) (*Box, error) {
 	if err != nil {
 		return nil, err
 	}
+	owner, err := childproc.Identify("up", os.Getpid())
+	if err != nil {
+		_ = lock.Close()
+		return nil, fmt.Errorf("identifying this process: %w", err)
+	}
 	b := &Box{
-		opts: opts, layout: layout, lock: lock, record: &record{path: layout.recordFile()},
+		opts: opts, layout: layout, lock: lock, owner: owner, record: &record{path: layout.recordFile()},
 		parts: map[string]*supervised{}, ready: map[string]readiness{},
 	}
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -201,7 +207,7 @@ func (b *Box) prepare(ctx context.Context) error {
 		return err
 	}
 	if ended > 0 {
-		b.report(Event{Kind: EventNote, Message: fmt.Sprintf("an earlier run was killed: ended what it left behind (%d processes and pods)", ended)})
+		b.report(Event{Kind: EventNote, Message: fmt.Sprintf("the last run was killed: stopped %d of its processes and pods", ended)})
 	}
 	if b.addresses, err = chooseAddresses(b.layout, b.opts); err != nil {
 		return err
@@ -225,22 +231,22 @@ func (b *Box) report(event Event) {
 	}
 }
 
-// refreshStatus writes down who runs now. The file is for people and scripts; nothing here depends on it.
+// refreshStatus writes the status file. It is for the CLI and scripts; nothing here depends on it.
 func (b *Box) refreshStatus() {
 	if err := writeJSON(b.layout.statusFile(), b.Where()); err != nil {
-		b.log.Warn("the status was not written", "error", err)
+		b.log.Warn("writing the status failed", "error", err)
 	}
 }
 
 func (b *Box) bringUp(ctx context.Context) error {
-	b.report(Event{Kind: EventNote, Message: "state folder " + b.layout.Dir})
+	b.report(Event{Kind: EventNote, Message: "state directory " + b.layout.Dir})
 	if err := b.startInfrastructure(ctx); err != nil {
 		return err
 	}
 	admin := b.plane.AdminConfig()
 	var err error
 	if b.kube, err = kubernetes.NewForConfig(admin); err != nil {
-		return fmt.Errorf("making a client of the cluster: %w", err)
+		return fmt.Errorf("making a Kubernetes client: %w", err)
 	}
 	apply, err := newApplier(admin)
 	if err != nil {
@@ -334,7 +340,7 @@ func (b *Box) startParts(ctx context.Context) error {
 		}
 		c, _, _ := part.state()
 		b.report(Event{Kind: EventStarted, Part: command.Name, PID: c.PID(), Log: command.LogPath,
-			Message: fmt.Sprintf("%-14s process %d", command.Name, c.PID())})
+			Message: fmt.Sprintf("%-14s pid %d", command.Name, c.PID())})
 	}
 	return nil
 }
@@ -350,7 +356,7 @@ func (b *Box) adminClient() (*standin.AdminClient, error) {
 // GitHub speaks to the stand-in; it fails when a real App is used.
 func (b *Box) GitHub() (*standin.AdminClient, error) {
 	if b.opts.App != nil {
-		return nil, errors.New("a real GitHub App is used, so there is no stand-in to submit workflows to: push to a repository that has the App installed")
+		return nil, errors.New("no stand-in to submit workflows to: a real GitHub App is used. Push to a repository that has the App installed")
 	}
 	return b.adminClient()
 }
@@ -358,10 +364,10 @@ func (b *Box) GitHub() (*standin.AdminClient, error) {
 // AdminConfig connects to the cluster as an administrator.
 func (b *Box) AdminConfig() *rest.Config { return b.plane.AdminConfig() }
 
-// Where returns the URLs and files of the parts.
+// Where has the URLs and paths of what runs.
 func (b *Box) Where() Where {
 	w := Where{
-		StateDir: b.layout.Dir, PID: os.Getpid(), Kubernetes: b.plane.URL(), Kubeconfig: b.plane.AdminKubeconfig(), Kubectl: b.plane.Kubectl(),
+		StateDir: b.layout.Dir, PID: os.Getpid(), Owner: b.owner, Labels: map[string][]string{}, Kubernetes: b.plane.URL(), Kubeconfig: b.plane.AdminKubeconfig(), Kubectl: b.plane.Kubectl(),
 		Webhooks: b.addresses.url(b.addresses.Webhooks) + "/webhooks/github", Operators: b.addresses.url(b.addresses.Operators),
 		Dispatch: b.addresses.url(b.addresses.dispatch()),
 		Metrics: map[string]string{
@@ -376,7 +382,7 @@ func (b *Box) Where() Where {
 		w.GitHub = b.opts.App.api()
 	}
 	for _, pool := range b.opts.Pools {
-		w.Pools = append(w.Pools, pool.GetName())
+		w.Pools, w.Labels[pool.GetName()] = append(w.Pools, pool.GetName()), labelsOf(pool)
 	}
 	for name, part := range b.parts {
 		if c, _, _ := part.state(); c != nil {
@@ -406,7 +412,7 @@ type Replacement struct {
 func (b *Box) Replace(ctx context.Context, name string, hard bool) (Replacement, error) {
 	part := b.parts[name]
 	if part == nil {
-		return Replacement{}, fmt.Errorf("there is no process %q to restart", name)
+		return Replacement{}, fmt.Errorf("unknown process %q to restart", name)
 	}
 	signal, word := termination(hard)
 	began := b.opts.Now()
@@ -465,7 +471,7 @@ func (b *Box) stop(ctx context.Context) error {
 	}
 	errs = append(errs, b.database.stop(ctx))
 	if left := b.record.alive(); len(left) > 0 {
-		errs = append(errs, fmt.Errorf("process %d (%s) is still there", left[0].PID, left[0].Name))
+		errs = append(errs, fmt.Errorf("process %d (%s) is still running", left[0].PID, left[0].Name))
 	} else {
 		_ = os.Remove(b.layout.recordFile())
 	}
@@ -476,7 +482,7 @@ func (b *Box) stop(ctx context.Context) error {
 	errs = append(errs, b.lock.Close())
 	err := errors.Join(errs...)
 	if err == nil && b.up.Load() {
-		b.report(Event{Kind: EventStopped, Message: "Everything has stopped; no process is left."})
+		b.report(Event{Kind: EventStopped, Message: "Everything has stopped."})
 	}
 	return err
 }

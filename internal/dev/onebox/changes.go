@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What an administrator does to a fleet on an ordinary day; the demonstration does each of it while jobs run.
+// Changes that administrators make to a fleet; the demonstration makes each of them while jobs run.
 const (
 	changeRoll   = "roll"
 	changeScale  = "scale"
@@ -21,12 +21,20 @@ const (
 	changeRename = "rename"
 )
 
-// changeName is a change that was made, and changeVerb one that is being made.
+// changeName is a change that was made, changeVerb one in progress.
 func changeName(kind string) string {
 	return map[string]string{
 		changeRoll: "changed the pool's template", changeScale: "scaled the pool to zero and back",
 		changeCordon: "cordoned the node and uncordoned it", changeRename: "renamed the pool",
 	}[kind]
+}
+
+// changeDone introduces how long a change took to take effect.
+func changeDone(kind string) string {
+	if kind == changeRoll {
+		return "rolled out in"
+	}
+	return "done in"
 }
 
 func changeVerb(kind string) string {
@@ -36,7 +44,7 @@ func changeVerb(kind string) string {
 	}[kind]
 }
 
-// Change is one change that was made, and seen through, while jobs ran.
+// Change is one change that took effect while jobs ran.
 type Change struct {
 	Kind string        `json:"kind"`
 	Took time.Duration `json:"took"`
@@ -81,7 +89,7 @@ func (p changePlan) due(taken, done, running int) (string, bool) {
 	return p[taken].kind, true
 }
 
-// operator changes the fleet as a person with kubectl would, and sees by the watch that the change has taken effect.
+// operator changes the fleet like a person with kubectl, and waits until the change has taken effect.
 type operator struct {
 	box   *Box
 	apply *applier
@@ -111,16 +119,16 @@ func (o *operator) make(ctx context.Context, kind string) error {
 	case changeRename:
 		return o.rename(ctx)
 	default:
-		return fmt.Errorf("there is no change %q", kind)
+		return fmt.Errorf("unknown change %q", kind)
 	}
 }
 
-// unworked are runners of the pool that show no work.
+// unworked are runners of the pool that are not busy.
 func (o *operator) unworked(row podRow) bool {
-	return row.Pool == o.pool.GetName() && (row.Stage == stageWarm || row.Stage == stageBooting)
+	return row.Pool == o.pool.GetName() && (row.Stage == stageIdle || row.Stage == stageStarting)
 }
 
-// roll changes the template: every runner that does not work is replaced.
+// roll changes the template: every runner that is not busy is replaced.
 func (o *operator) roll(ctx context.Context) error {
 	before := map[string]bool{}
 	for _, row := range o.pods.rows() {
@@ -145,7 +153,7 @@ func (o *operator) roll(ctx context.Context) error {
 	})
 }
 
-// scale takes every runner that does not work away, and has them back.
+// scale removes every runner that is not busy, and adds them again.
 func (o *operator) scale(ctx context.Context) error {
 	replicas, _, err := unstructured.NestedInt64(o.pool.Object, "spec", "replicas")
 	if err != nil {
@@ -178,7 +186,7 @@ func (o *operator) cordon(ctx context.Context) error {
 		return err
 	}
 	err := o.pods.await(ctx, "the cordoned node to have no idle runner", func(rows []podRow) bool { return !anyRow(rows, onNode) })
-	// A node is uncordoned whatever came of it.
+	// The node is uncordoned in any case.
 	if err := errors.Join(err, o.setUnschedulable(context.WithoutCancel(ctx), false)); err != nil {
 		return err
 	}
@@ -205,10 +213,10 @@ func (o *operator) rename(ctx context.Context) error {
 		return err
 	}
 	if err := client.IgnoreNotFound(o.apply.client.Delete(ctx, old)); err != nil {
-		return fmt.Errorf("deleting the pool %s: %w", o.former, err)
+		return fmt.Errorf("deleting pool %s: %w", o.former, err)
 	}
 	return o.pods.await(ctx, "the renamed pool to have a runner", func(rows []podRow) bool {
-		return anyRow(rows, func(row podRow) bool { return row.Pool == o.pool.GetName() && row.Stage != stageBooting })
+		return anyRow(rows, func(row podRow) bool { return row.Pool == o.pool.GetName() && row.Stage != stageStarting })
 	})
 }
 
@@ -228,7 +236,7 @@ func (o *operator) awaitFormer(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the pool %s to be gone, whose runners have all ended: %w", o.former, errors.Join(ctx.Err(), err))
+			return fmt.Errorf("waiting for the deletion of pool %s: %w", o.former, errors.Join(ctx.Err(), err))
 		case <-tick.C:
 		}
 	}

@@ -17,7 +17,7 @@ type DemoOptions struct {
 	Options
 	// Jobs of the workflow; Runners in the pool.
 	Jobs, Runners int
-	// Keep leaves the state directory behind.
+	// Keep keeps the state directory.
 	Keep bool
 	// Timeout bounds the jobs. Default: ten minutes and three seconds for each job.
 	Timeout time.Duration
@@ -27,7 +27,7 @@ type DemoOptions struct {
 	Size     func() (width, height int)
 	// Out gets the table or the lines, and the summary. Required.
 	Out io.Writer
-	// Verdict, if set, gets the outcome as well.
+	// Verdict, if set, receives the verdict too.
 	Verdict func(Verdict)
 }
 
@@ -39,12 +39,12 @@ const (
 	demoMacs = 2
 )
 
-// ErrDemoFailed says that the demonstration ran and its verdict was not good; the summary says why.
+// ErrDemoFailed says that the demonstration ran and failed; the summary says why.
 var ErrDemoFailed = errors.New("the demonstration failed")
 
 func (o DemoOptions) withDefaults() (DemoOptions, error) {
 	if o.Runners < 1 || o.Runners > DemoMaxRunners {
-		return o, fmt.Errorf("--runners %d is not possible: give a number from 1 to %d", o.Runners, DemoMaxRunners)
+		return o, fmt.Errorf("--runners must be between 1 and %d, got %d", DemoMaxRunners, o.Runners)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 10*time.Minute + time.Duration(o.Jobs)*3*time.Second
@@ -86,7 +86,7 @@ func Demo(ctx context.Context, opts DemoOptions) error {
 	evidence, err := runDemo(ctx, opts, WorkflowFile{Name: "demo.yaml", Content: string(content)})
 	if err != nil {
 		if !errors.Is(err, ErrInterrupted) {
-			fmt.Fprintf(opts.Out, "The logs are in %s/logs.\n", opts.StateDir)
+			fmt.Fprintf(opts.Out, "Logs: %s/logs\n", opts.StateDir)
 			opts.Keep = true
 		}
 		return errors.Join(err, discard(opts, temporary))
@@ -97,17 +97,17 @@ func Demo(ctx context.Context, opts DemoOptions) error {
 		opts.Verdict(verdict)
 	}
 	if !verdict.Passed() {
-		fmt.Fprintf(opts.Out, "The logs are in %s/logs.\n", opts.StateDir)
+		fmt.Fprintf(opts.Out, "Logs: %s/logs\n", opts.StateDir)
 		return ErrDemoFailed
 	}
 	return discard(opts, temporary)
 }
 
-// temporaryStateDir is a directory that root's PostgreSQL user can reach.
+// temporaryStateDir is a directory that root's PostgreSQL user can access.
 func temporaryStateDir() (string, error) {
 	dir, err := os.MkdirTemp("", "bullpen-demo-")
 	if err != nil {
-		return "", fmt.Errorf("making a temporary state folder: %w", err)
+		return "", fmt.Errorf("creating a temporary state directory: %w", err)
 	}
 	return dir, nil
 }
@@ -196,11 +196,11 @@ func (d *demo) run(ctx context.Context, file WorkflowFile) error {
 	defer cancel()
 	began := d.opts.Now()
 	runners := d.opts.Runners + demoMacs
-	d.box.report(Event{Kind: EventRunners, Message: fmt.Sprintf("waiting for %d warm runners, %d of them on the stand-in for a Mac", runners, demoMacs)})
-	if err := d.pods.awaitWarm(warming, runners); err != nil {
+	d.box.report(Event{Kind: EventRunners, Message: fmt.Sprintf("waiting for %d idle runners, %d of them on the stand-in for a Mac", runners, demoMacs)})
+	if err := d.pods.awaitIdle(warming, runners); err != nil {
 		return err
 	}
-	d.box.report(Event{Kind: EventRunners, Message: fmt.Sprintf("%d runners were warm after %s", runners, short(d.opts.Now().Sub(began)))})
+	d.box.report(Event{Kind: EventRunners, Message: fmt.Sprintf("%d runners idle after %s", runners, short(d.opts.Now().Sub(began)))})
 	running, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
 	d.began = d.opts.Now()
@@ -304,7 +304,7 @@ func beside[T any](ctx context.Context, do func(context.Context) (T, error)) cha
 	return result
 }
 
-// awaitBoth makes sure that no goroutine starts a process or changes the fleet any more.
+// awaitBoth waits for the restart and the change in progress.
 func (d *demo) awaitBoth() {
 	if d.replacing != nil {
 		<-d.replacing // it ends with its context
@@ -318,10 +318,10 @@ func (d *demo) awaitBoth() {
 func (d *demo) stuck(done int) error {
 	for _, job := range d.jobs {
 		if job.Conclusion == "" {
-			return fmt.Errorf("after %s only %d of %d jobs have ended; %q, for one, is %s", short(d.opts.Timeout), done, d.opts.Jobs, job.Name, job.Status)
+			return fmt.Errorf("only %d of %d jobs completed within %s; %q is %s", done, d.opts.Jobs, short(d.opts.Timeout), job.Name, job.Status)
 		}
 	}
-	return fmt.Errorf("after %s only %d of %d jobs have appeared", short(d.opts.Timeout), done, d.opts.Jobs)
+	return fmt.Errorf("only %d of %d jobs were created within %s", done, d.opts.Jobs, short(d.opts.Timeout))
 }
 
 func (d *demo) board() board {

@@ -16,16 +16,16 @@ type DownOptions struct {
 	StateDir string
 	// Binary is the executable that holds every part. Default: this one.
 	Binary string
-	// Delete removes the directory when nothing runs in it any more.
+	// Delete deletes the directory after everything in it has stopped.
 	Delete bool
 	// Patience bounds the wait for a running `bullpen up` to stop. Default: two minutes.
 	Patience time.Duration
-	// Report gets the events. Optional.
+	// Report receives events. Default: they are discarded.
 	Report func(Event)
 }
 
-// Down stops what runs in a state directory: it asks the `bullpen up` that owns it, or ends what a killed one left behind.
-// Nothing to do is no error.
+// Down stops what runs in a state directory: it asks the `bullpen up` that owns it to stop, or stops what a killed one left. It succeeds if
+// nothing is running.
 func Down(ctx context.Context, opts DownOptions) error {
 	if opts.Report == nil {
 		opts.Report = func(Event) {}
@@ -48,12 +48,12 @@ func Down(ctx context.Context, opts DownOptions) error {
 		return err
 	}
 	if _, err := os.Stat(layout.Dir); errors.Is(err, fs.ErrNotExist) {
-		report(EventStopped, "Nothing runs: there is no state folder %s.", layout.Dir)
+		report(EventStopped, "Nothing is running: no state directory %s.", layout.Dir)
 		return nil
 	}
 	if _, err := os.Stat(layout.marker()); errors.Is(err, fs.ErrNotExist) {
 		if err := layout.checkEmpty(); err != nil {
-			return fmt.Errorf("%s is not a state folder of `bullpen up`, and is left alone", layout.Dir)
+			return fmt.Errorf("%s is not a state directory of `bullpen up`. Nothing was changed", layout.Dir)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, opts.Patience)
@@ -69,22 +69,32 @@ func Down(ctx context.Context, opts DownOptions) error {
 	}
 	_ = os.Remove(layout.statusFile())
 	if ended > 0 {
-		report(EventNote, "ended what a killed run left behind (%d processes and pods)", ended)
+		report(EventNote, "stopped %d processes and pods of a killed run", ended)
 	}
 	if !opts.Delete {
-		report(EventStopped, "Nothing runs in %s.", layout.Dir)
+		report(EventStopped, "Nothing is running in %s.", layout.Dir)
 		return nil
 	}
 	if err := layout.delete(); err != nil {
 		return err
 	}
-	report(EventStopped, "Nothing runs, and %s is deleted.", layout.Dir)
+	report(EventStopped, "Nothing is running. Deleted %s.", layout.Dir)
 	return nil
 }
 
-// takeOver takes the directory's lock, from its owner if need be: that one is asked to stop, and waited for.
+// HasState says whether a directory is one of `bullpen up`, with data in it.
+func HasState(dir string) bool {
+	layout, err := NewLayout(dir)
+	if err != nil {
+		return false
+	}
+	_, err = os.Stat(layout.marker())
+	return err == nil
+}
+
+// takeOver takes the directory's lock. It asks a present owner to stop, and waits for it.
 func takeOver(ctx context.Context, layout Layout, report func(EventKind, string, ...any)) (*os.File, error) {
-	tick := time.NewTicker(50 * time.Millisecond) // the kernel does not notify when a lock is released
+	tick := time.NewTicker(50 * time.Millisecond) // the kernel does not notify of a released lock
 	defer tick.Stop()
 	asked, seen := 0, 0
 	for {
@@ -96,7 +106,7 @@ func takeOver(ctx context.Context, layout Layout, report func(EventKind, string,
 		// Twice the same: an owner that has just started writes its PID after it has the lock, and the file may hold
 		// anything until then.
 		if used.PID > 1 && used.PID == seen && used.PID != asked {
-			report(EventStopping, "Asking `bullpen up` (process %d) to stop.", used.PID)
+			report(EventStopping, "Asking `bullpen up` (pid %d) to stop.", used.PID)
 			if err := syscall.Kill(used.PID, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return nil, fmt.Errorf("asking process %d to stop: %w", used.PID, err)
 			}
@@ -105,7 +115,7 @@ func takeOver(ctx context.Context, layout Layout, report func(EventKind, string,
 		seen = used.PID
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("process %d still runs in %s: end it with `kill -9 %d`, then run `bullpen down` again", used.PID, layout.Dir, used.PID)
+			return nil, fmt.Errorf("process %d is still running in %s. Kill it with `kill -9 %d`, then run `bullpen down` again", used.PID, layout.Dir, used.PID)
 		case <-tick.C:
 		}
 	}

@@ -4,8 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os/exec"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
 // EventKind is what happened.
@@ -14,15 +18,15 @@ type EventKind string
 // The kinds of events.
 const (
 	EventStarted  EventKind = "started"  // a process runs
-	EventReady    EventKind = "ready"    // everything is up; Where says where to look
-	EventEnded    EventKind = "ended"    // a process exited unexpectedly
+	EventReady    EventKind = "ready"    // everything is up; Where has the URLs
+	EventEnded    EventKind = "ended"    // a process died
 	EventRestart  EventKind = "restart"  // a process was replaced on purpose
-	EventProblem  EventKind = "problem"  // something is wrong that is being tried again
+	EventProblem  EventKind = "problem"  // something failed and is retried
 	EventNote     EventKind = "note"     // something worth knowing
 	EventJob      EventKind = "job"      // a job changed its state
-	EventRunners  EventKind = "runners"  // the number of warm runners changed
+	EventRunners  EventKind = "runners"  // the number of idle runners changed
 	EventStopping EventKind = "stopping" // everything is being stopped
-	EventStopped  EventKind = "stopped"  // nothing runs any more
+	EventStopped  EventKind = "stopped"  // nothing is running
 )
 
 // Event is one line of progress: a sentence for people, fields for scripts (`--json`).
@@ -46,10 +50,11 @@ type JobChange struct {
 	Runner     string `json:"runner,omitempty"`
 }
 
-// Where says where to look while everything runs. It is also kept in status.json.
+// Where has the URLs and paths of what runs. It is also kept in status.json.
 type Where struct {
 	StateDir   string            `json:"stateDir"`
 	PID        int               `json:"pid"`
+	Owner      childproc.Process `json:"owner"` // of the state directory: this process
 	GitHub     string            `json:"github"`
 	Webhooks   string            `json:"webhooks"`
 	Operators  string            `json:"operators"` // where /api/v1 is
@@ -60,9 +65,11 @@ type Where struct {
 	Kubectl    string            `json:"kubectl"`
 	Logs       string            `json:"logs"`
 	Pools      []string          `json:"pools"`
-	StandIn    bool              `json:"standIn"`
-	Repository string            `json:"repository,omitempty"`
-	Processes  map[string]int    `json:"processes"`
+	// Labels of each pool: what runs-on of its jobs can name.
+	Labels     map[string][]string `json:"labels"`
+	StandIn    bool                `json:"standIn"`
+	Repository string              `json:"repository,omitempty"`
+	Processes  map[string]int      `json:"processes"`
 }
 
 // Printer writes events as they come. It is safe for concurrent use.
@@ -75,7 +82,7 @@ type Printer struct {
 // NewPrinter prints one line for people per event, or one JSON object.
 func NewPrinter(out io.Writer, asJSON bool) *Printer { return &Printer{out: out, json: asJSON} }
 
-// Report prints an event. A closed output is no error here.
+// Report prints an event. A write error is ignored: the reader may have exited.
 func (p *Printer) Report(event Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,16 +106,57 @@ func (p *Printer) Report(event Event) {
 func (w *Where) text() string {
 	text := ""
 	line := func(what, where string) { text += fmt.Sprintf("  %-11s %s\n", what, where) }
+	for i, pool := range w.Pools {
+		title := "pools"
+		if i > 0 {
+			title = ""
+		}
+		line(title, fmt.Sprintf("%s, for jobs with runs-on: %s", pool, runsOnText(w.Labels[pool])))
+	}
 	if w.StandIn {
-		line("GitHub", w.GitHub+" (a local stand-in; its admin API is under /_standin/)")
+		line("GitHub", w.GitHub+" (local stand-in; admin API under /_standin/)")
 	} else {
 		line("GitHub", w.GitHub)
 	}
-	line("console", w.Operators+"/ui/ (`bullpen console` prints a link that logs you in)")
+	line("console", w.Operators+"/ui/ (`bullpen console` prints a login link)")
 	line("webhooks", w.Webhooks)
 	line("metrics", w.Metrics[partServer])
 	line("cluster", "export KUBECONFIG="+w.Kubeconfig)
-	line("", w.Kubectl+" -n "+RunnerNamespace+" get runnerpools,pods")
-	line("logs", w.Logs)
+	line("", shortKubectl(w.Kubectl, exec.LookPath)+" -n "+RunnerNamespace+" get runnerpools,pods")
+	line("logs", w.Logs+" (one file per process)")
 	return text
+}
+
+// runsOnText is labels as they are written in a workflow.
+func runsOnText(labels []string) string {
+	if len(labels) == 1 {
+		return labels[0]
+	}
+	return "[" + strings.Join(labels, ", ") + "]"
+}
+
+// shortKubectl is kubectl without its path if the shell finds one.
+func shortKubectl(path string, look func(string) (string, error)) string {
+	if _, err := look("kubectl"); err == nil {
+		return "kubectl"
+	}
+	return path
+}
+
+// guide is what to type next, in the order of a first session.
+func (w *Where) guide(defaultDir string) []string {
+	at := ""
+	if w.StateDir != defaultDir {
+		at = " --state-dir " + w.StateDir
+	}
+	lines := []string{
+		"Next, in another terminal:",
+		"  bullpen status" + at + "     problems, jobs and runners",
+		"  bullpen jobs" + at + "       the jobs; `bullpen why" + at + " JOB` explains why one is queued",
+		"  bullpen top" + at + "        both on the whole screen",
+	}
+	if !w.StandIn {
+		return lines
+	}
+	return append(lines, "  bullpen up"+at+" --workflow FILE   after Ctrl-C here: run a workflow file")
 }

@@ -33,12 +33,12 @@ func serverPod() *corev1.Pod {
 func (b *Box) startGate(ctx context.Context) error {
 	file, err := os.OpenFile(b.layout.Log("gate"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("opening the log of refused connections: %w", err)
+		return fmt.Errorf("opening the log of denied connections: %w", err)
 	}
 	log := slog.New(slog.NewJSONHandler(file, nil))
 	gate, err := policygate.New(policygate.Options{
 		Kube: b.kube, Namespace: RunnerNamespace, Upstream: b.addresses.Internal, Server: serverPod(), Port: dispatchPort, Log: log,
-		Observe: func(r policygate.Refusal) { log.Info("a connection was not allowed", "pod", r.Pod.Name, "cut", r.Cut) },
+		Observe: func(r policygate.Refusal) { log.Info("connection denied", "pod", r.Pod.Name, "cut", r.Cut) },
 	})
 	if err != nil {
 		_ = file.Close()
@@ -52,7 +52,7 @@ func (b *Box) startGate(ctx context.Context) error {
 	b.watchers.Go(func() {
 		defer file.Close()
 		if err := gate.Run(b.ctx, listener); err != nil {
-			b.report(Event{Kind: EventProblem, Part: "gate", Message: fmt.Sprintf("%v; runners get no work any more: restart `bullpen up`", err)})
+			b.report(Event{Kind: EventProblem, Part: "gate", Message: fmt.Sprintf("%v; runners get no jobs. Restart `bullpen up`", err)})
 		}
 	})
 	select {

@@ -101,7 +101,7 @@ func (i *identities) letNodeAsk(ctx context.Context, l Layout, admin *rest.Confi
 		"expiration":        i.now().Add(bootstrapLifetime).UTC().Format(time.RFC3339),
 	})
 	if _, err := i.kube.CoreV1().Secrets(metav1.NamespaceSystem).Apply(ctx, token, metav1.ApplyOptions{FieldManager: fieldManager, Force: true}); err != nil {
-		return fmt.Errorf("making the node agent's bootstrap token: %w", err)
+		return fmt.Errorf("creating the node agent's bootstrap token: %w", err)
 	}
 	config := rest.AnonymousClientConfig(admin)
 	config.BearerToken = bootstrapToken + "." + secret
@@ -173,7 +173,7 @@ func (i *identities) keep(ctx context.Context, end time.Time) {
 			end, failed = next, false
 		case !failed: // once per outage
 			failed = true
-			i.report(Event{Kind: EventProblem, Part: "identities", Message: fmt.Sprintf("renewing tokens: %v; trying again every %s", err, renewRetry)})
+			i.report(Event{Kind: EventProblem, Part: "identities", Message: fmt.Sprintf("renewing tokens: %v; retrying every %s", err, renewRetry)})
 		}
 	}
 }

@@ -21,7 +21,7 @@ func (b *Box) startInfrastructure(ctx context.Context) error {
 	}
 	var fromPlane error
 	var starting sync.WaitGroup
-	// A database that cannot be started fails at once; the caller should not have to wait for a control plane.
+	// A database that cannot start fails at once, and does not wait for the control plane.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	starting.Go(func() {
@@ -47,7 +47,7 @@ func (b *Box) startInfrastructure(ctx context.Context) error {
 			return err
 		}
 		b.report(Event{Kind: EventStarted, Part: string(component), PID: pid, Log: b.plane.LogPath(component),
-			Message: fmt.Sprintf("%-14s process %d", shortName(component), pid)})
+			Message: fmt.Sprintf("%-14s pid %d", shortName(component), pid)})
 	}
 	b.watchers.Go(func() { b.watchPlane(b.ctx) })
 	return nil
@@ -70,11 +70,11 @@ func (b *Box) auditFlags() ([]string, error) {
 	}
 	path, err := filepath.Abs(b.opts.AuditLog)
 	if err != nil {
-		return nil, fmt.Errorf("finding the folder of the audit log: %w", err)
+		return nil, fmt.Errorf("resolving --audit-log: %w", err)
 	}
 	policy := b.layout.auditPolicy()
 	if err := os.MkdirAll(filepath.Dir(policy), 0o700); err != nil {
-		return nil, fmt.Errorf("making the folder of the audit policy: %w", err)
+		return nil, fmt.Errorf("creating the directory of the audit policy: %w", err)
 	}
 	if err := os.WriteFile(policy, fmt.Appendf(nil, auditPolicy, SystemNamespace), 0o600); err != nil {
 		return nil, fmt.Errorf("writing the audit policy: %w", err)
@@ -89,7 +89,7 @@ func shortName(component controlplane.Component) string {
 	return string(component)
 }
 
-// watchPlane restarts a component of the control plane that has exited unexpectedly.
+// watchPlane restarts components of the control plane that died.
 func (b *Box) watchPlane(ctx context.Context) {
 	tick := time.NewTicker(time.Second) // the control plane tells the first end only
 	defer tick.Stop()
@@ -109,7 +109,7 @@ func (b *Box) watchPlane(ctx context.Context) {
 			ran := b.opts.Now().Sub(due[component])
 			pause[component] = nextBackoff(pause[component], ran)
 			b.report(Event{Kind: EventEnded, Part: string(component), Log: b.plane.LogPath(component),
-				Message: fmt.Sprintf("%s ended by itself; starting it again (its log: %s)", component, b.plane.LogPath(component))})
+				Message: fmt.Sprintf("%s died; restarting. See its log: %s", component, b.plane.LogPath(component))})
 			err := b.plane.StartComponent(ctx, component)
 			pid := b.plane.Pids()[component]
 			if err == nil {
@@ -118,7 +118,7 @@ func (b *Box) watchPlane(ctx context.Context) {
 			switch {
 			case err == nil:
 				b.report(Event{Kind: EventStarted, Part: string(component), PID: pid, Log: b.plane.LogPath(component),
-					Message: fmt.Sprintf("%s runs again as process %d", component, pid)})
+					Message: fmt.Sprintf("%s restarted (pid %d)", component, pid)})
 			case ctx.Err() == nil:
 				b.report(Event{Kind: EventProblem, Part: string(component), Message: err.Error()})
 			}
@@ -143,7 +143,7 @@ type database struct {
 func (b *Box) startDatabase(ctx context.Context) error {
 	b.database = &database{record: b.record, report: b.report}
 	if b.opts.DatabaseURL != "" {
-		b.report(Event{Kind: EventNote, Part: partPostgres, Message: "PostgreSQL: the one that BULLPEN_DATABASE_URL names"})
+		b.report(Event{Kind: EventNote, Part: partPostgres, Message: "PostgreSQL: the one of BULLPEN_DATABASE_URL"})
 		return writePrivate(b.layout.secret("database-url"), []byte(b.opts.DatabaseURL+"\n"))
 	}
 	d := b.database
@@ -159,7 +159,7 @@ func (b *Box) startDatabase(ctx context.Context) error {
 		d.keep(keep)
 	}()
 	b.report(Event{Kind: EventStarted, Part: partPostgres, PID: d.pid(), Log: d.server.LogFile(),
-		Message: fmt.Sprintf("%-14s process %d", partPostgres, d.pid())})
+		Message: fmt.Sprintf("%-14s pid %d", partPostgres, d.pid())})
 	return writePrivate(b.layout.secret("database-url"), []byte(d.server.URL()+"\n"))
 }
 
@@ -177,7 +177,7 @@ func (d *database) start(ctx context.Context) error {
 	return d.record.add(partPostgres, server.PID())
 }
 
-// keep restarts the database when it exits. Its URL and password stay the same.
+// keep restarts the database when it dies. Its address and password stay the same.
 func (d *database) keep(ctx context.Context) {
 	var pause time.Duration
 	for {
@@ -192,8 +192,8 @@ func (d *database) keep(ctx context.Context) {
 		}
 		pause = nextBackoff(pause, time.Since(since))
 		d.report(Event{Kind: EventEnded, Part: partPostgres, PID: server.PID(), Log: server.LogFile(),
-			Message: fmt.Sprintf("PostgreSQL ended by itself; starting it again in %s (its log: %s)", pause, server.LogFile())})
-		_ = server.Stop(ctx) // gives its directory free: the process has ended
+			Message: fmt.Sprintf("PostgreSQL (pid %d) died; restarting in %s. See its log: %s", server.PID(), pause, server.LogFile())})
+		_ = server.Stop(ctx) // releases its directory: the process has exited
 		for {
 			if !waitFor(ctx, pause) {
 				return
@@ -201,12 +201,12 @@ func (d *database) keep(ctx context.Context) {
 			err := d.start(ctx)
 			if err == nil {
 				d.report(Event{Kind: EventStarted, Part: partPostgres, PID: d.pid(), Log: server.LogFile(),
-					Message: fmt.Sprintf("PostgreSQL runs again as process %d", d.pid())})
+					Message: fmt.Sprintf("PostgreSQL restarted (pid %d)", d.pid())})
 				break
 			}
 			pause = nextBackoff(pause, 0)
 			if ctx.Err() == nil {
-				d.report(Event{Kind: EventProblem, Part: partPostgres, Message: fmt.Sprintf("%v; trying again in %s", err, pause)})
+				d.report(Event{Kind: EventProblem, Part: partPostgres, Message: fmt.Sprintf("%v; retrying in %s", err, pause)})
 			}
 		}
 	}

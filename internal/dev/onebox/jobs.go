@@ -18,8 +18,8 @@ type WorkflowFile struct {
 	Content string
 }
 
-// LoadWorkflows reads workflow files and checks them as the stand-in will, so that a mistake is told before anything
-// is started. The error names file, line and what to change.
+// LoadWorkflows reads workflow files and validates them like the stand-in, so that a mistake is reported before anything starts. The error has
+// the file and the line.
 func LoadWorkflows(paths []string) ([]WorkflowFile, error) {
 	files := make([]WorkflowFile, 0, len(paths))
 	for _, path := range paths {
@@ -28,7 +28,7 @@ func LoadWorkflows(paths []string) ([]WorkflowFile, error) {
 			return nil, fmt.Errorf("reading --workflow: %w", err)
 		}
 		if _, err := workflow.Load(path, content); err != nil {
-			return nil, fmt.Errorf("--workflow %s cannot be run: %w", path, err)
+			return nil, fmt.Errorf("--workflow %s cannot run: %w", path, err)
 		}
 		files = append(files, WorkflowFile{Name: filepath.Base(path), Content: string(content)})
 	}
@@ -42,19 +42,19 @@ func submit(ctx context.Context, github *standin.AdminClient, file WorkflowFile)
 		return standin.RunView{}, fmt.Errorf("submitting %s: %w", file.Name, err)
 	}
 	if len(runs) != 1 {
-		return standin.RunView{}, fmt.Errorf("submitting %s: %d runs were started instead of one", file.Name, len(runs))
+		return standin.RunView{}, fmt.Errorf("submitting %s: %d runs were started, expected one", file.Name, len(runs))
 	}
 	return runs[0], nil
 }
 
-// follower turns looks at the list of jobs into changes.
+// follower turns readings of the list of jobs into changes.
 type follower struct {
 	seen map[int64]string
-	// name is how a runner is called in sentences; nil for its own name.
+	// name is the name of a runner in messages; nil for its own.
 	name func(runner string) string
 }
 
-// changes are what is new since the last look, in the order of the jobs.
+// changes are the changes since the last reading, in the order of the jobs.
 func (f *follower) changes(jobs []standin.JobView) []Event {
 	if f.seen == nil {
 		f.seen = map[int64]string{}
@@ -87,17 +87,18 @@ func (f *follower) sentence(job standin.JobView) string {
 	case job.Conclusion != "":
 		return fmt.Sprintf("job %-24s %s", job.Name, job.Conclusion)
 	case job.Status == "in_progress" && job.QueuedAt != nil && job.StartedAt != nil:
-		return fmt.Sprintf("job %-24s runs on %s, %s after it was queued", job.Name, runner, short(job.StartedAt.Sub(*job.QueuedAt)))
+		return fmt.Sprintf("job %-24s running on %s after %s in the queue", job.Name, runner, short(job.StartedAt.Sub(*job.QueuedAt)))
 	default:
 		return fmt.Sprintf("job %-24s %s", job.Name, job.Status)
 	}
 }
 
-// followInterval is how often the stand-in is asked for news.
+// followInterval is the interval of reading jobs from the stand-in.
 const followInterval = 250 * time.Millisecond
 
-// follow reports changes of jobs until ctx ends. The stand-in may be away for a while, when it is being restarted.
-func (f *follower) follow(ctx context.Context, github *standin.AdminClient, report func(Event)) {
+// follow reports changes of jobs until ctx ends, or until done says so of the newest reading. The stand-in can be unreachable for a while, when
+// it restarts.
+func (f *follower) follow(ctx context.Context, github *standin.AdminClient, report func(Event), done func(jobs []standin.JobView) (bool, error)) error {
 	tick := time.NewTicker(followInterval)
 	defer tick.Stop()
 	for {
@@ -105,10 +106,13 @@ func (f *follower) follow(ctx context.Context, github *standin.AdminClient, repo
 			for _, event := range f.changes(jobs) {
 				report(event)
 			}
+			if finished, err := done(jobs); finished || err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-tick.C:
 		}
 	}
@@ -119,62 +123,98 @@ type UpOptions struct {
 	Options
 	// Workflows are submitted to the stand-in once everything is up.
 	Workflows []WorkflowFile
+	// ExitWhenDone stops everything when the workflows have completed.
+	ExitWhenDone bool
 }
 
-// Up brings everything up, submits the workflows, and keeps it up until ctx ends. Then it stops everything.
-func Up(ctx context.Context, opts UpOptions) error {
+// Up starts everything, submits the workflows, and keeps it running until ctx ends or, with ExitWhenDone, until the workflows have completed.
+// Then it stops everything. The result is that of the workflows, and empty without ExitWhenDone.
+func Up(ctx context.Context, opts UpOptions) (Result, error) {
 	if len(opts.Workflows) > 0 && opts.App != nil {
-		return errors.New("--workflow goes to the GitHub stand-in, and --github-app asks for the real GitHub: push to a repository that has the App installed instead")
+		return Result{}, errors.New("--workflow needs the GitHub stand-in, and --github-app uses the real GitHub. Push to a repository that has the App installed instead")
 	}
 	box, err := Start(ctx, opts.Options)
 	if err != nil {
-		return err
+		return Result{}, err
 	}
-	failed := box.serve(ctx, opts.Workflows)
+	result, failed := box.serve(ctx, opts)
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
 	defer cancel()
-	if running, err := box.Running(stopping); err == nil && running > 0 {
-		box.report(Event{Kind: EventNote, Message: fmt.Sprintf("running right now, and ending with it: %s", jobCount(running))})
+	if running, err := box.Running(stopping); err == nil && running > 0 && len(result.Runs) == 0 {
+		box.report(Event{Kind: EventNote, Message: stoppedJobs(running)})
 	}
-	return errors.Join(failed, box.Stop(stopping))
+	return result, errors.Join(failed, box.Stop(stopping))
 }
 
-func (b *Box) serve(ctx context.Context, workflows []WorkflowFile) error {
+func stoppedJobs(running int) string {
+	if running == 1 {
+		return "1 running job will be stopped"
+	}
+	return fmt.Sprintf("%d running jobs will be stopped", running)
+}
+
+func (b *Box) serve(ctx context.Context, opts UpOptions) (Result, error) {
+	if !opts.ExitWhenDone {
+		b.guide()
+	}
 	if b.opts.App != nil {
 		<-ctx.Done()
-		return nil
+		return Result{}, nil
 	}
 	github, err := b.adminClient()
 	if err != nil {
-		return err
+		return Result{}, err
 	}
 	pods, err := watchPods(ctx, b.kube, b.opts.Now)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil
+			return Result{}, nil
 		}
-		return err
+		return Result{}, err
 	}
 	defer pods.close()
 	f := follower{name: func(runner string) string { return podOf(pods.rows(), runner) }}
 	before, err := github.Jobs(ctx, 0, "")
 	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("reading the jobs of earlier runs: %w", err)
+		return Result{}, fmt.Errorf("reading the jobs of earlier runs: %w", err)
 	}
 	f.changes(before) // are known
-	if waiting := countUnfinished(before); waiting > 0 {
-		b.report(Event{Kind: EventNote, Message: fmt.Sprintf("not done yet, of earlier runs: %s", jobCount(waiting))})
+	if unfinished := countUnfinished(before); unfinished > 0 {
+		b.report(Event{Kind: EventNote, Message: resuming(unfinished)})
 	}
-	for _, file := range workflows {
+	var runs []int64
+	for _, file := range opts.Workflows {
 		run, err := submit(ctx, github, file)
 		if err != nil {
-			return err
+			return Result{}, err
 		}
 		b.report(Event{Kind: EventNote, Message: fmt.Sprintf("submitted %s as run %d", file.Name, run.ID)})
+		runs = append(runs, run.ID)
+	}
+	if opts.ExitWhenDone {
+		return b.untilDone(ctx, github, &f, runs)
 	}
 	b.report(Event{Kind: EventNote, Message: "Ctrl-C stops everything."})
-	f.follow(ctx, github, b.report)
-	return nil
+	return Result{}, f.follow(ctx, github, b.report, func([]standin.JobView) (bool, error) { return false, nil })
+}
+
+func resuming(unfinished int) string {
+	if unfinished == 1 {
+		return "resuming 1 unfinished job from earlier runs"
+	}
+	return fmt.Sprintf("resuming %d unfinished jobs from earlier runs", unfinished)
+}
+
+// guide says what to type next.
+func (b *Box) guide() {
+	where := b.Where()
+	usual, err := DefaultStateDir(os.Getenv, os.Geteuid() == 0)
+	if err != nil {
+		usual = "" // then every command names the directory
+	}
+	for _, line := range where.guide(usual) {
+		b.report(Event{Kind: EventNote, Message: line})
+	}
 }
 
 func countUnfinished(jobs []standin.JobView) int {

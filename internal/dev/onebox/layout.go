@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 )
 
-// formatVersion is the version of the state directory's layout. It changes when an older directory cannot be taken up.
+// formatVersion is the version of the state directory's layout. It changes when an older directory cannot be reused.
 const formatVersion = 1
 
-// Layout names everything in a state directory. See docs/guides/one-machine.md, which lists it for users.
+// Layout names everything in a state directory. docs/guides/one-machine.md lists it for users.
 type Layout struct {
 	// Dir is the directory, absolute.
 	Dir string
@@ -22,13 +22,13 @@ type Layout struct {
 func NewLayout(dir string) (Layout, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
-		return Layout{}, fmt.Errorf("resolving the state folder: %w", err)
+		return Layout{}, fmt.Errorf("resolving the state directory: %w", err)
 	}
 	return Layout{Dir: absolute}, nil
 }
 
-// DefaultStateDir is the default state directory of `bullpen up`. PostgreSQL never runs as root, and the user that
-// root lends it may not enter root's home: root's default is therefore elsewhere.
+// DefaultStateDir is the default state directory of `bullpen up`. PostgreSQL does not run as root, and its user cannot access root's home, so
+// root has another default.
 func DefaultStateDir(getenv func(string) string, root bool) (string, error) {
 	base := getenv("XDG_STATE_HOME")
 	switch {
@@ -38,7 +38,7 @@ func DefaultStateDir(getenv func(string) string, root bool) (string, error) {
 	default:
 		home := getenv("HOME")
 		if home == "" {
-			return "", errors.New("there is no $HOME to keep state in: choose a folder with --state-dir")
+			return "", errors.New("HOME is not set. Use --state-dir")
 		}
 		base = filepath.Join(home, ".local", "state")
 	}
@@ -80,29 +80,29 @@ type marker struct {
 	Format int `json:"format"`
 }
 
-// StaleFolderError says why a directory cannot be taken up, and what to do.
+// StaleFolderError says why a state directory cannot be reused, and what to do.
 type StaleFolderError struct{ Problem string }
 
 // Error is one sentence.
 func (e *StaleFolderError) Error() string { return e.Problem }
 
-// check says whether the directory is one of ours (found), or may become one.
+// check says whether the directory is one of ours (found), or can become one.
 func (l Layout) check() (found bool, err error) {
 	data, err := os.ReadFile(l.marker())
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, l.checkEmpty()
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading the state folder: %w", err)
+		return false, fmt.Errorf("reading the state directory: %w", err)
 	}
 	var m marker
 	if err := json.Unmarshal(data, &m); err != nil || m.Format == 0 {
-		return true, &StaleFolderError{fmt.Sprintf("%s is damaged, so the state folder cannot be taken up: "+
-			"run `bullpen down --delete --state-dir %s`, or choose another folder", l.marker(), l.Dir)}
+		return true, &StaleFolderError{fmt.Sprintf("%s is damaged, so the state directory cannot be reused. "+
+			"Run `bullpen down --delete --state-dir %s`, or choose another directory", l.marker(), l.Dir)}
 	}
 	if m.Format != formatVersion {
-		return true, &StaleFolderError{fmt.Sprintf("the state folder %s was made by another version of bullpen (format %d, this one "+
-			"has %d): run `bullpen down --delete --state-dir %s`, or choose another folder", l.Dir, m.Format, formatVersion, l.Dir)}
+		return true, &StaleFolderError{fmt.Sprintf("the state directory %s is of another version of bullpen (format %d, this one "+
+			"has %d). Run `bullpen down --delete --state-dir %s`, or choose another directory", l.Dir, m.Format, formatVersion, l.Dir)}
 	}
 	return true, nil
 }
@@ -113,19 +113,19 @@ func (l Layout) checkEmpty() error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading the state folder: %w", err)
+		return fmt.Errorf("reading the state directory: %w", err)
 	}
 	for _, entry := range entries {
 		if entry.Name() != filepath.Base(l.lockFile()) {
-			return &StaleFolderError{fmt.Sprintf("%s holds other things than Bullpen's state (%s): choose an empty folder with --state-dir",
+			return &StaleFolderError{fmt.Sprintf("%s has files that are not Bullpen's state (%s). Choose an empty directory with --state-dir",
 				l.Dir, entry.Name())}
 		}
 	}
 	return nil
 }
 
-// prepare makes the directories. They are private to the user; only root's state directory itself can be passed through (not
-// listed) by others, because root has to lend an unprivileged user to PostgreSQL.
+// prepare creates the directories. They are private to the user; only root's state directory itself can be traversed (not listed) by others,
+// because PostgreSQL runs as an unprivileged user.
 func (l Layout) prepare(root bool) error {
 	mode := os.FileMode(0o700)
 	if root {
@@ -133,11 +133,11 @@ func (l Layout) prepare(root bool) error {
 	}
 	for _, dir := range []string{l.Dir, l.path("logs"), l.path("secrets"), l.path("identities"), l.path("github"), l.Node(), l.MacNode(), l.TartHome()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("making the state folder: %w", err)
+			return fmt.Errorf("creating the state directory: %w", err)
 		}
 	}
 	if err := os.Chmod(l.Dir, mode); err != nil {
-		return fmt.Errorf("making the state folder private: %w", err)
+		return fmt.Errorf("restricting the state directory: %w", err)
 	}
 	return writeJSON(l.marker(), marker{Format: formatVersion})
 }
@@ -155,7 +155,7 @@ func (l Layout) delete() error {
 		return nil
 	})
 	if err := os.RemoveAll(l.Dir); err != nil {
-		return fmt.Errorf("deleting the state folder: %w", err)
+		return fmt.Errorf("deleting the state directory: %w", err)
 	}
 	return nil
 }

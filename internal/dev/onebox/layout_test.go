@@ -49,7 +49,7 @@ func TestLayoutCheck(t *testing.T) {
 		"an empty folder":                   {},
 		"a folder that was locked only":     {files: map[string]string{"lock": ""}},
 		"ours":                              {files: map[string]string{"bullpen-onebox.json": `{"format":1}`, "logs": ""}, found: true},
-		"somebody's documents":              {files: map[string]string{"thesis.txt": "…"}, says: "choose an empty folder with --state-dir"},
+		"somebody's documents":              {files: map[string]string{"thesis.txt": "…"}, says: "Choose an empty directory with --state-dir"},
 		"ours, of another version":          {files: map[string]string{"bullpen-onebox.json": `{"format":7}`}, found: true, says: "bullpen down --delete"},
 		"ours, but the marker is damaged":   {files: map[string]string{"bullpen-onebox.json": `{"for`}, found: true, says: "bullpen down --delete"},
 		"ours, but the marker is of no use": {files: map[string]string{"bullpen-onebox.json": `{}`}, found: true, says: "damaged"},
@@ -159,7 +159,7 @@ func TestDownLeavesForeignFoldersAlone(t *testing.T) {
 	file := layout.path("thesis.txt")
 	require.NoError(t, os.WriteFile(file, []byte("…"), 0o600))
 	err := Down(t.Context(), DownOptions{StateDir: layout.Dir, Delete: true})
-	require.ErrorContains(t, err, "is not a state folder")
+	require.ErrorContains(t, err, "is not a state directory")
 	require.FileExists(t, file)
 }
 
@@ -167,7 +167,7 @@ func TestDownIsIdempotent(t *testing.T) {
 	var last Event
 	options := DownOptions{StateDir: filepath.Join(t.TempDir(), "never"), Report: func(e Event) { last = e }}
 	require.NoError(t, Down(t.Context(), options))
-	require.Contains(t, last.Message, "Nothing runs")
+	require.Contains(t, last.Message, "Nothing is running")
 	require.NoDirExists(t, options.StateDir, "looking makes no folder")
 
 	layout := testLayout(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
 )
 
-// clearLeftovers ends what a killed owner of the directory left running, runner pods included, and says how much it was.
-// The caller holds the directory's lock.
+// clearLeftovers stops what a killed owner of the directory left running, runner pods included, and returns how many it stopped. The caller
+// holds the directory's lock.
 func clearLeftovers(ctx context.Context, l Layout, binary string) (int, error) {
 	recorded, err := readRecord(l.recordFile())
 	if err != nil {
@@ -20,7 +20,7 @@ func clearLeftovers(ctx context.Context, l Layout, binary string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Only now: nothing is left that would start more of them.
+	// Only now: nothing is left that starts more of them.
 	pods, err := endPods(ctx, l, binary)
 	if err != nil {
 		return 0, err
@@ -38,7 +38,7 @@ func endPods(ctx context.Context, l Layout, binary string) (int, error) {
 		return 0, err
 	}
 	if _, err := process.Cleanup(ctx, l.Node()); err != nil {
-		return 0, fmt.Errorf("ending the runner pods' processes: %w", err)
+		return 0, fmt.Errorf("stopping the runner pods' processes: %w", err)
 	}
 	machines, err := endMachines(ctx, l, binary)
 	return running + machines, err
@@ -61,7 +61,7 @@ func runningPods(ctx context.Context, dir string) (int, error) {
 	for _, ref := range pods {
 		state, err := sandbox.Inspect(ctx, ref.UID)
 		if err != nil {
-			return 0, fmt.Errorf("looking at pod %s: %w", ref.Name, err)
+			return 0, fmt.Errorf("reading pod %s: %w", ref.Name, err)
 		}
 		for _, container := range state.Containers {
 			if container.Exit == nil {

@@ -18,7 +18,7 @@ var macScript = devtart.Script{Timing: devtart.Timing{
 // prepareMac makes the stand-in for a Mac.
 func prepareMac(l Layout) error {
 	if err := devtart.Write(l.TartHome(), macScript); err != nil {
-		return fmt.Errorf("preparing the fake of Tart: %w", err)
+		return fmt.Errorf("preparing the fake Tart: %w", err)
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func endMachines(ctx context.Context, l Layout, binary string) (int, error) {
 	if _, err := tart.Cleanup(ctx, tart.Options{
 		StateDir: l.MacNode(), TartHome: l.TartHome(), Tart: command(tartArgs), Launchctl: command(launchctlArgs), StopGrace: time.Second,
 	}); err != nil {
-		return 0, fmt.Errorf("ending the macOS runners: %w", err)
+		return 0, fmt.Errorf("stopping the macOS runners: %w", err)
 	}
 	return running, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,10 +21,11 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/charts"
 	"github.com/bullpen-ci/bullpen/examples"
+	"github.com/bullpen-ci/bullpen/internal/dev/onebox/poolcheck"
 )
 
-// fieldManager is the name under which manifests are applied; pools carry it as a label, so that a pool that is no
-// longer asked for can be distinguished from one that a user made.
+// fieldManager is the name under which manifests are applied. Pools have it as a label, which tells pools of an earlier run from those of the
+// user.
 const (
 	fieldManager   = "bullpen-up"
 	labelManagedBy = "app.kubernetes.io/managed-by"
@@ -64,7 +66,25 @@ func LoadPools(path string, runners int) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading --pool-file: %w", err)
 	}
-	return decodePools("--pool-file "+path, content)
+	pools, err := decodePools("--pool-file "+path, content)
+	if err != nil {
+		return nil, err
+	}
+	return pools, checkPools("--pool-file "+path, pools)
+}
+
+// checkPools refuses pools that the API server would refuse, before one is started.
+func checkPools(source string, pools []*unstructured.Unstructured) error {
+	for _, pool := range pools {
+		problems, err := poolcheck.Check(context.Background(), pool)
+		if err != nil {
+			return fmt.Errorf("%s: %w", source, err)
+		}
+		if len(problems) > 0 {
+			return fmt.Errorf("%s: invalid RunnerPool %s: %s", source, pool.GetName(), strings.Join(problems, "; "))
+		}
+	}
+	return nil
 }
 
 // MacPool is the pool for the macOS stand-in.
@@ -78,18 +98,18 @@ func decodePools(source string, content []byte) ([]*unstructured.Unstructured, e
 		return nil, fmt.Errorf("%s is not YAML: %w", source, err)
 	}
 	if len(pools) == 0 {
-		return nil, fmt.Errorf("%s holds no RunnerPool: see examples/pool.yaml for one", source)
+		return nil, fmt.Errorf("%s has no RunnerPool. See examples/pool.yaml for one", source)
 	}
 	for n, pool := range pools {
 		if pool.GroupVersionKind() != poolKind {
-			return nil, fmt.Errorf("%s: document %d is a %q of %q: give documents of kind RunnerPool and apiVersion %s only",
+			return nil, fmt.Errorf("%s: document %d is a %q of %q; only kind RunnerPool and apiVersion %s are allowed",
 				source, n+1, pool.GetKind(), pool.GetAPIVersion(), v1alpha1.GroupVersion)
 		}
 		if pool.GetName() == "" {
-			return nil, fmt.Errorf("%s: document %d has no metadata.name: give the pool a name", source, n+1)
+			return nil, fmt.Errorf("%s: document %d: metadata.name is required", source, n+1)
 		}
 		if ns := pool.GetNamespace(); ns != "" && ns != RunnerNamespace {
-			return nil, fmt.Errorf("%s: pool %s is in the namespace %s: pools live in %s", source, pool.GetName(), ns, RunnerNamespace)
+			return nil, fmt.Errorf("%s: pool %s is in namespace %s; it must be %s", source, pool.GetName(), ns, RunnerNamespace)
 		}
 		pool.SetNamespace(RunnerNamespace)
 		labels := pool.GetLabels()
@@ -102,9 +122,15 @@ func decodePools(source string, content []byte) ([]*unstructured.Unstructured, e
 	return pools, nil
 }
 
-// labelOf is the label that brings jobs to a pool.
-func labelOf(pool *unstructured.Unstructured) string {
+// labelsOf are the labels of a pool, by which jobs get to it.
+func labelsOf(pool *unstructured.Unstructured) []string {
 	labels, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "labels")
+	return labels
+}
+
+// labelOf is the first of them, which belongs to this pool alone.
+func labelOf(pool *unstructured.Unstructured) string {
+	labels := labelsOf(pool)
 	if len(labels) == 0 {
 		return ""
 	}
@@ -117,7 +143,7 @@ type applier struct{ client client.Client }
 func newApplier(admin *rest.Config) (*applier, error) {
 	made, err := client.New(admin, client.Options{})
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the cluster: %w", err)
+		return nil, fmt.Errorf("making a Kubernetes client: %w", err)
 	}
 	return &applier{client: made}, nil
 }
@@ -244,7 +270,7 @@ func (a *applier) applyPools(ctx context.Context, pools []*unstructured.Unstruct
 		wanted[pool.GetName()] = true
 		err := a.apply(ctx, pool)
 		if status := apierrors.APIStatus(nil); errors.As(err, &status) && apierrors.IsInvalid(err) {
-			return fmt.Errorf("the RunnerPool %s is refused: %s", pool.GetName(), reasons(status))
+			return fmt.Errorf("invalid RunnerPool %s: %s", pool.GetName(), reasons(status))
 		}
 		if err != nil {
 			return err

@@ -25,15 +25,18 @@ func TestDefaultPool(t *testing.T) {
 }
 
 func TestPoolFiles(t *testing.T) {
-	const good = "apiVersion: bullpen.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: a}\nspec: {}\n"
+	const good = "apiVersion: bullpen.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: a}\n" +
+		"spec: {platform: linux, labels: [a], replicas: 1, resources: {cpu: 1, memory: 1Gi}, template: {image: bullpen}}\n"
 	for name, test := range map[string]struct{ content, says string }{
-		"two pools":       {content: good + "---\n" + strings.ReplaceAll(good, "name: a", "name: b")},
-		"not YAML":        {"a: [", "is not YAML"},
-		"nothing":         {"# later\n", "holds no RunnerPool"},
-		"another kind":    {good + "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", `document 2 is a "Pod"`},
-		"another version": {strings.ReplaceAll(good, "v1alpha1", "v9"), "bullpen.dev/v1alpha1 only"},
-		"no name":         {strings.ReplaceAll(good, "name: a", "labels: {}"), "has no metadata.name"},
-		"elsewhere":       {strings.ReplaceAll(good, "name: a", "name: a, namespace: default"), "pools live in bullpen-runners"},
+		"two pools":                {content: good + "---\n" + strings.ReplaceAll(good, "name: a", "name: b")},
+		"not YAML":                 {"a: [", "is not YAML"},
+		"nothing":                  {"# later\n", "has no RunnerPool"},
+		"another kind":             {good + "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", `document 2 is a "Pod"`},
+		"another version":          {strings.ReplaceAll(good, "v1alpha1", "v9"), "apiVersion bullpen.dev/v1alpha1 are allowed"},
+		"no name":                  {strings.ReplaceAll(good, "name: a", "labels: {}"), "metadata.name is required"},
+		"elsewhere":                {strings.ReplaceAll(good, "name: a", "name: a, namespace: default"), "it must be bullpen-runners"},
+		"a field that is misspelt": {strings.ReplaceAll(good, "replicas", "replica"), "invalid RunnerPool a: unknown field spec.replica (did you mean replicas?)"},
+		"a label that is reserved": {strings.ReplaceAll(good, "labels: [a]", "labels: [self-hosted]"), "spec.labels"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pool.yaml")

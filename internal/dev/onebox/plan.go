@@ -236,10 +236,10 @@ func (s setting) command(name string, grace time.Duration, args ...string) Comma
 func checkAddress(flag, address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if number, bad := strconv.Atoi(port); err != nil || bad != nil || number < 1 || number > 65535 {
-		return fmt.Errorf("%s %q is not an address: write it like 127.0.0.1:8080", flag, address)
+		return fmt.Errorf("%s must be host:port, such as 127.0.0.1:8080, got %q", flag, address)
 	}
 	if err := tryListen(net.JoinHostPort(host, port)); err != nil {
-		return fmt.Errorf("%s %s cannot be used (%w): stop what listens there, or choose another port", flag, address, err)
+		return fmt.Errorf("%s %s cannot be used: %w. Stop the program that listens there, or choose another port", flag, address, err)
 	}
 	return nil
 }
@@ -262,11 +262,11 @@ func findAgent(binary string) (string, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("%s not found beside %s: run `make build`, which builds both", agentName, binary)
+		return "", fmt.Errorf("%s not found beside %s. Run `make build`, which builds both", agentName, binary)
 	case err != nil:
 		return "", fmt.Errorf("looking for %s: %w", agentName, err)
 	case info.IsDir() || info.Mode()&0o111 == 0:
-		return "", fmt.Errorf("%s is not executable: run `make build`, which replaces it", path)
+		return "", fmt.Errorf("%s is not executable. Run `make build`, which replaces it", path)
 	}
 	return path, nil
 }
@@ -274,7 +274,7 @@ func findAgent(binary string) (string, error) {
 // checkBinaryPath refuses what the process sandbox cannot put into a command.
 func checkBinaryPath(path string) error {
 	if !filepath.IsAbs(path) || strings.ContainsAny(path, " \t\n'\"\\$`;&|<>()*?[]{}") {
-		return fmt.Errorf("bullpen lies at %q, a path that cannot be part of a shell command: move it to a folder without spaces or special characters", path)
+		return fmt.Errorf("the path of bullpen, %q, cannot be used in a shell command. Move it to a directory without spaces or special characters", path)
 	}
 	return nil
 }

@@ -84,10 +84,10 @@ func TestCheckApp(t *testing.T) {
 	require.NoError(t, checkApp(nil, false))
 	require.NoError(t, checkApp(&App{ID: 1, KeyFile: key, SecretFile: secret}, false))
 	require.NoError(t, checkApp(&App{ID: 1, KeyFile: key}, true), "nothing is signed for who fetches")
-	require.ErrorContains(t, checkApp(&App{ID: 1}, true), "needs --github-private-key-file: ")
+	require.ErrorContains(t, checkApp(&App{ID: 1}, true), "needs --github-private-key-file. Generate")
 	for says, app := range map[string]App{
 		"positive number":               {KeyFile: key, SecretFile: secret},
-		"--webhook-secret-file: both":   {ID: 1, KeyFile: key},
+		"--webhook-secret-file. Both":   {ID: 1, KeyFile: key},
 		"reading --github-private-key":  {ID: 1, KeyFile: dir + "/none", SecretFile: secret},
 		"is not PEM":                    {ID: 1, KeyFile: write("key", "hello"), SecretFile: secret},
 		"reading --webhook-secret-file": {ID: 1, KeyFile: key, SecretFile: dir + "/none"},
@@ -106,7 +106,7 @@ func TestTakenAndBadAddresses(t *testing.T) {
 	require.ErrorContains(t, err, "--listen "+listener.Addr().String()+" cannot be used")
 	require.ErrorContains(t, err, "choose another port")
 	for _, bad := range []string{"8080", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:0", "127.0.0.1:99999"} {
-		require.ErrorContains(t, checkAddress("--listen", bad), "write it like 127.0.0.1:8080", bad)
+		require.ErrorContains(t, checkAddress("--listen", bad), "such as 127.0.0.1:8080", bad)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestAddressesStayTheSame(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(layout.portsFile(), []byte("{"), 0o600))
 	_, err = chooseAddresses(layout, Options{})
-	require.ErrorContains(t, err, "remove it")
+	require.ErrorContains(t, err, "Remove it")
 }
 
 func TestBinaryPathMustFitIntoACommand(t *testing.T) {
@@ -146,11 +146,11 @@ func TestOptions_TheAgentIsBesideTheBinary(t *testing.T) {
 	dir := t.TempDir()
 	o := Options{StateDir: dir, Binary: filepath.Join(dir, "bullpen"), Assets: dir}
 	_, err := o.withDefaults()
-	require.ErrorContains(t, err, "bullpen-agent not found beside "+o.Binary+": run `make build`")
+	require.ErrorContains(t, err, "bullpen-agent not found beside "+o.Binary+". Run `make build`")
 	agent := filepath.Join(dir, "bullpen-agent")
 	require.NoError(t, os.WriteFile(agent, nil, 0o600))
 	_, err = findAgent(o.Binary)
-	require.ErrorContains(t, err, agent+" is not executable: run `make build`")
+	require.ErrorContains(t, err, agent+" is not executable. Run `make build`")
 	require.NoError(t, os.Chmod(agent, 0o755)) //nolint:gosec // a program
 	found, err := findAgent(o.Binary)
 	require.NoError(t, err)

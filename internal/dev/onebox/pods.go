@@ -20,15 +20,15 @@ import (
 // runnerSelector finds runner pods.
 const runnerSelector = runnerpod.LabelRunner + "=true"
 
-// stage is what a runner pod is doing, as far as its status shows.
+// stage is the stage of a runner pod, by its status.
 type stage string
 
 const (
-	stageBooting  stage = "booting"
-	stageWarm     stage = "warm"
-	stageBusy     stage = "busy"
-	stageLeaving  stage = "leaving"
-	stageFinished stage = "finished"
+	stageStarting    stage = "starting"
+	stageIdle        stage = "idle"
+	stageBusy        stage = "busy"
+	stageTerminating stage = "terminating"
+	stageExited      stage = "exited"
 )
 
 // stageOf reads a pod's stage for people. The fleet's own decisions are made elsewhere, on more than this.
@@ -44,17 +44,17 @@ func stageOf(pod *corev1.Pod) stage {
 	}
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
-		return stageFinished
+		return stageExited
 	case runner != nil && runner.State.Terminated != nil:
-		return stageFinished
+		return stageExited
 	case runner != nil && runner.State.Running != nil && (pod.Labels[runnerpod.LabelOwner] != "" || poller != nil && poller.State.Terminated != nil):
 		return stageBusy
 	case pod.DeletionTimestamp != nil:
-		return stageLeaving
+		return stageTerminating
 	case runner != nil && runner.Ready:
-		return stageWarm
+		return stageIdle
 	default:
-		return stageBooting
+		return stageStarting
 	}
 }
 
@@ -66,12 +66,12 @@ func listRunnerPods(ctx context.Context, kube kubernetes.Interface) ([]corev1.Po
 	return list.Items, nil
 }
 
-// Removal is a deleted runner pod, as it was seen at that moment.
+// Removal is a deleted runner pod, as it was at that moment.
 type Removal struct {
 	Pod  string    `json:"pod"`
 	UID  string    `json:"uid"`
 	Seen time.Time `json:"seen"`
-	// Finished: the runner had finished before.
+	// Finished: the runner had exited before.
 	Finished bool `json:"finished"`
 }
 
@@ -88,8 +88,8 @@ type podRow struct {
 	Placed     bool
 }
 
-// podWatch watches runner pods from the outside, and notes each deletion when it is first seen. It is the demonstration's
-// own witness: it trusts neither the controller nor the server.
+// podWatch watches runner pods and records each deletion when it is first seen. It is the demonstration's own evidence, independent of the
+// controller and the server.
 type podWatch struct {
 	now func() time.Time
 
@@ -146,7 +146,7 @@ func (w *podWatch) see(object any, gone bool) {
 	defer w.mu.Unlock()
 	if gone || pod.DeletionTimestamp != nil {
 		if _, known := w.removals[uid]; !known {
-			w.removals[uid] = Removal{Pod: pod.Name, UID: uid, Seen: w.now(), Finished: stageOf(pod) == stageFinished}
+			w.removals[uid] = Removal{Pod: pod.Name, UID: uid, Seen: w.now(), Finished: stageOf(pod) == stageExited}
 			w.order = append(w.order, uid)
 		}
 	}
@@ -201,9 +201,9 @@ func countStage(rows []podRow, wanted stage) int {
 	return count
 }
 
-// awaitWarm waits until so many runners are warm.
-func (w *podWatch) awaitWarm(ctx context.Context, wanted int) error {
-	return w.await(ctx, fmt.Sprintf("%d warm runners", wanted), func(rows []podRow) bool { return countStage(rows, stageWarm) >= wanted })
+// awaitIdle waits until so many runners are idle.
+func (w *podWatch) awaitIdle(ctx context.Context, wanted int) error {
+	return w.await(ctx, fmt.Sprintf("%d idle runners", wanted), func(rows []podRow) bool { return countStage(rows, stageIdle) >= wanted })
 }
 
 // await waits until the pods are as asked for; what names it in the error. Only one may wait at a time.
@@ -215,8 +215,8 @@ func (w *podWatch) await(ctx context.Context, what string, holds func([]podRow) 
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s; there are %d warm, %d busy, %d starting: %w", what,
-				countStage(rows, stageWarm), countStage(rows, stageBusy), countStage(rows, stageBooting), ctx.Err())
+			return fmt.Errorf("waiting for %s (%d idle, %d busy, %d starting): %w", what,
+				countStage(rows, stageIdle), countStage(rows, stageBusy), countStage(rows, stageStarting), ctx.Err())
 		case <-w.changed:
 		}
 	}

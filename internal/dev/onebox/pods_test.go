@@ -38,16 +38,16 @@ func TestStageOf(t *testing.T) {
 		change func(*corev1.Pod)
 		want   stage
 	}{
-		"just made":                   {&corev1.Pod{}, nil, stageBooting},
-		"not ready yet":               {runnerPod("a", isRunning, isRunning, false), nil, stageBooting},
-		"warm":                        {runnerPod("a", isRunning, isRunning, true), nil, stageWarm},
+		"just made":                   {&corev1.Pod{}, nil, stageStarting},
+		"not ready yet":               {runnerPod("a", isRunning, isRunning, false), nil, stageStarting},
+		"warm":                        {runnerPod("a", isRunning, isRunning, true), nil, stageIdle},
 		"its poller has ended":        {runnerPod("a", isRunning, isTerminated, false), nil, stageBusy},
 		"it has an owner":             {runnerPod("a", isRunning, isRunning, true), func(p *corev1.Pod) { p.Labels[runnerpod.LabelOwner] = "acme" }, stageBusy},
 		"busy and being deleted":      {runnerPod("a", isRunning, isTerminated, false), func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }, stageBusy},
-		"warm and being deleted":      {runnerPod("a", isRunning, isRunning, true), func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }, stageLeaving},
-		"its runner has ended":        {runnerPod("a", isTerminated, isRunning, false), nil, stageFinished},
-		"terminal":                    {runnerPod("a", isTerminated, isTerminated, false), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, stageFinished},
-		"terminal, and being deleted": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}, func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }, stageFinished},
+		"warm and being deleted":      {runnerPod("a", isRunning, isRunning, true), func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }, stageTerminating},
+		"its runner has ended":        {runnerPod("a", isTerminated, isRunning, false), nil, stageExited},
+		"terminal":                    {runnerPod("a", isTerminated, isTerminated, false), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, stageExited},
+		"terminal, and being deleted": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}, func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }, stageExited},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.change != nil {
@@ -64,8 +64,8 @@ func TestPodWatchWitnessesDeletions(t *testing.T) {
 	watch, err := watchPods(t.Context(), kube, func() time.Time { return now })
 	require.NoError(t, err)
 	defer watch.close()
-	require.Equal(t, 1, countStage(watch.rows(), stageWarm))
-	require.NoError(t, watch.awaitWarm(t.Context(), 1))
+	require.Equal(t, 1, countStage(watch.rows(), stageIdle))
+	require.NoError(t, watch.awaitIdle(t.Context(), 1))
 
 	marked := runnerPod("busy", isRunning, isTerminated, false)
 	deleted := metav1.Now()
@@ -82,7 +82,7 @@ func TestPodWatchWitnessesDeletions(t *testing.T) {
 	cancel()
 	err = watch.await(ended, "a runner that nobody makes", func([]podRow) bool { return false })
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, "a runner that nobody makes; there are 0 warm, 1 busy, 0 starting")
+	require.ErrorContains(t, err, "a runner that nobody makes (0 idle, 1 busy, 0 starting)")
 	// That it is gone in the end is the same deletion.
 	require.NoError(t, kube.CoreV1().Pods(RunnerNamespace).Delete(t.Context(), "busy", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool { return len(watch.rows()) == 0 }, patience, interval)

@@ -29,7 +29,7 @@ func loadPorts(path string) (ports, error) {
 		err = json.Unmarshal(data, &kept)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, &StaleFolderError{fmt.Sprintf("%s cannot be read (%v): remove it, and other ports are chosen", path, err)}
+		return nil, &StaleFolderError{fmt.Sprintf("%s cannot be read (%v). Remove it; then other ports are chosen", path, err)}
 	}
 	return kept, nil
 }
@@ -56,7 +56,7 @@ func (p ports) choose() (int, error) {
 			return port, nil
 		}
 	}
-	return 0, fmt.Errorf("no free port was found on 127.0.0.1 between %d and %d: close some programs that listen there", firstPort, firstPort+portCount-1)
+	return 0, fmt.Errorf("no free port on 127.0.0.1 between %d and %d. Stop programs that listen there", firstPort, firstPort+portCount-1)
 }
 
 func (p ports) has(port int) bool {

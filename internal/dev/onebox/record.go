@@ -12,8 +12,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
-// record keeps processes.json: everything that was ever started by this owner of the directory and may still run. It is
-// written before a process is used, so that the next owner after a kill -9 finds all of them.
+// record keeps processes.json: every process of this owner of the directory that may still run. It is written before a process is used, so that
+// the next owner finds all of them after a kill -9.
 type record struct {
 	path string
 
@@ -46,7 +46,7 @@ func (r *record) alive() []childproc.Process {
 func readRecord(path string) ([]childproc.Process, error) {
 	processes, err := childproc.ReadRecord(path)
 	if err != nil {
-		return nil, &StaleFolderError{fmt.Sprintf("%s cannot be read (%v): end what still runs in that folder by hand, then remove the file",
+		return nil, &StaleFolderError{fmt.Sprintf("%s cannot be read (%v). Stop what still runs in that directory by hand, then remove the file",
 			path, err)}
 	}
 	return processes, nil
@@ -75,5 +75,5 @@ func endRecorded(ctx context.Context, processes []childproc.Process) (ended []ch
 			return ended, nil
 		}
 	}
-	return ended, fmt.Errorf("process %d (%s), which an earlier run left behind, does not end: end it by hand", left[0].PID, left[0].Name)
+	return ended, fmt.Errorf("process %d (%s) of an earlier run does not stop. Kill it by hand", left[0].PID, left[0].Name)
 }

@@ -54,13 +54,13 @@ func checkApp(app *App, poll bool) error {
 		return nil
 	}
 	if app.ID <= 0 {
-		return errors.New("--github-app needs the App's id, a positive number: it is on the App's settings page")
+		return errors.New("--github-app must be the App's ID, a positive number. It is on the App's settings page")
 	}
 	switch {
 	case app.KeyFile == "" && poll:
-		return errors.New("--github-app needs --github-private-key-file: the key is made on the App's settings page")
+		return errors.New("--github-app needs --github-private-key-file. Generate the key on the App's settings page")
 	case app.KeyFile == "" || app.SecretFile == "" && !poll:
-		return errors.New("--github-app needs --github-private-key-file and --webhook-secret-file: both are made on the App's settings page " +
+		return errors.New("--github-app needs --github-private-key-file and --webhook-secret-file. Both come from the App's settings page " +
 			"(no secret with --webhooks=poll)")
 	}
 	key, err := os.ReadFile(app.KeyFile)
@@ -78,7 +78,7 @@ func checkApp(app *App, poll bool) error {
 		return fmt.Errorf("reading --webhook-secret-file: %w", err)
 	}
 	if strings.TrimSpace(string(secret)) == "" {
-		return fmt.Errorf("--webhook-secret-file %s is empty: put the App's webhook secret into it", app.SecretFile)
+		return fmt.Errorf("--webhook-secret-file %s is empty. Store the App's webhook secret in it", app.SecretFile)
 	}
 	return nil
 }

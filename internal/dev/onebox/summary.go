@@ -44,9 +44,9 @@ type Evidence struct {
 
 // Verdict is what the evidence says.
 type Verdict struct {
-	// Problems are sentences, empty when all is well.
+	// Problems are sentences; none: it passed.
 	Problems []string `json:"problems"`
-	// Killed counts jobs whose pod was deleted, or whose runner fell silent, while they ran.
+	// Killed counts jobs whose pod was deleted, or whose runner was lost, while they ran.
 	Killed int `json:"killedMidJob"`
 	// Conclusions counts jobs by conclusion; AsExpected those that ran as often as they should and ended as they should.
 	Conclusions map[string]int `json:"conclusions"`
@@ -96,7 +96,7 @@ func Judge(e Evidence) Verdict {
 			problem("job %q %s", job.Name, wrong)
 		}
 		if how, was := killed[job.ID]; was {
-			problem("job %q was not left alone: %s", job.Name, how)
+			problem("job %q was killed: %s", job.Name, how)
 		}
 	}
 	if len(e.Jobs) != e.WantJobs {
@@ -114,16 +114,16 @@ func Judge(e Evidence) Verdict {
 	}
 	for i, kind := range e.WantChanges {
 		if i >= len(e.Changes) || e.Changes[i].Kind != kind {
-			problem("nobody %s while jobs ran", changeName(kind))
+			problem("not done while jobs ran: %s", changeName(kind))
 		}
 	}
 	for _, change := range e.Changes {
 		if change.Running == 0 {
-			problem("somebody %s when no job ran", changeName(change.Kind))
+			problem("done when no job ran: %s", changeName(change.Kind))
 		}
 	}
 	for _, p := range e.Left {
-		problem("process %d (%s) remains", p.PID, p.Name)
+		problem("process %d (%s) is left", p.PID, p.Name)
 	}
 	v.Wait, v.Warm = queueToStart(e.Jobs, e.Runners)
 	return v
@@ -144,7 +144,7 @@ func jobProblem(job standin.JobView, expected string) string {
 	}
 	switch {
 	case job.Conclusion == "":
-		return "did not end: it is " + job.Status
+		return "did not complete: it is " + job.Status
 	case job.Acquisitions != wantRuns:
 		return fmt.Sprintf("ran %d times, not %d", job.Acquisitions, wantRuns)
 	case job.Conclusion != expected:
@@ -152,7 +152,7 @@ func jobProblem(job standin.JobView, expected string) string {
 		if job.Reason != "" {
 			reason = " (" + job.Reason + ")"
 		}
-		return fmt.Sprintf("ended as %s%s, not as %s", job.Conclusion, reason, expected)
+		return fmt.Sprintf("concluded with %s%s, expected %s", job.Conclusion, reason, expected)
 	default:
 		return ""
 	}
@@ -165,7 +165,7 @@ func killedJobs(e Evidence) map[int64]string {
 	byPod := map[string][]standin.JobView{}
 	for _, job := range e.Jobs {
 		if job.Lost {
-			killed[job.ID] = "its runner " + job.RunnerName + " fell silent"
+			killed[job.ID] = "its runner " + job.RunnerName + " was lost"
 		}
 		if uid, ours := runnerpod.PodUID(job.RunnerName); ours {
 			byPod[uid] = append(byPod[uid], job)
@@ -226,15 +226,15 @@ func (v Verdict) Print(out io.Writer, jobs []standin.JobView) {
 	for _, line := range jobLines(jobs) {
 		fmt.Fprintf(out, "  %s\n", line)
 	}
-	fmt.Fprintf(out, "\n  jobs            %d, of which %d ran as they should (%s)\n", v.Jobs, v.AsExpected, countsText(v.Conclusions))
-	fmt.Fprintf(out, "  queue to start  p50 %s, p99 %s with a runner free (%d jobs); p50 %s, p99 %s over all (%d jobs)\n",
+	fmt.Fprintf(out, "\n  jobs            %d, %d as expected (%s)\n", v.Jobs, v.AsExpected, countsText(v.Conclusions))
+	fmt.Fprintf(out, "  queue time      p50 %s, p99 %s with an idle runner (%d jobs); p50 %s, p99 %s for all (%d jobs)\n",
 		short(v.Warm.P50), short(v.Warm.P99), v.Warm.Count, short(v.Wait.P50), short(v.Wait.P99), v.Wait.Count)
 	for _, r := range v.Restarts {
-		fmt.Fprintf(out, "  restarted       %-11s %s, process %d → %d, ready after %s, while %s ran\n",
+		fmt.Fprintf(out, "  restarted       %-11s %s, pid %d → %d, ready after %s, with %s running\n",
 			partName(r.Part), r.Signal, r.OldPID, r.NewPID, short(r.Took), jobCount(r.Running))
 	}
 	for _, c := range v.Changes {
-		fmt.Fprintf(out, "  changed         %s: seen through after %s, while %s ran\n", changeName(c.Kind), short(c.Took), jobCount(c.Running))
+		fmt.Fprintf(out, "  changed         %s: %s %s, with %s running\n", changeName(c.Kind), changeDone(c.Kind), short(c.Took), jobCount(c.Running))
 	}
 	if len(v.Left) == 0 {
 		fmt.Fprintf(out, "  processes left  0\n")

@@ -64,25 +64,25 @@ func TestJudge(t *testing.T) {
 		says   string
 		killed int
 	}{
-		"a pod deleted while its job ran":     {func(e *Evidence) { e.Removals = append(e.Removals, Removal{Pod: "p-2", UID: podUID(2), Seen: *at(5)}) }, `job "build/1" was not left alone: its pod p-2 was deleted`, 1},
-		"a pod deleted the moment it started": {func(e *Evidence) { e.Removals = append(e.Removals, Removal{Pod: "p-2", UID: podUID(2), Seen: *at(3)}) }, "was not left alone", 1},
+		"a pod deleted while its job ran":     {func(e *Evidence) { e.Removals = append(e.Removals, Removal{Pod: "p-2", UID: podUID(2), Seen: *at(5)}) }, `job "build/1" was killed: its pod p-2 was deleted`, 1},
+		"a pod deleted the moment it started": {func(e *Evidence) { e.Removals = append(e.Removals, Removal{Pod: "p-2", UID: podUID(2), Seen: *at(3)}) }, "was killed", 1},
 		"a pod deleted under a job without end": {func(e *Evidence) {
 			e.Jobs[1].CompletedAt = nil
 			e.Removals = append(e.Removals, Removal{UID: podUID(2), Seen: *at(50)})
-		}, "was not left alone", 1},
-		"a runner that fell silent":     {func(e *Evidence) { e.Jobs[1].Lost = true }, "fell silent", 1},
-		"a wrong conclusion":            {func(e *Evidence) { e.Jobs[1].Conclusion = "cancelled"; e.Jobs[1].Reason = "why not" }, `ended as cancelled (why not), not as success`, 0},
-		"a failure that did not happen": {func(e *Evidence) { e.Jobs[2].Conclusion = "success" }, "not as failure", 0},
+		}, "was killed", 1},
+		"a runner that fell silent":     {func(e *Evidence) { e.Jobs[1].Lost = true }, "was lost", 1},
+		"a wrong conclusion":            {func(e *Evidence) { e.Jobs[1].Conclusion = "cancelled"; e.Jobs[1].Reason = "why not" }, `concluded with cancelled (why not), expected success`, 0},
+		"a failure that did not happen": {func(e *Evidence) { e.Jobs[2].Conclusion = "success" }, "expected failure", 0},
 		"a job that ran twice":          {func(e *Evidence) { e.Jobs[1].Acquisitions = 2 }, "ran 2 times, not 1", 0},
 		"a job that nobody ran":         {func(e *Evidence) { e.Jobs[1].Acquisitions = 0 }, "ran 0 times, not 1", 0},
 		"a skipped job that ran":        {func(e *Evidence) { e.Jobs[3].Acquisitions = 1 }, "ran 1 times, not 0", 0},
-		"a job that did not end":        {func(e *Evidence) { e.Jobs[4].Conclusion, e.Jobs[4].Status = "", "queued" }, "did not end: it is queued", 0},
+		"a job that did not end":        {func(e *Evidence) { e.Jobs[4].Conclusion, e.Jobs[4].Status = "", "queued" }, "did not complete: it is queued", 0},
 		"a job that is missing":         {func(e *Evidence) { e.Jobs = e.Jobs[:4] }, "has 5 jobs, but 4 were seen", 0},
 		"a restart that did not happen": {func(e *Evidence) { e.Restarts = e.Restarts[:1] }, "controller was not restarted", 0},
 		"a restart when nothing ran":    {func(e *Evidence) { e.Restarts[1].Running = 0 }, "when no job ran", 0},
-		"a change that was not made":    {func(e *Evidence) { e.Changes = e.Changes[:1] }, "nobody renamed the pool while jobs ran", 0},
-		"a change when nothing ran":     {func(e *Evidence) { e.Changes[0].Running = 0 }, "somebody changed the pool's template when no job ran", 0},
-		"a process that remains":        {func(e *Evidence) { e.Left = []childproc.Process{{Name: "etcd", PID: 7}} }, "process 7 (etcd) remains", 0},
+		"a change that was not made":    {func(e *Evidence) { e.Changes = e.Changes[:1] }, "not done while jobs ran: renamed the pool", 0},
+		"a change when nothing ran":     {func(e *Evidence) { e.Changes[0].Running = 0 }, "done when no job ran: changed the pool's template", 0},
+		"a process that remains":        {func(e *Evidence) { e.Left = []childproc.Process{{Name: "etcd", PID: 7}} }, "process 7 (etcd) is left", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			evidence := goodEvidence(t)
@@ -133,8 +133,8 @@ func TestPrintedVerdict(t *testing.T) {
 	evidence := goodEvidence(t)
 	Judge(evidence).Print(&out, evidence.Jobs)
 	for _, line := range []string{
-		"killed mid-job: 0\n", "PASSED: ", "processes left  0\n", "5, of which 5 ran as they should (3 success, 1 failure, 1 skipped)",
-		"server      kill -9, process 1 → 2", "while 1 job ran",
+		"killed mid-job: 0\n", "PASSED: ", "processes left  0\n", "5, 5 as expected (3 success, 1 failure, 1 skipped)",
+		"server      kill -9, pid 1 → 2", "with 1 job running",
 	} {
 		require.Contains(t, out.String(), line)
 	}
@@ -142,7 +142,7 @@ func TestPrintedVerdict(t *testing.T) {
 	out.Reset()
 	Judge(evidence).Print(&out, evidence.Jobs)
 	require.Contains(t, out.String(), "killed mid-job: 1\n")
-	require.Contains(t, out.String(), "FAILED:\n  job \"build/1\" was not left alone")
+	require.Contains(t, out.String(), "FAILED:\n  job \"build/1\" was killed")
 	require.NotContains(t, out.String(), "PASSED")
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 )
 
-// Back-off of restarts: doubled for each end in a row, forgotten when a process has stayed up for a while.
+// Backoff of restarts: doubled for each death in a row, reset after a process has stayed up for a while.
 const (
 	firstBackoff = 250 * time.Millisecond
 	maxBackoff   = 30 * time.Second
@@ -25,7 +25,7 @@ const (
 
 // nextBackoff is the pause before the next start, given the last pause and how long the process had run.
 func nextBackoff(last, ran time.Duration) time.Duration {
-	// A part that is killed on purpose, again and again, does not crash by itself.
+	// A part that is killed on purpose, repeatedly, is not crashing.
 	if last == 0 || ran >= stableAfter || faultpoint.Enabled {
 		return firstBackoff
 	}
@@ -123,7 +123,7 @@ func (s *supervised) run(ctx context.Context, c *childproc.Child) {
 			pause = nextBackoff(pause, ran)
 			s.report(Event{
 				Kind: EventEnded, Part: s.command.Name, PID: c.PID(), Log: s.command.LogPath,
-				Message: fmt.Sprintf("%s (process %d) ended by itself: %s; starting it again in %s", s.command.Name, c.PID(), c.Outcome(), pause),
+				Message: fmt.Sprintf("%s (pid %d) died (%s); restarting in %s", s.command.Name, c.PID(), strings.TrimPrefix(c.Outcome(), "signal: "), pause),
 			})
 		}
 		next := s.startAgain(ctx, &pause)
@@ -132,7 +132,7 @@ func (s *supervised) run(ctx context.Context, c *childproc.Child) {
 		}
 		if !asked {
 			s.report(Event{Kind: EventStarted, Part: s.command.Name, PID: next.PID(), Log: s.command.LogPath,
-				Message: fmt.Sprintf("%s runs again as process %d", s.command.Name, next.PID())})
+				Message: fmt.Sprintf("%s restarted (pid %d)", s.command.Name, next.PID())})
 		}
 		c = next
 	}
@@ -146,7 +146,7 @@ func (s *supervised) startAgain(ctx context.Context, pause *time.Duration) *chil
 			return next
 		}
 		*pause = nextBackoff(*pause, 0)
-		s.report(Event{Kind: EventProblem, Part: s.command.Name, Message: fmt.Sprintf("%v; trying again in %s", err, *pause)})
+		s.report(Event{Kind: EventProblem, Part: s.command.Name, Message: fmt.Sprintf("%v; retrying in %s", err, *pause)})
 	}
 	return nil
 }
@@ -185,13 +185,13 @@ func (s *supervised) replace(ctx context.Context, signal syscall.Signal) (oldPID
 	case <-s.ended:
 		return old.PID(), 0, errStopping
 	case <-ctx.Done():
-		return old.PID(), 0, fmt.Errorf("waiting for the successor of %s, process %d: %w", s.command.Name, old.PID(), ctx.Err())
+		return old.PID(), 0, fmt.Errorf("waiting for the successor of %s (pid %d): %w", s.command.Name, old.PID(), ctx.Err())
 	}
 	next, _, _ := s.state()
 	return old.PID(), next.PID(), nil
 }
 
-var errStopping = errors.New("everything is being stopped")
+var errStopping = errors.New("stopping")
 
 // stop ends the part and returns when no process of it is left. Stopping twice is fine.
 func (s *supervised) stop() {
@@ -199,7 +199,7 @@ func (s *supervised) stop() {
 	<-s.ended
 }
 
-// awaitReady polls until the part is ready. A process that exits before is a failure, whose last words are the error.
+// awaitReady polls until the part is ready. A process that exits before is a failure, with its last log line as the error.
 func (s *supervised) awaitReady(ctx context.Context, ready func(context.Context, time.Time) error) error {
 	tick := time.NewTicker(50 * time.Millisecond) // another process's readiness cannot be waited for otherwise
 	defer tick.Stop()
@@ -216,20 +216,20 @@ func (s *supervised) awaitReady(ctx context.Context, ready func(context.Context,
 		}
 		select {
 		case <-first.Done():
-			return fmt.Errorf("%s ended at its start (%s): %s (its log: %s)",
+			return fmt.Errorf("%s exited during its start (%s): %s. See its log: %s",
 				s.command.Name, first.Outcome(), lastWords(s.command.LogPath), s.command.LogPath)
 		case <-ctx.Done():
-			return fmt.Errorf("%s did not get ready: %w (its log: %s)", s.command.Name, last, s.command.LogPath)
+			return fmt.Errorf("%s did not become ready: %w. See its log: %s", s.command.Name, last, s.command.LogPath)
 		case <-tick.C:
 		}
 	}
 }
 
-// lastWords are what a process said when it gave up: its error, which may have several lines, or the last line.
+// lastWords are the end of a process's log: its error, which can have several lines, or the last line.
 func lastWords(path string) string {
 	file, err := os.Open(path)
 	if err != nil {
-		return "it left no log"
+		return "no log"
 	}
 	defer file.Close()
 	const window = 4096
@@ -239,7 +239,7 @@ func lastWords(path string) string {
 	data, _ := io.ReadAll(io.LimitReader(file, window))
 	text := strings.TrimSpace(string(data))
 	if text == "" {
-		return "it said nothing"
+		return "empty log"
 	}
 	const ours = "\nbullpen: " // how the binary begins its error
 	if at := strings.LastIndex("\n"+text, ours); at >= 0 {

@@ -21,7 +21,7 @@ type board struct {
 	Pods     []podRow
 	Restarts []Restart
 	Changes  []Change
-	Notes    []string // what is being done right now; empty ones are left out
+	Notes    []string // actions in progress; empty ones are left out
 }
 
 // Marks of a job: done well, done badly, running, queued, not yet there.
@@ -35,7 +35,7 @@ const (
 
 const nameWidth = 18
 
-// render draws the board as at most height lines of at most width columns; runners are left out first.
+// render draws the board in at most height lines and width columns; runners are left out first.
 // Colours are escape sequences, without any when color is false.
 func render(b board, width, height int, color bool) []string {
 	width = max(width, 40)
@@ -44,13 +44,13 @@ func render(b board, width, height int, color bool) []string {
 		fmt.Sprintf("%s  %d jobs: %d done, %d running, %d queued", clock(b.Elapsed), b.WantJobs, done, running, queued), "",
 	}
 	lines = append(lines, jobGrid(b, width, color)...)
-	lines = append(lines, "", fmt.Sprintf("runners: %d warm, %d busy, %d starting",
-		countStage(b.Pods, stageWarm), countStage(b.Pods, stageBusy), countStage(b.Pods, stageBooting)))
+	lines = append(lines, "", fmt.Sprintf("runners: %d idle, %d busy, %d starting",
+		countStage(b.Pods, stageIdle), countStage(b.Pods, stageBusy), countStage(b.Pods, stageStarting)))
 	tail := restartLines(b)
 	room := max(height-len(lines)-len(tail), 3)
 	lines = append(lines, runnerLines(b, room, color)...)
 	lines = append(lines, tail...)
-	lines = lines[:min(len(lines), max(height, 1))] // what scrolled away could not be drawn over
+	lines = lines[:min(len(lines), max(height, 1))] // scrolled lines cannot be redrawn
 	for i, line := range lines {
 		lines[i] = cut(line, width)
 	}
@@ -145,7 +145,7 @@ func runnerLines(b board, room int, color bool) []string {
 			running[uid] = job
 		}
 	}
-	order := map[stage]int{stageBusy: 0, stageWarm: 1, stageBooting: 2, stageLeaving: 3, stageFinished: 4}
+	order := map[stage]int{stageBusy: 0, stageIdle: 1, stageStarting: 2, stageTerminating: 3, stageExited: 4}
 	rows := slices.Clone(b.Pods)
 	slices.SortStableFunc(rows, func(x, y podRow) int { return order[x.Stage] - order[y.Stage] })
 	var lines []string
@@ -158,11 +158,11 @@ func runnerLines(b board, room int, color bool) []string {
 		switch row.Stage {
 		case stageBusy:
 			with = yellow
-		case stageWarm:
+		case stageIdle:
 			with = green
 		default:
 		}
-		word := fmt.Sprintf("%-9s", row.Stage)
+		word := fmt.Sprintf("%-11s", row.Stage)
 		if with != "" {
 			word = paint(word, with, color)
 		}
@@ -187,10 +187,10 @@ const platformWidth = 5
 func restartLines(b board) []string {
 	var lines []string
 	for _, r := range b.Restarts[max(len(b.Restarts)-3, 0):] {
-		lines = append(lines, fmt.Sprintf("restarted %s: %s, process %d → %d, while %s ran", partName(r.Part), r.Signal, r.OldPID, r.NewPID, jobCount(r.Running)))
+		lines = append(lines, fmt.Sprintf("restarted %s: %s, pid %d → %d, with %s running", partName(r.Part), r.Signal, r.OldPID, r.NewPID, jobCount(r.Running)))
 	}
 	for _, c := range b.Changes[max(len(b.Changes)-3, 0):] {
-		lines = append(lines, fmt.Sprintf("%s: seen through after %s, while %s ran", changeName(c.Kind), short(c.Took), jobCount(c.Running)))
+		lines = append(lines, fmt.Sprintf("%s: %s %s, with %s running", changeName(c.Kind), changeDone(c.Kind), short(c.Took), jobCount(c.Running)))
 	}
 	for _, note := range b.Notes {
 		if note != "" {

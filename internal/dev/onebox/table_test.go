@@ -24,7 +24,7 @@ func testBoard(t testing.TB) board {
 			ranJob(t, 1, "prepare", 0, 1, 2), running, {ID: 3, Key: "build/2", Name: "build (2)", Status: "queued"},
 			ranJob(t, 4, "expected-failure", 0, 1, 2), {ID: 5, Key: "after-failure", Status: "completed", Conclusion: "skipped"},
 		},
-		Pods:     []podRow{{Name: "p-1", UID: podUID(1), Stage: stageWarm}, {Name: "p-2", UID: podUID(2), Stage: stageBusy}, {Name: "p-3", UID: podUID(3), Stage: stageBooting, Mac: true}},
+		Pods:     []podRow{{Name: "p-1", UID: podUID(1), Stage: stageIdle}, {Name: "p-2", UID: podUID(2), Stage: stageBusy}, {Name: "p-3", UID: podUID(3), Stage: stageStarting, Mac: true}},
 		Restarts: []Restart{{Replacement: Replacement{Part: partServer, Signal: "kill -9", OldPID: 1, NewPID: 2}, Running: 3}},
 		Notes:    []string{"", "restarting the controller (SIGTERM) …"},
 	}
@@ -38,12 +38,12 @@ build              ●·
 expected-failure   ✗
 after-failure      –
 
-runners: 1 warm, 1 busy, 1 starting
-  p-2                Linux busy      build/1                2s
-  p-1                Linux warm      
-  p-3                macOS booting   
+runners: 1 idle, 1 busy, 1 starting
+  p-2                Linux busy        build/1                2s
+  p-1                Linux idle        
+  p-3                macOS starting    
 
-restarted server: kill -9, process 1 → 2, while 3 jobs ran
+restarted server: kill -9, pid 1 → 2, with 3 jobs running
 restarting the controller (SIGTERM) …`, strings.Join(render(testBoard(t), 100, 40, false), "\n"))
 }
 
@@ -64,7 +64,7 @@ func TestRenderFitsTheTerminal(t *testing.T) {
 			b.Jobs = append(b.Jobs, standin.JobView{ID: int64(n), Key: fmt.Sprintf("build/%d", n), Status: "queued", Conclusion: rapid.SampledFrom([]string{"", "success", "failure"}).Draw(t, "conclusion")})
 		}
 		for n := range rapid.IntRange(0, 40).Draw(t, "pods") {
-			b.Pods = append(b.Pods, podRow{Name: fmt.Sprintf("default-%08d", n), Stage: rapid.SampledFrom([]stage{stageWarm, stageBusy, stageBooting}).Draw(t, "stage")})
+			b.Pods = append(b.Pods, podRow{Name: fmt.Sprintf("default-%08d", n), Stage: rapid.SampledFrom([]stage{stageIdle, stageBusy, stageStarting}).Draw(t, "stage")})
 		}
 		width, height := rapid.IntRange(40, 200).Draw(t, "width"), rapid.IntRange(5, 80).Draw(t, "height")
 		lines := render(b, width, height, true)
@@ -106,8 +106,8 @@ func TestLinesTellEachChangeOnce(t *testing.T) {
 	v := newViewer(DemoOptions{Out: &out, Jobs: 6})
 	b := testBoard(t)
 	v.show(b)
-	require.Contains(t, out.String(), "01:23  job build/1                  runs on p-2, 3s after it was queued\n")
-	require.Contains(t, out.String(), "restarted the server (kill -9): process 1 → 2")
+	require.Contains(t, out.String(), "01:23  job build/1                  running on p-2 after 3s in the queue\n")
+	require.Contains(t, out.String(), "restarted the server (kill -9): pid 1 → 2")
 	out.Reset()
 	v.show(b)
 	require.Empty(t, out.String())
@@ -122,7 +122,7 @@ func TestLinesSumUpManyJobs(t *testing.T) {
 	b := testBoard(t)
 	b.WantJobs = fewJobs + 1
 	v.show(b)
-	require.Contains(t, out.String(), "3 of 61 jobs done, 1 running, 1 queued; runners: 1 warm, 1 busy, 1 starting")
+	require.Contains(t, out.String(), "3 of 61 jobs done, 1 running, 1 queued; runners: 1 idle, 1 busy, 1 starting")
 	require.NotContains(t, out.String(), "job build")
 }
 

@@ -12,7 +12,7 @@ import (
 // viewer shows the board as it changes. It is safe for concurrent use.
 type viewer interface {
 	show(b board)
-	// above has something written where the table is, which is drawn again below it.
+	// above writes something in place of the table, which is drawn again below it.
 	above(write func())
 	// settle leaves what is shown as it is, for other output to follow.
 	settle()
@@ -94,16 +94,16 @@ func (v *lineViewer) show(b board) {
 		}
 	} else if done != v.lastDone && (b.Elapsed-v.last >= 3*time.Second || done == b.WantJobs) {
 		v.last, v.lastDone = b.Elapsed, done
-		fmt.Fprintf(v.out, "%s  %d of %d jobs done, %d running, %d queued; runners: %d warm, %d busy, %d starting\n", clock(b.Elapsed),
-			done, b.WantJobs, running, queued, countStage(b.Pods, stageWarm), countStage(b.Pods, stageBusy), countStage(b.Pods, stageBooting))
+		fmt.Fprintf(v.out, "%s  %d of %d jobs done, %d running, %d queued; runners: %d idle, %d busy, %d starting\n", clock(b.Elapsed),
+			done, b.WantJobs, running, queued, countStage(b.Pods, stageIdle), countStage(b.Pods, stageBusy), countStage(b.Pods, stageStarting))
 	}
 	for _, r := range b.Restarts[v.restarts:] {
-		fmt.Fprintf(v.out, "%s  restarted the %s (%s): process %d → %d, ready after %s, while %s ran\n",
+		fmt.Fprintf(v.out, "%s  restarted the %s (%s): pid %d → %d, ready after %s, with %s running\n",
 			clock(b.Elapsed), partName(r.Part), r.Signal, r.OldPID, r.NewPID, short(r.Took), jobCount(r.Running))
 	}
 	v.restarts = len(b.Restarts)
 	for _, c := range b.Changes[v.changed:] {
-		fmt.Fprintf(v.out, "%s  %s: seen through after %s, while %s ran\n", clock(b.Elapsed), changeName(c.Kind), short(c.Took), jobCount(c.Running))
+		fmt.Fprintf(v.out, "%s  %s: %s %s, with %s running\n", clock(b.Elapsed), changeName(c.Kind), changeDone(c.Kind), short(c.Took), jobCount(c.Running))
 	}
 	v.changed = len(b.Changes)
 }

@@ -42,7 +42,7 @@ func demoExpected(key string) string {
 // one matrix, the job is there several times: build, build-2, ….
 func DemoWorkflow(file []byte, jobs int) ([]byte, error) {
 	if jobs < DemoMinJobs || jobs > DemoMaxJobs {
-		return nil, fmt.Errorf("--jobs %d is not possible: give a number from %d to %d", jobs, DemoMinJobs, DemoMaxJobs)
+		return nil, fmt.Errorf("--jobs must be between %d and %d, got %d", DemoMinJobs, DemoMaxJobs, jobs)
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(file, &document); err != nil {
@@ -87,7 +87,7 @@ func encodeWorkflow(document *yaml.Node) ([]byte, error) {
 // mixedWorkflow is DemoWorkflow of so many jobs, of which some are those of examples/macos.yaml: the summary waits for all.
 func mixedWorkflow(linux, macos []byte, jobs int) ([]byte, error) {
 	if jobs < DemoMinJobs+demoMacJobs || jobs > DemoMaxJobs {
-		return nil, fmt.Errorf("--jobs %d is not possible: give a number from %d to %d", jobs, DemoMinJobs+demoMacJobs, DemoMaxJobs)
+		return nil, fmt.Errorf("--jobs must be between %d and %d, got %d", DemoMinJobs+demoMacJobs, DemoMaxJobs, jobs)
 	}
 	content, err := DemoWorkflow(linux, jobs-demoMacJobs)
 	if err != nil {

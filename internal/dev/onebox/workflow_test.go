@@ -69,11 +69,11 @@ func TestDemoWorkflowSummaryLooksAtEveryMatrix(t *testing.T) {
 func TestDemoWorkflowRefusesImpossibleNumbers(t *testing.T) {
 	for _, jobs := range []int{-1, 0, DemoMinJobs - 1, DemoMaxJobs + 1} {
 		_, err := DemoWorkflow(examples.Demo(), jobs)
-		require.ErrorContains(t, err, "give a number from")
+		require.ErrorContains(t, err, "--jobs must be between")
 	}
 	for _, jobs := range []int{DemoMinJobs + demoMacJobs - 1, DemoMaxJobs + 1} {
 		_, err := mixedWorkflow(examples.Demo(), examples.MacWorkflow(), jobs)
-		require.ErrorContains(t, err, "give a number from 9 to")
+		require.ErrorContains(t, err, "--jobs must be between 9 and")
 	}
 	_, err := DemoWorkflow([]byte(strings.ReplaceAll(string(examples.Demo()), "shard:", "part:")), 24)
 	require.ErrorContains(t, err, "has no job build with a matrix of shards")

@@ -30,6 +30,8 @@ type Options struct {
 	Trace func(jobID int64) (id, link string)
 	// Timeout bounds one request; default 15 s.
 	Timeout time.Duration
+	// Version of the server, which clients are told once they are authenticated; empty: they are not.
+	Version string
 }
 
 // API holds the handlers. It is stateless and safe for concurrent use.
@@ -209,6 +211,9 @@ func (a *API) admit(w http.ResponseWriter, r *request, right Right) string {
 	case err != nil:
 		a.unavailable(ctx, w, "reviewing a token", err)
 		return "unavailable"
+	}
+	if a.opt.Version != "" {
+		w.Header().Set(adminapi.HeaderVersion, a.opt.Version)
 	}
 	allowed, err := a.opt.Access.Allowed(ctx, user, right)
 	if err != nil {

@@ -43,7 +43,7 @@ func (o *oracle) Accounts(context.Context, AccountQuery) ([]adminapi.Account, st
 func (o *oracle) ask(t *testing.T, method, path, token string) *httptest.ResponseRecorder {
 	t.Helper()
 	metrics := prometheus.NewRegistry()
-	api, err := New(Options{Store: o, Access: o, Fleet: o, Metrics: metrics})
+	api, err := New(Options{Store: o, Access: o, Fleet: o, Metrics: metrics, Version: "v1.2.3"})
 	require.NoError(t, err)
 	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(""))
 	if token != "" {
@@ -114,6 +114,22 @@ func TestAdmit_NET5_WhatCannotBeAskedIsNoYes(t *testing.T) {
 		require.Equal(t, c.status, w.Code, name)
 		require.NotContains(t, w.Body.String(), "secret", name)
 		require.Equal(t, name == "a ledger that does not answer", c.o.reached == 1, name)
+	}
+}
+
+// The version of the server is for those alone who have authenticated.
+func TestAdmit_NET5_TheVersionIsNotForEverybody(t *testing.T) {
+	for name, c := range map[string]struct {
+		o     *oracle
+		token string
+		want  string
+	}{
+		"no token":          {&oracle{yes: true}, "", ""},
+		"rejected":          {&oracle{yes: true, identify: ErrRejected}, "Bearer x", ""},
+		"without the right": {&oracle{}, "Bearer x", "v1.2.3"},
+		"with it":           {&oracle{yes: true}, "Bearer x", "v1.2.3"},
+	} {
+		require.Equal(t, c.want, c.o.ask(t, http.MethodGet, "/api/v1/accounts", c.token).Header().Get(adminapi.HeaderVersion), name)
 	}
 }
 

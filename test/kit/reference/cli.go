@@ -42,7 +42,7 @@ func commandPage(cmd *cobra.Command) string {
 }
 
 // CLI is the pages of docs/reference/cli by file name: one for each command of the root, so that two changes seldom meet, and an index.
-// Commands for which development says true are named apart. The same tree gives the same pages.
+// Development commands have a section of their own. The same tree gives the same pages.
 func CLI(root *cobra.Command, development func(*cobra.Command) bool) map[string]string {
 	pages := map[string]string{}
 	var production, developing, beside strings.Builder
@@ -62,26 +62,26 @@ func CLI(root *cobra.Command, development func(*cobra.Command) bool) map[string]
 		fmt.Fprintf(&beside, "| [%s](%[1]s.md) | %s |\n", program.name, program.short)
 	}
 	pages["README.md"] = "# Commands\n\n" + written + `
-One program, ` + "`bullpen`" + `, is every part of Bullpen and the operators' command line. Each command says the same with ` + "`--help`" + `.
-Runner pods start ` + "`bullpen-agent`" + `, which has the commands of [bullpen agent](agent.md) alone.
+One program, ` + "`bullpen`" + `, has every process of Bullpen and the administrators' commands. ` + "`--help`" + ` prints these pages. Runner pods start
+` + "`bullpen-agent`" + `, which has only the commands of [bullpen agent](agent.md).
 
-**Exit codes.** 0: it is done. 1: it failed; why, and what to do, is on standard error. Commands that use others say so on their pages.
-**Output.** Commands that have ` + "`-o`" + ` print a table, a wide one, or JSON or YAML for scripts: the fields of those are the
-[API's](../api.md).
+**Exit codes.** 0: success. 1: failure; standard error has the reason and what to do. Other codes are on the page of their command.
+**Output.** ` + "`-o`" + ` selects a table, a wide table, JSON or YAML. JSON and YAML have the fields of the [API](../api.md). Colours are shown on
+terminals, unless ` + "`NO_COLOR`" + ` is set.
 
 | command | |
 |---|---|
 ` + production.String() + `
-## Only where there is a development part
+## Development
 
-The container images leave these out; what ` + "`make build`" + ` builds has them.
+` + "`make build`" + ` builds these. The container images do not have them.
 
 | command | |
 |---|---|
 ` + developing.String() + `
 ## Other programs
 
-` + "`make build`" + ` builds them into ` + "`bin/`" + ` too. The container images do not have them.
+` + "`make build`" + ` builds these into ` + "`bin/`" + `. The container images do not have them.
 
 | program | |
 |---|---|
@@ -125,7 +125,7 @@ func writeCommand(b *strings.Builder, cmd *cobra.Command) {
 	}
 	writeFlags(b, cmd)
 	if group := cmd.HasSubCommands() && !cmd.HasAvailableLocalFlags(); !group && !strings.Contains(text, "xit code") && !strings.Contains(text, "exits with") {
-		b.WriteString("\nExit codes: 0 when it is done, 1 when it failed.\n")
+		b.WriteString("\nExit codes: 0 success, 1 failure.\n")
 	}
 }
 

@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
+)
+
+// box is what `bullpen up` writes into its state directory while it runs.
+type box struct {
+	Operators  string            `json:"operators"`
+	Kubeconfig string            `json:"kubeconfig"`
+	GitHub     string            `json:"github"`
+	StandIn    bool              `json:"standIn"`
+	Metrics    map[string]string `json:"metrics"`
+	Owner      childproc.Process `json:"owner"`
+}
+
+// KilledError says that the `bullpen up` of a state directory did not stop by itself: its status file is there, and its process is not.
+type KilledError struct {
+	Dir string
+	PID int
+}
+
+// Error names the process, and the two ways on.
+func (e *KilledError) Error() string {
+	return fmt.Sprintf("`bullpen up` was killed (PID %d, state directory %s); run it again. It stops what is left of the last run and continues with "+
+		"its state; `bullpen down` only stops it", e.PID, e.Dir)
+}
+
+// readBox reads what a `bullpen up` has written. The error is a *KilledError if that process no longer exists.
+func readBox(dir string) (box, error) {
+	var b box
+	data, err := os.ReadFile(filepath.Join(dir, "status.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &b)
+	}
+	switch {
+	case err != nil:
+		return b, fmt.Errorf("reading the status of bullpen up: %w", err)
+	case b.Owner.Started != "" && !b.Owner.Alive():
+		return b, &KilledError{Dir: dir, PID: b.Owner.PID}
+	}
+	return b, nil
+}
+
+// errNotRunning says that no `bullpen up` runs in a directory that was named.
+func errNotRunning(dir string, err error) error {
+	var killed *KilledError
+	if errors.As(err, &killed) {
+		return err
+	}
+	return fmt.Errorf("`bullpen up` is not running in %s. Start it, or name a cluster with --kubeconfig", dir)
+}

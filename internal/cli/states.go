@@ -1,0 +1,202 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
+)
+
+// JobState is the state of a job in the words of this command line.
+type JobState string
+
+// The states. A completed job is shown with its conclusion instead.
+const (
+	JobPendingApproval JobState = "pending approval"
+	JobQueued          JobState = "queued"
+	JobBlocked         JobState = "blocked"  // queued, and a limit or GitHub holds it back
+	JobAssigned        JobState = "assigned" // a runner was chosen
+	JobRunning         JobState = "running"
+	JobCompleted       JobState = "completed"
+)
+
+// JobStateNames are the values of --state.
+func JobStateNames() []string {
+	names := make([]string, len(jobStates))
+	for i, s := range jobStates {
+		names[i] = string(s.state)
+	}
+	return names
+}
+
+// jobStates are the states in the order of a job's life, and the API's words for them: what it is asked for, and what servers of earlier releases
+// respond. Aliases are accepted by --state, and not listed.
+var jobStates = []struct {
+	state        JobState
+	ask          string
+	old, aliases []string
+}{
+	{state: JobPendingApproval, ask: adminapi.JobPendingApproval, old: []string{"waiting"}, aliases: []string{"pending_approval", "pending-approval", "pending", "waiting"}},
+	{state: JobQueued, ask: adminapi.JobQueued},
+	{state: JobBlocked, ask: adminapi.JobBlocked},
+	{state: JobAssigned, ask: adminapi.JobAssigned, old: []string{"claimed", "minted"}},
+	{state: JobRunning, ask: adminapi.JobRunning, old: []string{"executing"}, aliases: []string{"in_progress", "in-progress", "executing"}},
+	{state: JobCompleted, ask: adminapi.JobCompleted, old: []string{"cancelled", "stale"}},
+}
+
+// narrower are values of --state that mean less than their state. Scripts use them; they are not listed.
+var narrower = map[string]struct {
+	state JobState
+	ask   string
+}{
+	"claimed": {JobAssigned, "claimed"}, "minted": {JobAssigned, "minted"},
+	"cancelled": {JobCompleted, "cancelled"}, "canceled": {JobCompleted, "cancelled"}, "stale": {JobCompleted, "stale"},
+}
+
+// StateOf is the state of a job.
+func StateOf(j adminapi.Job) JobState {
+	for _, s := range jobStates {
+		if j.State == s.ask || slices.Contains(s.old, j.State) {
+			return s.state
+		}
+	}
+	return JobState(j.State)
+}
+
+// jobState is what a table shows: how the job concluded, or its state.
+func jobState(j adminapi.Job) string {
+	state := StateOf(j)
+	switch {
+	case j.Conclusion != "":
+		return j.Conclusion
+	case state == JobCompleted:
+		return j.State // cancelled and stale jobs have no other conclusion
+	}
+	return string(state)
+}
+
+// paintJob colours a job's state as GitHub does.
+func paintJob(column, cell string) Colour {
+	if column != "STATE" {
+		return NoColour
+	}
+	switch cell {
+	case "success":
+		return Green
+	case "failure", "timed_out", "startup_failure":
+		return Red
+	case "cancelled", "skipped", "neutral", "stale":
+		return Grey
+	case string(JobBlocked), string(JobPendingApproval), "action_required":
+		return Yellow
+	}
+	return NoColour
+}
+
+// JobStates is the value of --state: states, separated by commas or in several flags.
+type JobStates struct {
+	states []JobState
+	ask    []string
+}
+
+// Set adds states.
+func (s *JobStates) Set(text string) error {
+	for word := range strings.SplitSeq(text, ",") {
+		if !s.add(strings.ToLower(strings.TrimSpace(word))) {
+			names := JobStateNames()
+			last := len(names) - 1
+			return commandline.ValueError{Must: strings.Join(names[:last], ", ") + " or " + names[last]}
+		}
+	}
+	return nil
+}
+
+func (s *JobStates) add(word string) bool {
+	if less, ok := narrower[word]; ok {
+		s.states, s.ask = append(s.states, less.state), append(s.ask, less.ask)
+		return true
+	}
+	for _, known := range jobStates {
+		if word == string(known.state) || slices.Contains(known.aliases, word) {
+			s.states, s.ask = append(s.states, known.state), append(s.ask, known.ask)
+			return true
+		}
+	}
+	return false
+}
+
+// String is what was given.
+func (s *JobStates) String() string {
+	words := make([]string, len(s.states))
+	for i, state := range s.states {
+		words[i] = string(state)
+	}
+	return strings.Join(words, ",")
+}
+
+// Type is what help calls the value.
+func (s *JobStates) Type() string { return "states" }
+
+// Filter has a filter ask for these states; without any it stays as it is.
+func (s *JobStates) Filter(f *JobFilter) {
+	if len(s.states) == 0 {
+		return
+	}
+	f.States = slices.Compact(slices.Sorted(slices.Values(s.ask)))
+	f.Keep = func(j adminapi.Job) bool { return slices.Contains(s.states, StateOf(j)) }
+}
+
+// runnerStages are the stages of a runner in the words of this command line, in the order of its life, and the API's.
+var runnerStages = []struct{ stage, api string }{
+	{"starting", "booting"}, {"idle", "idle"}, {"assigned", "claimed"}, {"registered", "minted"}, {"busy", "busy"}, {"terminating", "leaving"}, {"exited", "finished"},
+}
+
+// RunnerStageNames are the values of --stage.
+func RunnerStageNames() []string {
+	names := make([]string, len(runnerStages))
+	for i, s := range runnerStages {
+		names[i] = s.stage
+	}
+	return names
+}
+
+// runnerStage is the word for a stage of the API.
+func runnerStage(api string) string {
+	for _, s := range runnerStages {
+		if s.api == api {
+			return s.stage
+		}
+	}
+	return api
+}
+
+// RunnerStages is the value of --stage. The API's words are accepted too.
+type RunnerStages []string
+
+// Set adds a stage.
+func (s *RunnerStages) Set(text string) error {
+	for word := range strings.SplitSeq(text, ",") {
+		word = strings.ToLower(strings.TrimSpace(word))
+		at := slices.IndexFunc(runnerStages, func(known struct{ stage, api string }) bool { return word == known.stage || word == known.api })
+		if at < 0 {
+			names := RunnerStageNames()
+			last := len(names) - 1
+			return commandline.ValueError{Must: strings.Join(names[:last], ", ") + " or " + names[last]}
+		}
+		*s = append(*s, runnerStages[at].api)
+	}
+	return nil
+}
+
+// String is what was given.
+func (s *RunnerStages) String() string {
+	words := make([]string, len(*s))
+	for i, api := range *s {
+		words[i] = runnerStage(api)
+	}
+	return strings.Join(words, ",")
+}
+
+// Type is what help calls the value.
+func (s *RunnerStages) Type() string { return "stages" }
