@@ -51,6 +51,8 @@ type PoolList struct {
 	Pools []Pool `json:"pools"`
 	// Held says why no job is handed out at all; empty: they are.
 	Held string `json:"held,omitempty"`
+	// Unserved are the queued jobs that no pool serves; nil while it cannot be read, and of an older server.
+	Unserved *UnservedJobs `json:"unserved,omitempty"`
 }
 
 // Runner is one runner pod of a pool.

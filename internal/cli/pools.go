@@ -165,6 +165,8 @@ type Status struct {
 	Busy     int64  `json:"busy"`
 	Starting int64  `json:"starting"`
 	Wanted   int64  `json:"wanted"`
+	// Unserved are the queued jobs that no pool serves. Queued and Withheld do not count them.
+	Unserved *adminapi.UnservedJobs `json:"unserved,omitempty"`
 	// OldestQueued is when the job that has waited longest for a runner was queued.
 	OldestQueued *time.Time `json:"oldestQueued,omitempty"`
 	// Problems are what somebody should look at, the gravest first; none: all is well.
@@ -174,10 +176,11 @@ type Status struct {
 
 // Sum puts the fleet's status together.
 func Sum(list adminapi.PoolList, accounts []adminapi.Account) Status {
-	s := Status{Held: list.Held, Pools: list.Pools, Problems: []string{}}
+	s := Status{Held: list.Held, Pools: list.Pools, Problems: []string{}, Unserved: list.Unserved}
 	if list.Held != "" {
 		s.Problems = append(s.Problems, "No job is handed out: "+list.Held+".")
 	}
+	s.Problems = append(s.Problems, unservedProblems(list.Unserved)...)
 	for _, p := range list.Pools {
 		s.Idle, s.Busy, s.Starting, s.Wanted = s.Idle+p.Idle, s.Busy+p.Busy, s.Starting+p.Booting, s.Wanted+p.Desired
 		if d := p.Demand; d != nil {
@@ -240,7 +243,11 @@ func PrintStatus(w io.Writer, format Format, s Status, now time.Time) error {
 	if s.OldestQueued != nil {
 		fmt.Fprintf(&b, " (the oldest for %s)", short(now.Sub(*s.OldestQueued)))
 	}
-	fmt.Fprintf(&b, ", %d for something else\n", s.Withheld)
+	fmt.Fprintf(&b, ", %d for something else", s.Withheld)
+	if text := UnservedText(s.Unserved, now); text != "" {
+		b.WriteString(", " + text)
+	}
+	b.WriteString("\n")
 	fmt.Fprintf(&b, "Runners   %d idle, %d busy, %d starting, %d wanted\n\n", s.Idle, s.Busy, s.Starting, s.Wanted)
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err

@@ -78,8 +78,12 @@ func (m model) sums() string {
 		return ""
 	}
 	s := cli.Sum(m.fleet.Pools, m.fleet.Accounts)
-	return fmt.Sprintf("Jobs: %d queued, %d withheld.  Runners: %d idle, %d busy, %d starting, %d wanted.",
-		s.Queued, s.Withheld, s.Idle, s.Busy, s.Starting, s.Wanted)
+	unserved := cli.UnservedText(s.Unserved, m.fleet.At)
+	if unserved != "" {
+		unserved = ", " + unserved
+	}
+	return fmt.Sprintf("Jobs: %d queued, %d withheld%s.  Runners: %d idle, %d busy, %d starting, %d wanted.",
+		s.Queued, s.Withheld, unserved, s.Idle, s.Busy, s.Starting, s.Wanted)
 }
 
 // state is the one thing that somebody should look at.

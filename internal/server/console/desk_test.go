@@ -142,6 +142,10 @@ func (oneFleet) Demand(context.Context) ([]runnerapi.PoolSignals, error) {
 	}}, nil
 }
 
+func (oneFleet) Outside([]string) fleet.Outside { return fleet.OutsideNone }
+
+func (oneFleet) Unserved(context.Context) (dispatch.Unserved, error) { return dispatch.Unserved{}, nil }
+
 func (oneFleet) Frozen() (string, bool) { return "", false }
 
 func (f oneFleet) Runner(namespace, name string) (dispatch.Pod, bool) {
