@@ -28,6 +28,7 @@ type doctorConfig struct {
 	webhooks string
 	database databaseConfig
 	release  doctor.Installation
+	outside  outsideConfig
 }
 
 // reportError ends the command with the report's own code; what there is to say has been printed.
@@ -84,6 +85,7 @@ looked at.`,
 	cfg.database.flags(f)
 	f.StringVar(&cfg.release.SystemNamespace, "system-namespace", "bullpen-system", "namespace of the server and the controller")
 	f.StringVar(&cfg.release.RunnerNamespace, "runner-namespace", "bullpen-runners", "namespace of runner pods and pools")
+	cfg.outside.flags(f)
 	cli.OutputFlag(f, &cfg.format)
 	return cmd
 }
@@ -107,6 +109,12 @@ func (cfg *doctorConfig) look(cmd *cobra.Command) (doctor.Look, error) {
 		return doctor.Look{}, err
 	}
 	look := doctor.Look{Release: cfg.release, Timeout: cfg.conn.Timeout}
+	if look.Outside, err = cfg.outside.runners(); err != nil {
+		return look, err
+	}
+	if here && site.GitHub != "" && !cmd.Flags().Changed("github-hosted-labels") {
+		look.Outside.GitHub = nil // the stand-in has no runners of GitHub's own
+	}
 	if cfg.wants("github") {
 		if err := cfg.lookAtGitHub(cmd.Context(), &look, site); err != nil {
 			return look, err

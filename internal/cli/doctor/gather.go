@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 )
@@ -26,6 +27,8 @@ type Look struct {
 	Kubernetes   *rest.Config
 	NoKubernetes string
 	Release      Installation
+
+	Outside fleet.OutsideRunners // runners outside of RunnerPools
 
 	Now     func() time.Time // time.Now by default
 	Timeout time.Duration    // of each question; 10 s by default
@@ -74,6 +77,7 @@ func Gather(ctx context.Context, look Look) Evidence {
 	case look.NoKubernetes != "":
 		g.unchecked("the cluster", look.NoKubernetes, "Name one with --kubeconfig or --context.")
 	}
+	g.unserved(ctx)
 	return g.evidence
 }
 

@@ -52,6 +52,8 @@ type follower struct {
 	seen map[int64]string
 	// name is how a runner is called in sentences; nil for its own name.
 	name func(runner string) string
+	// unserved reports jobs that no pool serves; nil: nothing does.
+	unserved *unservedWatch
 }
 
 // changes are what is new since the last look, in the order of the jobs.
@@ -105,6 +107,11 @@ func (f *follower) follow(ctx context.Context, github *standin.AdminClient, repo
 			for _, event := range f.changes(jobs) {
 				report(event)
 			}
+			if f.unserved != nil {
+				for _, event := range f.unserved.look(ctx, jobs) {
+					report(event)
+				}
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -156,7 +163,11 @@ func (b *Box) serve(ctx context.Context, workflows []WorkflowFile) error {
 		return err
 	}
 	defer pods.close()
-	f := follower{name: func(runner string) string { return podOf(pods.rows(), runner) }}
+	labelled, err := b.labelledPools()
+	if err != nil {
+		return err
+	}
+	f := follower{name: func(runner string) string { return podOf(pods.rows(), runner) }, unserved: &unservedWatch{pools: labelled}}
 	before, err := github.Jobs(ctx, 0, "")
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("reading the jobs of earlier runs: %w", err)

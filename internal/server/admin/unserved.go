@@ -34,7 +34,7 @@ func UnservedOf(found dispatch.Unserved) *adminapi.UnservedJobs {
 			Sentence: set.Sentence(), Remedy: set.Remedy, Nearest: []adminapi.NearPool{},
 		}
 		for _, near := range set.Near {
-			pool := adminapi.NearPool{Namespace: near.Pool.Namespace, Name: near.Pool.Name, Labels: near.Labels, Missing: near.Missing}
+			pool := adminapi.NearPool{Namespace: near.Namespace, Name: near.Name, Labels: near.Labels, Missing: near.Missing}
 			for _, s := range near.Spellings {
 				pool.Missing = append(pool.Missing, s.Wrote)
 			}

@@ -125,6 +125,6 @@ func (u *unserved) report(ctx context.Context, log *slog.Logger, found Unserved,
 		}
 		u.logged[key] = now
 		log.WarnContext(ctx, "jobs are queued for labels that no pool serves", "labels", strings.Join(set.Labels, ","), "jobs", set.Jobs,
-			"job", set.JobID, "repository", set.Repository, "nearest", NearestText(set.Near), "remedy", set.Remedy)
+			"job", set.JobID, "repository", set.Repository, "nearest", fleet.NearestText(set.Near), "remedy", set.Remedy)
 	}
 }

@@ -44,7 +44,7 @@ type UnservedSet struct {
 	Oldest     time.Time
 	JobID      int64  // of the oldest
 	Repository string // of the oldest
-	Near       []NearPool
+	Near       []fleet.NearPool
 	Remedy     string
 }
 
@@ -83,10 +83,11 @@ func FindUnserved(pools []Pool, outside fleet.OutsideRunners, lanes UnservedLane
 		u.Oldest = u.Sets[0].Oldest
 	}
 	u.Sets = u.Sets[:min(MostUnservedSets, len(u.Sets))]
+	labelled := Labelled(pools)
 	for i := range u.Sets {
 		s := &u.Sets[i]
-		s.Near = Nearest(pools, s.Labels)
-		s.Remedy = UnservedRemedy(pools, s.Labels, s.Near)
+		s.Near = fleet.Nearest(labelled, s.Labels)
+		s.Remedy = fleet.UnservedRemedy(labelled, s.Labels, s.Near)
 	}
 	return u
 }
@@ -113,77 +114,19 @@ func (s UnservedSet) Sentence() string {
 		return text + " queued whose runs-on names a runner group and no label. Pools serve labels."
 	}
 	text += fmt.Sprintf(" queued for labels that no pool serves: %s.", strings.Join(s.Labels, ", "))
-	if near := NearestText(s.Near); near != "" {
+	if near := fleet.NearestText(s.Near); near != "" {
 		text += " " + near
 	}
 	return text
 }
 
-// UnservedRemedy says what to write in runs-on, or what to add to a pool, where no pool serves those labels.
-func UnservedRemedy(pools []Pool, labels []string, near []NearPool) string {
-	if len(near) > 0 && !near[0].Terminating {
-		n := near[0]
-		remedy := "Add " + strings.Join(lacks(n), ", ") + " to spec.labels of pool " + n.Pool.Name + "."
-		if write := runsOn(pools, labels, n); write != "" {
-			remedy = "Write `runs-on: " + write + "` in the workflow, or add " + strings.Join(lacks(n), ", ") + " to spec.labels of pool " + n.Pool.Name + "."
-		}
-		return remedy
+// Labelled are the pools as far as labels are compared with theirs.
+func Labelled(pools []Pool) []fleet.LabelledPool {
+	out := make([]fleet.LabelledPool, len(pools))
+	for i, p := range pools {
+		out[i] = fleet.LabelledPool{Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Terminating: p.Terminating}
 	}
-	instead := "Write the label of a pool in runs-on"
-	if some := firstLabels(pools); len(some) > 0 {
-		instead += ", such as " + strings.Join(some, " or ")
-	}
-	if len(labels) == 0 {
-		return instead + "."
-	}
-	return instead + ", or add a RunnerPool with these labels."
-}
-
-// lacks are the labels of the job that the pool has not, however they are spelled.
-func lacks(n NearPool) []string {
-	all := slices.Clone(n.Missing)
-	for _, s := range n.Spellings {
-		all = append(all, s.Wrote)
-	}
-	return all
-}
-
-// runsOn is what a job has to ask for to be that pool's and no other's: its own labels as far as the pool has them, in the pool's spelling, or
-// else the pool's first label. It is empty where several pools serve either.
-func runsOn(pools []Pool, labels []string, n NearPool) string {
-	var own []string
-	for _, label := range labels {
-		if i := slices.IndexFunc(n.Spellings, func(s Spelling) bool { return s.Wrote == label }); i >= 0 {
-			label = n.Spellings[i].Means
-		}
-		if !slices.Contains(n.Missing, label) {
-			own = append(own, label)
-		}
-	}
-	for _, write := range [][]string{own, n.Labels[:min(1, len(n.Labels))]} {
-		key := LabelKey(write)
-		if slices.Contains(Route(pools, []LabelSet{{Key: key, Labels: write}}).Served[n.Pool], key) {
-			if len(write) == 1 {
-				return write[0]
-			}
-			return "[" + strings.Join(write, ", ") + "]"
-		}
-	}
-	return ""
-}
-
-// mostNamedLabels is how many pools' labels a remedy names.
-const mostNamedLabels = 3
-
-// firstLabels are the first labels of some pools, by name.
-func firstLabels(pools []Pool) []string {
-	live := slices.DeleteFunc(slices.Clone(pools), func(p Pool) bool { return p.Terminating || len(p.Labels) == 0 })
-	slices.SortFunc(live, func(a, b Pool) int { return compareRefs(a.Ref(), b.Ref()) })
-	var labels []string
-	for _, p := range live[:min(mostNamedLabels, len(live))] {
-		labels = append(labels, p.Labels[0])
-	}
-	return labels
+	return out
 }
 
 // ServableKeys lists the keys of the label sets that the pools serve, as far as they can be listed: of a pool with very many labels there are too

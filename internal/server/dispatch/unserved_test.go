@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
@@ -84,26 +85,14 @@ func TestFindUnserved_IsBounded(t *testing.T) {
 	require.Contains(t, u.Sets[0].Sentence(), "10 or more jobs queued")
 }
 
-func TestNearest(t *testing.T) {
-	pools := []dispatch.Pool{linuxPool("gpu", "gpu", "cuda"), linuxPool("linux", "bullpen", "linux"), linuxPool("macs", "macos-15")}
-	for name, c := range map[string]struct {
-		labels []string
-		want   string
-	}{
-		"a label is missing":            {[]string{"linux", "x64"}, "Nearest: pool linux lacks x64."},
-		"one letter is missing":         {[]string{"Bulpen"}, "Nearest: pool linux has bullpen, not Bulpen."},
-		"two letters are exchanged":     {[]string{"bulplen"}, "Nearest: pool linux has bullpen, not bulplen."},
-		"misspelt before missing":       {[]string{"linux", "bulpen"}, "Nearest: pool linux has bullpen, not bulpen."},
-		"missing and misspelt":          {[]string{"linux", "bulpen", "x64"}, "Nearest: pool linux has bullpen, not bulpen and lacks x64."},
-		"several":                       {[]string{"cuda", "linux", "macos-14"}, "Nearest: pool gpu lacks linux, macos-14; pool linux lacks cuda, macos-14; pool macs has macos-15, not macos-14 and lacks cuda, linux."},
-		"too short to be meant":         {[]string{"x"}, ""},
-		"nothing alike":                 {[]string{"windows"}, ""},
-		"no labels":                     {nil, ""},
-		"as many letters are others":    {[]string{"pullman"}, ""},
-		"an empty label is like no one": {[]string{""}, ""},
-	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, dispatch.NearestText(dispatch.Nearest(pools, c.labels))) })
-	}
+// Package fleet compares labels as dispatch does: what it says that a pool serves is what the pool is given (CLAIM-18).
+func TestLabelled_ServesWhatThePoolServes(t *testing.T) {
+	labels := []string{"linux", " Linux ", "x64", "self-hosted", ""}
+	rapid.Check(t, func(t *rapid.T) {
+		pool := linuxPool("p", rapid.SliceOfN(rapid.SampledFrom(labels), 1, 4).Draw(t, "pool")...)
+		asked := rapid.SliceOfN(rapid.SampledFrom(labels), 0, 3).Draw(t, "job")
+		require.Equal(t, pool.Serves(asked), dispatch.Labelled([]dispatch.Pool{pool})[0].Serves(asked))
+	})
 }
 
 // CLAIM-21: a server reports what its ledger has within a minute, in its metrics and its log, each label set once an hour.

@@ -23,12 +23,13 @@ func noPool(e Evidence) *Reason {
 		}
 	case fleet.OutsideNone:
 	}
-	near := dispatch.Nearest(e.Pools, e.Job.Labels)
+	pools := dispatch.Labelled(e.Pools)
+	near := fleet.Nearest(pools, e.Job.Labels)
 	r := &Reason{
 		Code: NoPool, Sentence: fmt.Sprintf("No pool has all of its labels (%s).", asked),
-		Remedy: dispatch.UnservedRemedy(e.Pools, e.Job.Labels, near) + " A pool takes a job if it has all of the job's labels, self-hosted and linux among them.",
+		Remedy: fleet.UnservedRemedy(pools, e.Job.Labels, near) + " A pool takes a job if it has all of the job's labels, self-hosted and linux among them.",
 	}
-	if text := dispatch.NearestText(near); text != "" {
+	if text := fleet.NearestText(near); text != "" {
 		r.Sentence += " " + text
 	}
 	return r
