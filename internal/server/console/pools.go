@@ -15,12 +15,14 @@ import (
 type poolsView struct {
 	Pools []adminapi.Pool
 	Held  string // why no job is handed out at all
+	// Unserved are the queued jobs that no pool serves; nil while it is not known.
+	Unserved *adminapi.UnservedJobs
 }
 
 func readPools(v *visitor) (poolsView, error) {
 	var list adminapi.PoolList
 	err := v.get(adminapi.PathPools, &list)
-	return poolsView{Pools: list.Pools, Held: list.Held}, err
+	return poolsView{Pools: list.Pools, Held: list.Held, Unserved: list.Unserved}, err
 }
 
 func loadPools(_ *Console, v *visitor, _ location) (string, any, error) {
