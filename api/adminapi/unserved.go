@@ -14,17 +14,15 @@ type UnservedJobs struct {
 	OtherRunners int64 `json:"otherRunners"`
 }
 
-// UnservedLabels is one set of labels that no pool serves.
+// UnservedLabels is one set of labels that no pool serves. It names no job: to list jobs takes another right than to list pools.
 type UnservedLabels struct {
-	Labels     []string   `json:"labels"`
-	Jobs       int64      `json:"jobs"`
-	More       bool       `json:"more,omitempty"` // there are more jobs than were counted
-	Oldest     time.Time  `json:"oldest"`         // when the oldest job was queued
-	JobID      int64      `json:"jobId"`          // of the oldest job
-	Repository string     `json:"repository"`     // of the oldest job
-	Nearest    []NearPool `json:"nearest"`        // up to three pools that lack the fewest of the labels
-	Sentence   string     `json:"sentence"`
-	Remedy     string     `json:"remedy"`
+	Labels   []string   `json:"labels"`
+	Jobs     int64      `json:"jobs"`
+	More     bool       `json:"more,omitempty"` // there are more jobs than were counted
+	Oldest   time.Time  `json:"oldest"`         // when the oldest job was queued
+	Nearest  []NearPool `json:"nearest"`        // up to three pools that lack the fewest of the labels
+	Sentence string     `json:"sentence"`
+	Remedy   string     `json:"remedy"`
 }
 
 // NearPool is a pool that has some of the labels.

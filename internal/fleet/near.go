@@ -37,7 +37,7 @@ type NearPool struct {
 	Labels      []string // the pool's own, as its author wrote them
 	Missing     []string // labels of the job that it lacks
 	Spellings   []Spelling
-	Terminating bool // it lacks nothing, and is being deleted
+	Terminating bool // it is being deleted
 }
 
 // Spelling is a label of a job, and the label of a pool that it is probably meant to be.
@@ -50,7 +50,7 @@ const mostNear = 3
 func Nearest(pools []LabelledPool, labels []string) []NearPool {
 	var near []NearPool
 	for _, pool := range pools {
-		n := NearPool{Namespace: pool.Namespace, Name: pool.Name, Labels: pool.Labels}
+		n := NearPool{Namespace: pool.Namespace, Name: pool.Name, Labels: pool.Labels, Terminating: pool.Terminating}
 		for _, label := range labels {
 			if hasLabel(pool.Labels, label) {
 				continue
@@ -64,7 +64,6 @@ func Nearest(pools []LabelledPool, labels []string) []NearPool {
 		if len(labels) == 0 || len(n.Missing) == len(labels) {
 			continue
 		}
-		n.Terminating = pool.Terminating && len(n.Missing)+len(n.Spellings) == 0
 		near = append(near, n)
 	}
 	slices.SortFunc(near, func(a, b NearPool) int {
@@ -137,8 +136,8 @@ func NearestText(near []NearPool) string {
 
 // UnservedRemedy says what to write in runs-on, or what to add to a pool, where no pool serves those labels.
 func UnservedRemedy(pools []LabelledPool, labels []string, near []NearPool) string {
-	if len(near) > 0 && !near[0].Terminating {
-		n := near[0]
+	if i := slices.IndexFunc(near, func(n NearPool) bool { return !n.Terminating }); i >= 0 {
+		n := near[i]
 		remedy := "Add " + strings.Join(lacks(n), ", ") + " to spec.labels of pool " + n.Name + "."
 		if write := runsOn(pools, labels, n); write != "" {
 			remedy = "Write `runs-on: " + write + "` in the workflow, or add " + strings.Join(lacks(n), ", ") + " to spec.labels of pool " + n.Name + "."
@@ -196,15 +195,17 @@ func (n NearPool) servesAlone(pools []LabelledPool, labels []string) bool {
 // mostNamedLabels is how many pools' labels a remedy names.
 const mostNamedLabels = 3
 
-// firstLabels are the first labels of some pools, by name.
+// firstLabels are the first labels of some pools, by name, as far as no other pool serves them.
 func firstLabels(pools []LabelledPool) []string {
-	live := slices.DeleteFunc(slices.Clone(pools), func(p LabelledPool) bool { return p.Terminating || len(p.Labels) == 0 })
-	slices.SortFunc(live, func(a, b LabelledPool) int {
+	sorted := slices.SortedFunc(slices.Values(pools), func(a, b LabelledPool) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Namespace, b.Namespace))
 	})
 	var labels []string
-	for _, p := range live[:min(mostNamedLabels, len(live))] {
-		labels = append(labels, p.Labels[0])
+	for _, p := range sorted {
+		own := p.Labels[:min(1, len(p.Labels))]
+		if len(labels) < mostNamedLabels && (NearPool{Namespace: p.Namespace, Name: p.Name}).servesAlone(pools, own) {
+			labels = append(labels, own...)
+		}
 	}
 	return labels
 }

@@ -30,7 +30,7 @@ func UnservedOf(found dispatch.Unserved) *adminapi.UnservedJobs {
 	}
 	for _, set := range found.Sets {
 		shown := adminapi.UnservedLabels{
-			Labels: set.Labels, Jobs: set.Jobs, More: set.More, Oldest: set.Oldest.UTC(), JobID: set.JobID, Repository: set.Repository,
+			Labels: set.Labels, Jobs: set.Jobs, More: set.More, Oldest: set.Oldest.UTC(),
 			Sentence: set.Sentence(), Remedy: set.Remedy, Nearest: []adminapi.NearPool{},
 		}
 		for _, near := range set.Near {

@@ -28,11 +28,11 @@ func lane(jobs, age int64, labels ...string) dispatch.UnservedLane {
 
 // CLAIM-21: what no pool serves is counted, the oldest first; what a pool, several pools, GitHub's own runners or another fleet serve is not.
 func TestFindUnserved_CLAIM21_CountsWhatNothingServes(t *testing.T) {
-	pools := []dispatch.Pool{linuxPool("linux", "bullpen", "self-hosted", "linux"), linuxPool("one", "twice"), linuxPool("two", "twice")}
+	pools := []dispatch.Pool{linuxPool("linux", "bullpen", "self-hosted", "linux"), linuxPool("one", "twice"), linuxPool("two", "twice"), linuxPool("ub", "ubuntu-22.04")}
 	outside := fleet.OutsideRunners{GitHub: fleet.GitHubHosted(), Other: fleet.LabelPatterns{"arc"}}
 	u := dispatch.FindUnserved(pools, outside, dispatch.UnservedLanes{Lanes: []dispatch.UnservedLane{
 		lane(2, 10, "self-hosted", "linux", "x64"), lane(3, 50, "self-hosted", "linux", "x64"), lane(1, 30, "bulpen"), lane(9, 90, "twice"),
-		lane(4, 90, "bullpen"), lane(5, 90, "ubuntu-latest"), lane(6, 90, "self-hosted", "arc"), lane(0, 0, "cancelled"), lane(1, 5),
+		lane(4, 90, "bullpen"), lane(5, 90, "ubuntu-latest"), lane(8, 90, "Ubuntu-22.04"), lane(6, 90, "self-hosted", "arc"), lane(0, 0, "cancelled"), lane(1, 5),
 	}})
 	require.EqualValues(t, 7, u.Jobs)
 	require.False(t, u.More)
@@ -46,7 +46,7 @@ func TestFindUnserved_CLAIM21_CountsWhatNothingServes(t *testing.T) {
 	require.Equal(t, "1 job queued for labels that no pool serves: bulpen. Nearest: pool linux has bullpen, not bulpen.", u.Sets[1].Sentence())
 	require.Equal(t, "Write `runs-on: bullpen` in the workflow, or add bulpen to spec.labels of pool linux.", u.Sets[1].Remedy)
 	require.Equal(t, "1 job queued whose runs-on names a runner group and no label. Pools serve labels.", u.Sets[2].Sentence())
-	require.Equal(t, "Write the label of a pool in runs-on, such as bullpen or twice or twice.", u.Sets[2].Remedy)
+	require.Equal(t, "Write the label of a pool in runs-on, such as bullpen or ubuntu-22.04.", u.Sets[2].Remedy)
 }
 
 // A suggestion is one that the pool serves alone.
