@@ -9,7 +9,7 @@ type UnservedJobs struct {
 	Oldest *time.Time `json:"oldest,omitempty"` // when the oldest was queued
 	// LabelSets are what these jobs ask for, the oldest job's first. At most 20 are listed.
 	LabelSets []UnservedLabels `json:"labelSets"`
-	// GitHubHosted and OtherRunners are queued jobs for runners outside of pools: GitHub's own, and those that the server was told of.
+	// GitHubHosted and OtherRunners are queued jobs for runners outside of pools: GitHub's own, and those of --other-runner-labels.
 	GitHubHosted int64 `json:"githubHosted"`
 	OtherRunners int64 `json:"otherRunners"`
 }

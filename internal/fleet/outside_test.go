@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// CLAIM-21: jobs for GitHub's own runners, and for other fleets, are told from those that no runner takes.
+// CLAIM-21: jobs for GitHub's own runners, and for other fleets, are not confused with jobs that no runner takes.
 func TestOutsideRunners_CLAIM21_Of(t *testing.T) {
 	runners := OutsideRunners{GitHub: append(GitHubHosted(), "acme-16-core"), Other: LabelPatterns{"gpu", "arc-*-set", "self-hosted-legacy"}}
 	for name, c := range map[string]struct {

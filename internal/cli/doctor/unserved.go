@@ -37,7 +37,7 @@ func routedPools(c Cluster) []dispatch.Pool {
 	return pools
 }
 
-// unservedTold is how long a job is queued before it is an error: somebody may be about to add the pool.
+// unservedTold is how long a job is queued before it is an error: until then a pool may be about to be added.
 const unservedTold = 15 * time.Minute
 
 // examineUnserved reports queued jobs that no pool serves, by label set (CLAIM-21).

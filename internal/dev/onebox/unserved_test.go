@@ -48,7 +48,7 @@ func TestUnservedEvents_CLAIM21_NameTheLabelToWrite(t *testing.T) {
 	}
 }
 
-// Each job is reported once. Jobs that runners take are not looked at, and pools that cannot be read are read again.
+// Each job is reported once. Jobs that runners take are ignored, and pools that cannot be read are read again.
 func TestUnservedWatch_ReportsEachJobOnce(t *testing.T) {
 	read, failing := 0, errors.New("the API server is being restarted")
 	w := unservedWatch{pools: func(context.Context) ([]fleet.LabelledPool, error) {
