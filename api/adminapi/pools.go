@@ -51,6 +51,8 @@ type PoolList struct {
 	Pools []Pool `json:"pools"`
 	// Frozen is why no job is dispatched at all; empty: jobs are dispatched.
 	Frozen string `json:"frozen,omitempty"`
+	// Unserved are the queued jobs that no pool serves; nil if it cannot be read, and from a server of an earlier release.
+	Unserved *UnservedJobs `json:"unserved,omitempty"`
 }
 
 // Runner is one runner pod of a pool.

@@ -28,6 +28,7 @@ type doctorConfig struct {
 	webhooks string
 	database databaseConfig
 	release  doctor.Installation
+	outside  outsideConfig
 }
 
 // reportError exits with the report's own code; the report has been printed.
@@ -82,6 +83,7 @@ Exit codes: 0 no errors (there may be warnings), 1 errors were found, 2 no error
 	cfg.database.flags(f)
 	f.StringVar(&cfg.release.SystemNamespace, "system-namespace", "bullpen-system", "namespace of the server and the controller")
 	f.StringVar(&cfg.release.RunnerNamespace, "runner-namespace", "bullpen-runners", "namespace of runner pods and pools")
+	cfg.outside.flags(f)
 	cli.OutputFlag(f, &cfg.format)
 	return cmd
 }
@@ -105,6 +107,12 @@ func (cfg *doctorConfig) look(cmd *cobra.Command) (doctor.Look, error) {
 		return doctor.Look{}, err
 	}
 	look := doctor.Look{Release: cfg.release, Timeout: cfg.conn.Timeout}
+	if look.Outside, err = cfg.outside.runners(); err != nil {
+		return look, err
+	}
+	if here && site.GitHub != "" && !cmd.Flags().Changed("github-hosted-labels") {
+		look.Outside.GitHub = nil // the stand-in has no runners of GitHub's own
+	}
 	if cfg.wants("github") {
 		if err := cfg.lookAtGitHub(cmd.Context(), &look, site); err != nil {
 			return look, err

@@ -58,6 +58,7 @@ type serverConfig struct {
 	epoch                                 epochConfig
 	traces                                traceConfig
 	oidc                                  oidcConfig
+	outside                               outsideConfig
 }
 
 func newServerCommand() *cobra.Command {
@@ -118,6 +119,7 @@ func (cfg *serverConfig) flags(f *pflag.FlagSet) {
 	cfg.epoch.flags(f)
 	cfg.traces.flags(f)
 	cfg.oidc.flags(f)
+	cfg.outside.flags(f)
 }
 
 // replica is one server: its parts, wired and not yet running.
@@ -236,9 +238,13 @@ func (r *replica) wireDispatch(forge *github.Client) error {
 	if r.keeper, err = newKeeper(cfg, r, forge, lists); err != nil {
 		return err
 	}
+	outside, err := cfg.outside.runners()
+	if err != nil {
+		return err
+	}
 	if r.dispatcher, err = dispatch.New(dispatch.Options{
 		Store: r.store, Forge: forge, Cluster: r.view, Roster: lists, Gate: r.keeper, Log: r.log, Metrics: r.registry,
-		Tracer: r.tracer, Now: r.clock.Now,
+		Tracer: r.tracer, Now: r.clock.Now, Outside: outside,
 		CheckPod: func(ctx context.Context, podUID string) error { return r.passes.CheckPod(ctx, podUID) }, // there are passes before it runs
 	}); err != nil {
 		return err

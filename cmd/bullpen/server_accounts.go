@@ -93,6 +93,12 @@ func (f fleetView) Demand(ctx context.Context) ([]runnerapi.PoolSignals, error) 
 	return signals.Pools, err
 }
 
+func (f fleetView) Unserved(ctx context.Context) (dispatch.Unserved, error) {
+	return f.r.dispatcher.Unserved(ctx)
+}
+
+func (f fleetView) Outside(labels []string) fleet.Outside { return f.r.dispatcher.Outside(labels) }
+
 func (f fleetView) PoolRefused(pool dispatch.PoolRef, account int64) (dispatch.PoolRefusal, bool) {
 	return f.r.dispatcher.PoolRefused(pool, account)
 }

@@ -172,6 +172,8 @@ type Status struct {
 	Busy     int64  `json:"busy"`
 	Starting int64  `json:"starting"`
 	Desired  int64  `json:"desired"`
+	// Unserved are the queued jobs that no pool serves. Queued and Blocked do not count them.
+	Unserved *adminapi.UnservedJobs `json:"unserved,omitempty"`
 	// OldestQueued is when the job with the longest queue time was queued.
 	OldestQueued *time.Time `json:"oldestQueued,omitempty"`
 	// Problems are sentences, the most severe first; none: all is well.
@@ -181,10 +183,11 @@ type Status struct {
 
 // Sum puts the fleet's status together.
 func Sum(list adminapi.PoolList, accounts []adminapi.Account) Status {
-	s := Status{Frozen: list.Frozen, Pools: list.Pools, Problems: []string{}}
+	s := Status{Frozen: list.Frozen, Pools: list.Pools, Problems: []string{}, Unserved: list.Unserved}
 	if list.Frozen != "" {
 		s.Problems = append(s.Problems, "No jobs are dispatched: "+list.Frozen+".")
 	}
+	s.Problems = append(s.Problems, unservedProblems(list.Unserved)...)
 	for _, p := range list.Pools {
 		s.Idle, s.Busy, s.Starting, s.Desired = s.Idle+p.Idle, s.Busy+p.Busy, s.Starting+p.Starting, s.Desired+p.Desired
 		if d := p.Demand; d != nil {
@@ -253,7 +256,11 @@ func PrintStatus(w io.Writer, format Format, s Status, now time.Time) error {
 	if s.OldestQueued != nil {
 		fmt.Fprintf(&b, " (oldest %s)", short(now.Sub(*s.OldestQueued)))
 	}
-	fmt.Fprintf(&b, ", %d blocked\n", s.Blocked)
+	fmt.Fprintf(&b, ", %d blocked", s.Blocked)
+	if text := UnservedText(s.Unserved, now); text != "" {
+		b.WriteString(", " + text)
+	}
+	b.WriteString("\n")
 	fmt.Fprintf(&b, "Runners   %d idle, %d busy, %d starting, %d desired\n\n", s.Idle, s.Busy, s.Starting, s.Desired)
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err

@@ -95,6 +95,46 @@ func TestStatus_SaysWhatToLookAt(t *testing.T) {
 	require.Contains(t, show(), "3 problems:\n  - No jobs are dispatched: the database was restored.\n")
 }
 
+// CLAIM-21: jobs that no pool serves are a problem with its remedy, and jobs for GitHub's own runners are none.
+func TestStatus_CLAIM21_NamesJobsThatNoPoolServes(t *testing.T) {
+	d := newDesk(t)
+	d.fleet.lanes = d.store
+	show := func() string {
+		t.Helper()
+		pools, err := d.Pools(t.Context())
+		require.NoError(t, err)
+		var out bytes.Buffer
+		require.NoError(t, cli.PrintStatus(&out, cli.FormatTable, cli.Sum(pools, nil), time.Now()))
+		return out.String()
+	}
+	ask := func(id int64, labels ...string) {
+		d.tell(fleet.JobEventQueued, id, func(ev *dispatch.JobEvent) { ev.Labels = labels })
+	}
+	ask(1, "linux-4")
+	ask(2, "ubuntu-latest")
+	ask(3, "windows-2025")
+	require.Contains(t, show(), "All is well.\n")
+	require.Contains(t, show(), "0 for something else, 2 for GitHub's own runners\n")
+
+	ask(4, "linx-4")
+	ask(5, "self-hosted", "linux", "x64")
+	ask(6, "self-hosted", "linux", "x64")
+	require.Contains(t, show(), "2 to look at:\n")
+	require.Contains(t, show(), "  - 1 job queued for labels that no pool serves: linx-4. Nearest: pool linux-4 has linux-4, not linx-4. "+
+		"Write `runs-on: linux-4` in the workflow, or add linx-4 to spec.labels of pool linux-4.\n")
+	require.Contains(t, show(), "  - 2 jobs queued for labels that no pool serves: linux, self-hosted, x64. "+
+		"Write the label of a pool in runs-on, such as linux-4, or add a RunnerPool with these labels.\n")
+	require.Regexp(t, `0 for something else, 3 with no pool \(oldest 1m0\ds\), 2 for GitHub's own runners\n`, show())
+
+	pools, err := d.Pools(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 3, pools.Unserved.Jobs)
+	require.EqualValues(t, 2, pools.Unserved.GitHubHosted)
+	require.Len(t, pools.Unserved.LabelSets, 2)
+	d.fleet.pools = append(d.fleet.pools, dispatch.Pool{Namespace: "runners", Name: "generic", Labels: []string{"self-hosted", "linux", "x64", "linx-4"}})
+	require.Contains(t, show(), "All is well.\n", "a pool was added that serves them")
+}
+
 // Runners are listed with their jobs, by pool and stage, page after page.
 func TestRunners_AreListedWithTheirJobs(t *testing.T) {
 	d := newDesk(t)

@@ -33,6 +33,7 @@ type knownFleet struct {
 	pods      []admin.RunnerPod
 	demand    []runnerapi.PoolSignals
 	unread    error // why the demand cannot be read
+	lanes     dispatch.UnservedStore
 }
 
 func newKnownFleet() *knownFleet {
@@ -63,6 +64,18 @@ func (f *knownFleet) PodsOfPool(ref dispatch.PoolRef) []admin.RunnerPod {
 
 func (f *knownFleet) Demand(context.Context) ([]runnerapi.PoolSignals, error) {
 	return f.demand, f.unread
+}
+
+func (f *knownFleet) Outside(labels []string) fleet.Outside {
+	return fleet.OutsideRunners{GitHub: fleet.GitHubHosted()}.Of(labels)
+}
+
+func (f *knownFleet) Unserved(ctx context.Context) (dispatch.Unserved, error) {
+	if f.lanes == nil {
+		return dispatch.Unserved{}, f.unread
+	}
+	lanes, err := f.lanes.UnservedLanes(ctx, nil)
+	return dispatch.FindUnserved(f.pools, fleet.OutsideRunners{GitHub: fleet.GitHubHosted()}, lanes), err
 }
 
 func (*knownFleet) Hosts() ([]adminapi.Host, bool) { return nil, false }
@@ -145,6 +158,9 @@ func TestWhy_EachAnswerIsTrue(t *testing.T) {
 		why.NoPool: {func(d *desk) {
 			d.tell(fleet.JobEventQueued, 7, func(ev *dispatch.JobEvent) { ev.Labels = []string{"linux-4", "gpu"} })
 		}, "No pool has all of its labels (linux-4, gpu). Nearest: pool linux-4 lacks gpu."},
+		why.GitHubHosted: {func(d *desk) {
+			d.tell(fleet.JobEventQueued, 7, func(ev *dispatch.JobEvent) { ev.Labels = []string{"ubuntu-latest"} })
+		}, "It is for GitHub's own runners (ubuntu-latest)."},
 		why.SeveralPools: {func(d *desk) {
 			queue(d)
 			d.fleet.pools = append(d.fleet.pools, dispatch.Pool{Namespace: "runners", Name: "copy", Labels: []string{"linux-4"}})

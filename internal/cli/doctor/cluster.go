@@ -77,6 +77,7 @@ type Lease struct {
 type Pool struct {
 	Name       string
 	Label      string // its first
+	Labels     []string
 	CreatedAt  time.Time
 	DeletedAt  time.Time // zero: it lives
 	Finalizers []string

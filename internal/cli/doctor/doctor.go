@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
 // Severity says how bad a finding is.
@@ -46,6 +48,7 @@ type Evidence struct {
 	GitHub    *GitHub
 	Ledger    *Ledger
 	Cluster   *Cluster
+	Unserved  *dispatch.Unserved // queued jobs that no pool serves
 	Unchecked []Unchecked
 }
 
@@ -63,6 +66,9 @@ func Examine(e Evidence) Report {
 	if e.Cluster != nil {
 		r.Checked = append(r.Checked, "cluster")
 		examineCluster(&r, *e.Cluster, e.Now)
+	}
+	if e.Unserved != nil {
+		examineUnserved(&r, *e.Unserved, e.Now)
 	}
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) })
 	return r

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 )
@@ -25,6 +26,8 @@ type Look struct {
 	Kubernetes   *rest.Config
 	NoKubernetes string
 	Release      Installation
+
+	Outside fleet.OutsideRunners // runners outside of RunnerPools
 
 	Now     func() time.Time // time.Now by default
 	Timeout time.Duration    // of each question; 10 s by default
@@ -73,6 +76,7 @@ func Gather(ctx context.Context, look Look) Evidence {
 	case look.NoKubernetes != "":
 		g.unchecked("the cluster", look.NoKubernetes, "Use --kubeconfig or --context.")
 	}
+	g.unserved(ctx)
 	return g.evidence
 }
 

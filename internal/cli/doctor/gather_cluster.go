@@ -200,7 +200,7 @@ func (c *clusterGatherer) noDefinitions() bool {
 
 func readPool(pool *v1alpha1.RunnerPool) Pool {
 	seen := Pool{
-		Name: pool.Name, CreatedAt: pool.CreationTimestamp.Time, Finalizers: pool.Finalizers,
+		Name: pool.Name, Labels: pool.Spec.Labels, CreatedAt: pool.CreationTimestamp.Time, Finalizers: pool.Finalizers,
 		Grace:               time.Duration(ptr.Deref(pool.Spec.Template.TerminationGracePeriodSeconds, runnerpod.DefaultGraceSeconds)) * time.Second,
 		ToleratesDisruption: toleratesDisruption(pool.Spec.Template.Tolerations),
 	}

@@ -63,6 +63,7 @@ func read(ctx context.Context, source Source, now func() time.Time) (Fleet, erro
 			f.Why[job.ID] = why.Reasons[0].Code
 		}
 	}
+	f.explainUnserved()
 	f.At = now()
 	return f, nil
 }

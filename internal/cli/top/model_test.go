@@ -26,10 +26,11 @@ type known struct {
 	accounts []adminapi.Account
 	failing  error
 	whys     []int64
+	unserved *adminapi.UnservedJobs
 }
 
 func (k *known) Pools(context.Context) (adminapi.PoolList, error) {
-	return adminapi.PoolList{Pools: k.pools}, k.failing
+	return adminapi.PoolList{Pools: k.pools, Unserved: k.unserved}, k.failing
 }
 
 func (k *known) Accounts(context.Context, bool) ([]adminapi.Account, error) {

@@ -79,8 +79,12 @@ func (m model) sums() string {
 		return ""
 	}
 	s := cli.Sum(m.fleet.Pools, m.fleet.Accounts)
-	return fmt.Sprintf("Jobs: %d queued, %d blocked.  Runners: %d idle, %d busy, %d starting, %d desired.",
-		s.Queued, s.Blocked, s.Idle, s.Busy, s.Starting, s.Desired)
+	unserved := cli.UnservedText(s.Unserved, m.fleet.At)
+	if unserved != "" {
+		unserved = ", " + unserved
+	}
+	return fmt.Sprintf("Jobs: %d queued, %d blocked%s.  Runners: %d idle, %d busy, %d starting, %d desired.",
+		s.Queued, s.Blocked, unserved, s.Idle, s.Busy, s.Starting, s.Desired)
 }
 
 // state is the first problem.

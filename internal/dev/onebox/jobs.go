@@ -52,6 +52,8 @@ type follower struct {
 	seen map[int64]string
 	// name is the name of a runner in messages; nil for its own.
 	name func(runner string) string
+	// unserved reports jobs that no pool serves; nil: nothing does.
+	unserved *unservedWatch
 }
 
 // changes are the changes since the last reading, in the order of the jobs.
@@ -105,6 +107,11 @@ func (f *follower) follow(ctx context.Context, github *standin.AdminClient, repo
 		if jobs, err := github.Jobs(ctx, 0, ""); err == nil {
 			for _, event := range f.changes(jobs) {
 				report(event)
+			}
+			if f.unserved != nil {
+				for _, event := range f.unserved.look(ctx, jobs) {
+					report(event)
+				}
 			}
 			if finished, err := done(jobs); finished || err != nil {
 				return err
@@ -173,7 +180,11 @@ func (b *Box) serve(ctx context.Context, opts UpOptions) (Result, error) {
 		return Result{}, err
 	}
 	defer pods.close()
-	f := follower{name: func(runner string) string { return podOf(pods.rows(), runner) }}
+	labelled, err := b.labelledPools()
+	if err != nil {
+		return Result{}, err
+	}
+	f := follower{name: func(runner string) string { return podOf(pods.rows(), runner) }, unserved: &unservedWatch{pools: labelled}}
 	before, err := github.Jobs(ctx, 0, "")
 	if err != nil && ctx.Err() == nil {
 		return Result{}, fmt.Errorf("reading the jobs of earlier runs: %w", err)

@@ -185,6 +185,9 @@ func (s setting) serverCommand() Command {
 	if s.macHosts != "" {
 		server.Flags = append(server.Flags, "--mac-hosts")
 	}
+	if s.app == nil { // the stand-in has no runners of GitHub's own: jobs for them stay queued
+		server.Flags = append(server.Flags, "--github-hosted-labels=")
+	}
 	return s.command(partServer, 25*time.Second, server.Args()...)
 }
 

@@ -59,10 +59,12 @@ func TestPlanKeepsTheUsersEnvironmentOut(t *testing.T) {
 
 func TestPlanWithARealApp(t *testing.T) {
 	s := testSetting()
+	require.Contains(t, s.serverCommand().Args, "--github-hosted-labels=", "the stand-in has no runners of GitHub's own")
 	s.app, s.appID = &App{ID: 42, KeyFile: "/keys/app.pem", SecretFile: "/keys/secret"}, 42
 	args := s.serverCommand().Args
 	require.Contains(t, args, "--github-url=https://api.github.com")
 	require.Contains(t, args, "--github-app-id=42")
+	require.NotContains(t, args, "--github-hosted-labels=")
 	require.Contains(t, args, "--github-private-key-file=/keys/app.pem")
 	require.Contains(t, args, "--webhook-secret-file=/keys/secret")
 	s.poll = true

@@ -54,6 +54,8 @@ type Fleet interface {
 	PoolRefused(pool dispatch.PoolRef, account int64) (refusal dispatch.PoolRefusal, ok bool)
 	// Frozen is why no job is handed out at all.
 	Frozen() (reason string, frozen bool)
+	// Outside says which runners outside of RunnerPools have those labels.
+	Outside(labels []string) fleet.Outside
 	// Runner finds a runner's pod by its name.
 	Runner(namespace, name string) (dispatch.Pod, bool)
 	// ClaimChanged says that the ledger says something else of a pod now.
@@ -181,7 +183,7 @@ func (a *API) evidence(id int64, known JobEvidence) why.Evidence {
 		Login: account.Login, Installed: account.InstallationID != 0, SuspendedByGitHub: account.SuspendedByGitHub,
 		SuspendedByAdministrator: account.SuspendedByAdministrator, SuspensionReason: account.SuspensionReason,
 	}
-	e.Ahead, e.Pools = known.Older, a.opt.Fleet.Pools()
+	e.Ahead, e.Pools, e.Outside = known.Older, a.opt.Fleet.Pools(), a.opt.Fleet.Outside(job.Labels)
 	e.Mint.Until, e.Mint.Limited = a.opt.Fleet.Backoff(dispatch.Account{ID: account.ID, Login: account.Login, InstallationID: account.InstallationID})
 	e.Frozen, _ = a.opt.Fleet.Frozen()
 	e.Refusals = known.Refusals

@@ -22,6 +22,8 @@ type PoolWatch interface {
 	PodsOfPool(ref dispatch.PoolRef) []RunnerPod
 	// Demand is what waits for each pool; it may be a second old.
 	Demand(ctx context.Context) ([]runnerapi.PoolSignals, error)
+	// Unserved are the queued jobs that no pool serves; it may be some seconds old.
+	Unserved(ctx context.Context) (dispatch.Unserved, error)
 }
 
 // RunnerPod is what a watch shows of a runner pod.
@@ -114,6 +116,7 @@ func (a *API) listPools(w http.ResponseWriter, r request) error {
 		list.Pools = []adminapi.Pool{}
 	}
 	list.Frozen, _ = a.opt.Fleet.Frozen()
+	list.Unserved = a.unserved(r.Context())
 	write(w, http.StatusOK, list)
 	return nil
 }

@@ -138,6 +138,10 @@ func (f oneFleet) Hosts() ([]adminapi.Host, bool) {
 
 func (oneFleet) Demand(context.Context) ([]runnerapi.PoolSignals, error) { return nil, nil }
 
+func (oneFleet) Outside([]string) fleet.Outside { return fleet.OutsideNone }
+
+func (oneFleet) Unserved(context.Context) (dispatch.Unserved, error) { return dispatch.Unserved{}, nil }
+
 func (oneFleet) Frozen() (string, bool) { return "", false }
 
 func (oneFleet) Runner(namespace, name string) (dispatch.Pod, bool) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,7 +80,10 @@ const (
 )
 
 // oneFleet is what a server knows beside the ledger: one pool that hands out jobs, and two that do not.
-type oneFleet struct{ admin.Fleet }
+type oneFleet struct {
+	admin.Fleet
+	unserved *atomic.Pointer[dispatch.Unserved]
+}
 
 var linux4 = dispatch.Pool{
 	Namespace: "runners", Name: "linux-4", Labels: []string{"linux-4"}, Platform: fleet.Linux, Shape: fleet.Shape{MilliCPU: 4000, MemoryMB: 8192},
@@ -142,6 +146,15 @@ func (oneFleet) Demand(context.Context) ([]runnerapi.PoolSignals, error) {
 	}}, nil
 }
 
+func (oneFleet) Outside([]string) fleet.Outside { return fleet.OutsideNone }
+
+func (f oneFleet) Unserved(context.Context) (dispatch.Unserved, error) {
+	if found := f.unserved.Load(); found != nil {
+		return *found, nil
+	}
+	return dispatch.Unserved{}, nil
+}
+
 func (oneFleet) Frozen() (string, bool) { return "", false }
 
 func (f oneFleet) Runner(namespace, name string) (dispatch.Pod, bool) {
@@ -184,7 +197,8 @@ type desk struct {
 	api      *counting
 	counters *prometheus.Registry
 	console  *web.Console
-	stop     func() // ends the console, and waits for it
+	unserved atomic.Pointer[dispatch.Unserved] // what no pool serves
+	stop     func()                            // ends the console, and waits for it
 }
 
 func newDesk(t *testing.T, change ...func(*web.Options)) *desk {
@@ -193,7 +207,7 @@ func newDesk(t *testing.T, change ...func(*web.Options)) *desk {
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	d := &desk{t: t, store: store, cluster: &cluster{}, counters: prometheus.NewRegistry()}
-	api, err := admin.New(admin.Options{Store: store, Access: d.cluster, Fleet: oneFleet{}, Trace: traced})
+	api, err := admin.New(admin.Options{Store: store, Access: d.cluster, Fleet: oneFleet{unserved: &d.unserved}, Trace: traced})
 	require.NoError(t, err)
 	d.api = &counting{Handler: apicontract.Checked(t, api.Handler()), asked: map[string]int{}}
 	opt := web.Options{

@@ -49,7 +49,16 @@ func loadOverview(_ *Console, v *visitor, _ location) (string, any, error) {
 	if view.Pools, err = readPools(v); err != nil {
 		return "", nil, err
 	}
+	view.withoutUnserved()
 	return "Overview", view, nil
+}
+
+// withoutUnserved takes the jobs that no pool serves off those that are queued for a pool: they have numbers of their own, and the pools' numbers
+// do not count them either (CLAIM-21).
+func (o *overviewView) withoutUnserved() {
+	if u := o.Pools.Unserved; u != nil {
+		o.Queued = max(0, o.Queued-u.Jobs-u.GitHubHosted-u.OtherRunners)
+	}
 }
 
 func (o *overviewView) add(account adminapi.Account) {

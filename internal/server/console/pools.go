@@ -15,12 +15,14 @@ import (
 type poolsView struct {
 	Pools  []adminapi.Pool
 	Frozen string // why no job is dispatched at all
+	// Unserved are the queued jobs that no pool serves; nil if it is unknown.
+	Unserved *adminapi.UnservedJobs
 }
 
 func readPools(v *visitor) (poolsView, error) {
 	var list adminapi.PoolList
 	err := v.get(adminapi.PathPools, &list)
-	return poolsView{Pools: list.Pools, Frozen: list.Frozen}, err
+	return poolsView{Pools: list.Pools, Frozen: list.Frozen, Unserved: list.Unserved}, err
 }
 
 func loadPools(_ *Console, v *visitor, _ location) (string, any, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/tracing"
 )
 
@@ -46,6 +47,8 @@ type Options struct {
 	MaxMints int
 	// MaxBatch bounds the claims of one transaction; default 128.
 	MaxBatch int
+	// Outside are runners outside of RunnerPools, whose jobs are not reported as jobs that no pool serves.
+	Outside fleet.OutsideRunners
 	// WorkFolder of minted runners; default "_work".
 	WorkFolder string
 
@@ -135,6 +138,8 @@ type Dispatcher struct {
 	demand *cached[runnerapi.Signals]
 	peaks  *cached[map[PoolRef]int]
 
+	unserved *unserved
+
 	adoptions chan struct{}
 	labelling chan struct{} // a slot for each label that is being written
 	adopting  chan struct{} // a slot for each adoption that GitHub is being asked about
@@ -166,6 +171,7 @@ func New(opt Options) (*Dispatcher, error) {
 	d.retries = newRetries()
 	d.demand = &cached[runnerapi.Signals]{keep: signalsKept, now: opt.Now, read: d.readSignals}
 	d.peaks = &cached[map[PoolRef]int]{keep: peaksKept, now: opt.Now, read: d.readPeaks}
+	d.unserved = newUnserved(opt, d.readUnserved)
 	return d, nil
 }
 
@@ -185,6 +191,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.running.Go(func() { d.runAdoptions(ctx) })
 	d.running.Go(func() { d.runSweep(ctx) })
 	d.running.Go(func() { d.runRetries(ctx) })
+	d.running.Go(func() { d.runUnserved(ctx) })
 	d.wakeAll()
 	<-ctx.Done()
 	d.mu.Lock()   // a caller that starts a matcher has started it by now, or sees that ctx has ended

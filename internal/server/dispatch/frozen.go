@@ -35,6 +35,7 @@ func (d *Dispatcher) Frozen() (reason string, frozen bool) {
 func (d *Dispatcher) LedgerFrozen() {
 	d.demand.forget()
 	d.peaks.forget()
+	d.unserved.cached.forget()
 	d.wakeAll()
 }
 
@@ -42,6 +43,7 @@ func (d *Dispatcher) LedgerFrozen() {
 func (d *Dispatcher) LedgerResumed() {
 	d.demand.forget()
 	d.peaks.forget()
+	d.unserved.cached.forget()
 	d.Reconnected() // what a restored ledger has may be other label sets and other jobs
 }
 

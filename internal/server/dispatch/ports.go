@@ -88,6 +88,7 @@ type Store interface {
 	AdoptionStore
 	SignalsStore
 	DemandStore
+	UnservedStore
 	RefusalStore
 }
 

@@ -39,6 +39,7 @@ var wholeTables = map[string]string{
 
 	"WaitingLanes":    "the accounts of all lanes that wait are what it is asked for; for the signals of pools, every few seconds",
 	"UnparkLabelSets": "all lanes of some labels are what it is about; when a pool's labels or shape were changed",
+	"UnservedLanes":   "each lane is read once, to find the oldest of those that no pool serves; twice a minute, and by clients at most every ten seconds",
 	"ParkedLanes":     "a gauge of lanes, as often as it is scraped; a row for each account and set of labels",
 
 	"InstalledAccounts": "all accounts are what it is asked for; in a comparison with GitHub's list of installations",

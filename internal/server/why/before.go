@@ -1,7 +1,6 @@
 package why
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,6 +18,9 @@ func queued(e Evidence) []Reason {
 		}
 	}
 	pool, unrouted := route(e)
+	if unrouted != nil && unrouted.outside() { // CLAIM-21: what Bullpen lacks is nothing to such a job
+		return []Reason{*unrouted}
+	}
 	add(unrouted)
 	add(paused(e))
 	add(account(e))
@@ -74,15 +76,7 @@ func route(e Evidence) (served bool, reason *Reason) {
 	if _, none := routing.Unserved[key]; !none {
 		return true, nil
 	}
-	r := &Reason{
-		Code: NoPool, Sentence: fmt.Sprintf("No pool has all of its labels (%s).", labels(e.Job.Labels)),
-		Remedy: "Change runs-on, add the missing labels to a pool's spec.labels, or create a RunnerPool with these labels. A pool serves a job " +
-			"if it has all of the job's labels, including self-hosted and linux.",
-	}
-	if near := nearest(e.Pools, e.Job.Labels); near != "" {
-		r.Sentence += " " + near
-	}
-	return false, r
+	return false, noPool(e)
 }
 
 // paused says whether the pool that serves the job hands out none.
@@ -100,45 +94,6 @@ func paused(e Evidence) *Reason {
 		Code: PoolPaused, Sentence: "Pool " + ref.Name + " is paused or drained" + note + ".",
 		Remedy: "`bullpen pool resume " + ref.Name + "` resumes it; the oldest job starts first.",
 	}
-}
-
-// nearest names up to three pools that lack the fewest of the labels, and what each of them lacks.
-func nearest(pools []dispatch.Pool, wanted []string) string {
-	type candidate struct {
-		name    string
-		missing []string
-		note    string
-	}
-	var all []candidate
-	for _, pool := range pools {
-		c := candidate{name: pool.Name}
-		has := strings.ToLower("\x00" + strings.Join(pool.Labels, "\x00") + "\x00")
-		for _, label := range wanted {
-			if !strings.Contains(has, "\x00"+strings.ToLower(strings.TrimSpace(label))+"\x00") {
-				c.missing = append(c.missing, label)
-			}
-		}
-		switch {
-		case len(c.missing) == len(wanted):
-			continue
-		case len(c.missing) > 0:
-			c.note = "lacks " + labels(c.missing)
-		default:
-			c.note = "is being deleted"
-		}
-		all = append(all, c)
-	}
-	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(len(a.missing), len(b.missing)), cmp.Compare(a.name, b.name))
-	})
-	if len(all) == 0 {
-		return ""
-	}
-	var near []string
-	for _, c := range all[:min(3, len(all))] {
-		near = append(near, "pool "+c.name+" "+c.note)
-	}
-	return "Nearest: " + strings.Join(near, "; ") + "."
 }
 
 func labels(list []string) string { return strings.Join(list, ", ") }

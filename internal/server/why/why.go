@@ -19,6 +19,8 @@ const (
 	Running                  Code = "running"             // it is running on a runner
 	PendingApproval          Code = "pending-approval"    // of an approval, a protection rule or its concurrency group
 	NoPool                   Code = "no-pool"             // no pool has its labels
+	GitHubHosted             Code = "github-hosted"       // no pool has its labels, and GitHub's own runners have
+	OtherRunners             Code = "other-runners"       // no pool has its labels, and runners of another fleet have
 	NoLabels                 Code = "no-labels"           // runs-on names a runner group and no label
 	SeveralPools             Code = "several-pools"       // more than one pool has its labels
 	PoolPaused               Code = "pool-paused"         // an administrator has paused or drained the pool
@@ -127,6 +129,7 @@ type Evidence struct {
 	Tombstone bool // the ledger remembers that it ended, and no more
 	// Pools are all pools, by which the job's labels are routed.
 	Pools   []dispatch.Pool
+	Outside fleet.Outside // the runners outside of RunnerPools that have its labels
 	Account Account
 	Budget  Budget
 	Ahead   int64 // queued jobs of the same account and labels that are older

@@ -62,6 +62,12 @@ func TestExplain(t *testing.T) {
 		"none near":    {func(e *Evidence) { e.Job.Labels = []string{"windows"} }, NoPool, "No pool has all of its labels (windows)."},
 		"bare label":   {func(e *Evidence) { e.Job.Labels = []string{"self-hosted"} }, NoPool, "No pool has all of its labels (self-hosted)."},
 		"one too many": {func(e *Evidence) { e.Job.Labels = []string{"self-hosted", "linux-4"} }, NoPool, "Nearest: pool linux-4 lacks self-hosted."},
+		"misspelt":              {func(e *Evidence) { e.Job.Labels = []string{"linx-4"} }, NoPool, "No pool has all of its labels (linx-4). Nearest: pool linux-4 has linux-4, not linx-4."},
+		"CLAIM-21 GitHub's own": {func(e *Evidence) { e.Job.Labels, e.Outside = []string{"ubuntu-latest"}, fleet.OutsideGitHub }, GitHubHosted, "It is for GitHub's own runners (ubuntu-latest)."},
+		"CLAIM-21 a pool has GitHub's label": {func(e *Evidence) {
+			e.Job.Labels, e.Outside, e.Pools[0].Labels = []string{"ubuntu-latest"}, fleet.OutsideGitHub, []string{"ubuntu-latest"}
+		}, AboutToBeClaimed, "Nothing is in its way"},
+		"another fleet's": {func(e *Evidence) { e.Job.Labels, e.Outside = []string{"self-hosted", "arc"}, fleet.OutsideOther }, OtherRunners, "It is for runners outside of RunnerPools (self-hosted, arc)"},
 		"group alone": {func(e *Evidence) { e.Job.Labels, e.Pools[0].RunnerGroup = nil, "builders" }, NoLabels,
 			"pool linux-4 has the labels linux-4 and runner group builders"},
 		"several": {func(e *Evidence) { e.Pools = append(e.Pools, dispatch.Pool{Name: "copy", Labels: []string{"LINUX-4"}}) }, SeveralPools, "Several pools have its labels (linux-4): copy, linux-4."},
@@ -142,4 +148,14 @@ func TestExplain_TellsEveryCause(t *testing.T) {
 		codes = append(codes, r.Code)
 	}
 	require.Equal(t, []Code{SuspendedByGitHub, AccountAtLimit, PoolStarting}, codes)
+}
+
+// CLAIM-21: nothing that Bullpen lacks is named beside a job that is not for Bullpen.
+func TestExplain_CLAIM21_GitHubsOwnJobsHaveOneReason(t *testing.T) {
+	reasons := Explain(fine(func(e *Evidence) {
+		e.Job.Labels, e.Outside = []string{"ubuntu-latest"}, fleet.OutsideGitHub
+		e.Budget.Usage.Jobs, e.Account.SuspendedByGitHub, e.Held = 40, true, "the database was restored."
+	}))
+	require.Len(t, reasons, 1)
+	require.Equal(t, GitHubHosted, reasons[0].Code)
 }

@@ -1,0 +1,36 @@
+package top
+
+import (
+	"slices"
+	"strings"
+)
+
+// codeNoPool is the code of bullpen why for a job that no pool serves.
+const codeNoPool = "no-pool"
+
+// explainUnserved says of each queued job whose labels no pool serves why it is queued, without a request for it: so the list shows as many of
+// them as the headline counts.
+func (f *Fleet) explainUnserved() {
+	if f.Pools.Unserved == nil {
+		return
+	}
+	unserved := map[string]bool{}
+	for _, set := range f.Pools.Unserved.LabelSets {
+		unserved[labelSet(set.Labels)] = true
+	}
+	for _, job := range f.Jobs {
+		if job.State == "queued" && f.Why[job.ID] == "" && unserved[labelSet(job.Labels)] {
+			f.Why[job.ID] = codeNoPool
+		}
+	}
+}
+
+// labelSet is the same for labels in any order and case.
+func labelSet(labels []string) string {
+	folded := make([]string, len(labels))
+	for i, label := range labels {
+		folded[i] = strings.ToLower(strings.TrimSpace(label))
+	}
+	slices.Sort(folded)
+	return strings.Join(slices.Compact(folded), "\x00")
+}
