@@ -8,7 +8,6 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
 )
 
