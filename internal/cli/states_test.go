@@ -17,7 +17,7 @@ func TestStateOf(t *testing.T) {
 	for want, jobs := range map[cli.JobState][]adminapi.Job{
 		cli.JobPendingApproval: {{State: "waiting"}, {State: "pending_approval"}},
 		cli.JobQueued:          {{State: "queued"}},
-		cli.JobBlocked:         {{State: "queued", Held: "repository_limit"}, {State: "blocked"}},
+		cli.JobBlocked:         {{State: "blocked", BlockedBy: "repository_limit"}},
 		cli.JobAssigned:        {{State: "claimed"}, {State: "minted"}, {State: "assigned"}},
 		cli.JobRunning:         {{State: "executing"}, {State: "running"}},
 		cli.JobCompleted:       {{State: "completed", Conclusion: "success"}, {State: "cancelled"}, {State: "stale"}},
