@@ -38,12 +38,12 @@ func TestStateOf(t *testing.T) {
 // --state takes the words of the STATE column, and those that it took before.
 func TestJobStates_Flag(t *testing.T) {
 	for text, want := range map[string][]string{
-		"running": {"executing"}, "executing": {"executing"}, "in_progress": {"executing"}, "Running": {"executing"},
-		"queued": {"queued"}, "blocked": {"queued"}, "queued,blocked": {"queued"},
-		"pending approval": {"waiting"}, "pending-approval": {"waiting"}, "waiting": {"waiting"},
-		"assigned": {"claimed", "minted"}, "minted": {"minted"},
-		"completed": {"cancelled", "completed", "stale"}, "cancelled": {"cancelled"}, "stale": {"stale"},
-		"running, completed": {"cancelled", "completed", "executing", "stale"},
+		"running": {"running"}, "executing": {"running"}, "in_progress": {"running"}, "Running": {"running"},
+		"queued": {"queued"}, "blocked": {"blocked"}, "queued,blocked": {"blocked", "queued"},
+		"pending approval": {"pending_approval"}, "pending-approval": {"pending_approval"}, "waiting": {"pending_approval"},
+		"assigned": {"assigned"}, "minted": {"minted"},
+		"completed": {"completed"}, "cancelled": {"cancelled"}, "stale": {"stale"},
+		"running, completed": {"completed", "running"},
 	} {
 		var states cli.JobStates
 		require.NoError(t, states.Set(text), text)
@@ -79,7 +79,7 @@ func TestJobTable_ShowsTheConclusion(t *testing.T) {
 	now := time.Now()
 	jobs := []adminapi.Job{
 		{ID: 1, State: "completed", Conclusion: "success", QueuedAt: now}, {ID: 2, State: "completed", Conclusion: "failure", QueuedAt: now},
-		{ID: 3, State: "cancelled", QueuedAt: now}, {ID: 4, State: "queued", Held: "repository_limit", QueuedAt: now}, {ID: 5, State: "executing", QueuedAt: now},
+		{ID: 3, State: "cancelled", QueuedAt: now}, {ID: 4, State: "blocked", BlockedBy: "repository_limit", QueuedAt: now}, {ID: 5, State: "running", QueuedAt: now},
 	}
 	table := cli.JobTable(jobs, now)
 	var states []string

@@ -104,7 +104,7 @@ func TestPrintJob_QueuedAndKilled(t *testing.T) {
 	}
 	queued := adminapi.Job{ID: 7, State: "queued", QueuedAt: start, Timeline: &adminapi.Timeline{Steps: []adminapi.TimelineStep{{Name: "queued", At: start}}}}
 	require.Regexp(t, `(?m)^queued +now +1m30s +so far$`, show(queued))
-	queued.BlockedBy = "repository_limit"
+	queued.State, queued.BlockedBy = "blocked", "repository_limit"
 	require.Regexp(t, `(?m)^blocked +now +1m30s +so far$`, show(queued))
 
 	code := int32(137)
