@@ -20,7 +20,7 @@ func TestRun_MistakesAreExplained(t *testing.T) {
 		"--jobs must be 0 or more, got \"-3\"":                                                             {"accounts", "set-limits", "acme", "--jobs", "-3"},
 		"--output must be table, wide, json or yaml, got \"xml\"":                                          {"pools", "-o", "xml"},
 		"--state must be pending approval, queued, blocked, assigned, running or completed, got \"lost\"":  {"jobs", "--state", "lost"},
-		"unknown flag --statee. Did you mean --state?":                                     {"jobs", "--statee", "queued"},
+		"unknown flag --statee. Did you mean --state?":                                                     {"jobs", "--statee", "queued"},
 		"missing subcommand of `bullpen pool`: drain, pause, resume":                                       {"pool"},
 		"unknown command \"pauze\" of `bullpen pool`. Did you mean `bullpen pool pause`?":                  {"pool", "pauze"},
 		"unknown command \"get\" of `bullpen`: use `bullpen pools`, `bullpen runners` or `bullpen jobs`":   {"get"},
