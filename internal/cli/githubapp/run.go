@@ -131,7 +131,7 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	defer func() {
 		c.finish(result, err)
 		stop(ctx, server)
-		<-served
+		_ = <-served // it was closed above
 	}()
 	o.invite(ctx, c.startURL())
 	select {
