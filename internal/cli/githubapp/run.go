@@ -127,11 +127,12 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	}
 	server := &http.Server{Handler: c.handler(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	var serving sync.WaitGroup
+	serving.Go(func() { served <- server.Serve(listener) })
 	defer func() {
 		c.finish(result, err)
 		stop(ctx, server)
-		<-served
+		serving.Wait()
 	}()
 	o.invite(ctx, c.startURL())
 	select {
@@ -142,7 +143,6 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	case <-ctx.Done():
 		return Result{}, ErrCanceled
 	case failed := <-served:
-		served <- failed
 		return Result{}, fmt.Errorf("serving the browser: %w", failed)
 	}
 }
