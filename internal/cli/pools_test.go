@@ -61,7 +61,7 @@ func TestPools_AreShownWithWhatWaitsForThem(t *testing.T) {
 	require.Contains(t, body, `"name":"linux-4"`)
 	status, body = d.raw(http.MethodGet, "/api/v1/pools/elsewhere/linux-4", "", "")
 	require.Equal(t, http.StatusNotFound, status)
-	require.Contains(t, body, "pool \"linux-4\" not found in namespace elsewhere: list pools with `bullpen pools`")
+	require.Contains(t, body, "not found in namespace elsewhere: list pools with `bullpen pools`")
 }
 
 // The status starts with the number of problems, and names each.

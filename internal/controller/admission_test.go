@@ -54,7 +54,7 @@ func TestRunnerPool_BadFieldsAreRefusedWithASentence(t *testing.T) {
 		"image":    {func(p *v1alpha1.RunnerPool) { p.Spec.Template.Image = "" }, "image"},
 		"replicas": {func(p *v1alpha1.RunnerPool) { p.Spec.Replicas = ptr.To[int32](-1) }, "greater than or equal to 0"},
 		"share":    {func(p *v1alpha1.RunnerPool) { p.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromString("110%")) }, "0% to 100%"},
-		"surge":    {func(p *v1alpha1.RunnerPool) { p.Spec.Rollout.MaxSurge = ptr.To(intstr.FromInt32(-1)) }, "not negative"},
+		"surge":    {func(p *v1alpha1.RunnerPool) { p.Spec.Rollout.MaxSurge = ptr.To(intstr.FromInt32(-1)) }, "maxSurge must be 0 or greater"},
 		"startTimeout": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Provisioning.StartTimeout = &metav1.Duration{Duration: -1}
 		}, "0s or greater, such as 10m"},
@@ -103,7 +103,7 @@ func TestRunnerPool_BadFieldsAreRefusedWithASentence(t *testing.T) {
 			p.Spec.Template.Tolerations = []corev1.Toleration{{
 				Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](300),
 			}}
-		}, "remove tolerationSeconds"},
+		}, "tolerationSeconds is not allowed"},
 		"our volume":   {func(p *v1alpha1.RunnerPool) { p.Spec.Template.Volumes = []corev1.Volume{{Name: "bullpen-x"}} }, "choose another name"},
 		"our variable": {func(p *v1alpha1.RunnerPool) { p.Spec.Template.Env = []corev1.EnvVar{{Name: "BULLPEN_X"}} }, "choose other names"},
 		"a long name":  {func(p *v1alpha1.RunnerPool) { p.Name = strings.Repeat("a", 51) }, "choose a shorter name"},

@@ -272,7 +272,7 @@ func TestApply_FailuresNameStepFileAndRemedy(t *testing.T) {
 		"Apply as root":             &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.EPERM},
 		"part of macOS 14":          &machost.ProgramError{Path: "/etc/pf.conf", Err: fs.ErrNotExist},
 		"what created the link":     &machost.LinkError{Path: "/etc/pf.conf", Link: "/etc"},
-		"something of another kind": &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.ENOTDIR},
+		"another kind of file exists there": &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.ENOTDIR},
 		"do this":                   fmt.Errorf("more: %w", &machost.StepError{File: "/etc/pf.conf", Remedy: "do this", Err: errors.New("why")}),
 	} {
 		b := newBench(t)

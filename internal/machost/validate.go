@@ -89,7 +89,7 @@ func (v *validator) networks(field string, networks []netip.Prefix) {
 
 func (v *validator) tart(t Tart) {
 	if t.Archive == "" {
-		v.require(t.SHA256 == "", "tart.sha256", "tart.sha256 requires tart.archive")
+		v.require(t.SHA256 == "", "tart.sha256", "requires tart.archive")
 		return
 	}
 	digest, err := hex.DecodeString(t.SHA256)

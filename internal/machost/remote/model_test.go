@@ -342,7 +342,7 @@ func TestModel_EndsAHungSudo(t *testing.T) {
 	var stage *StageError
 	require.ErrorAs(t, err, &stage)
 	require.Equal(t, StageSudo, stage.Stage)
-	require.ErrorContains(t, err, "no end after 2s")
+	require.ErrorContains(t, err, "timed out after 2s")
 	for _, call := range m.Calls() { // the model's hung sudo is ours to end
 		if pid, _, ok := strings.Cut(call.ID, "-"); ok && call.Name == "sudo" && !call.Ended {
 			n, err := strconv.Atoi(pid)

@@ -293,7 +293,7 @@ func (s nodeAgent) settle(ctx context.Context, h machost.Host, before int) error
 			return err
 		}
 		if try == 2 {
-			return &machost.StepError{File: NodeLog, Err: fmt.Errorf("the node agent exits within %s after its reload%s", settleFor, lastWords(h)),
+			return &machost.StepError{File: NodeLog, Err: fmt.Errorf("the node agent does not stay up for %s after its reload%s", settleFor, lastWords(h)),
 				Remedy: "Read its log, fix the cause, and apply again: the change is not recorded, so the next apply reloads it."}
 		}
 		_, before, err = s.job.state(ctx, h)

@@ -70,14 +70,14 @@ func TestDemand_BadRequests(t *testing.T) {
 	status, _ := w.demand("controller", many...)
 	require.Equal(t, http.StatusRequestEntityTooLarge, status)
 	for sentence, targets := range map[string][]runnerapi.DemandTarget{
-		"needs a unique key":   {acme("a"), acme("a")},
-		"unique key":           change(func(d *runnerapi.DemandTarget) { d.Key = "" }),
-		"exactly one":          change(func(d *runnerapi.DemandTarget) { d.Repository = "acme/app" }),
-		"exactly one of":       change(func(d *runnerapi.DemandTarget) { d.Organization = "" }),
-		"owner/name":           change(func(d *runnerapi.DemandTarget) { d.Organization, d.Repository = "", "acme" }),
-		"belong to":            change(func(d *runnerapi.DemandTarget) { d.Repositories = []string{"acme/app"} }),
-		"100 labels":           change(func(d *runnerapi.DemandTarget) { d.Labels = make([]string, 101) }),
-		"20000 jobs that were": change(func(d *runnerapi.DemandTarget) { d.Seen = make([]int64, runnerapi.MostDemandSeen+1) }),
+		"needs a unique key":              {acme("a"), acme("a")},
+		"unique key":                      change(func(d *runnerapi.DemandTarget) { d.Key = "" }),
+		"exactly one":                     change(func(d *runnerapi.DemandTarget) { d.Repository = "acme/app" }),
+		"exactly one of":                  change(func(d *runnerapi.DemandTarget) { d.Organization = "" }),
+		"owner/name":                      change(func(d *runnerapi.DemandTarget) { d.Organization, d.Repository = "", "acme" }),
+		"are for enterprise targets only": change(func(d *runnerapi.DemandTarget) { d.Repositories = []string{"acme/app"} }),
+		"100 labels":                      change(func(d *runnerapi.DemandTarget) { d.Labels = make([]string, 101) }),
+		"20000 jobs that were":            change(func(d *runnerapi.DemandTarget) { d.Seen = make([]int64, runnerapi.MostDemandSeen+1) }),
 	} {
 		status, text := w.demand("controller", targets...)
 		require.Equal(t, http.StatusBadRequest, status, sentence)
