@@ -57,7 +57,7 @@ func TestNodeStatus_SaysWhatPeopleOnTheHostAskFor(t *testing.T) {
 func TestNodeStatus_BadInputSaysWhatToDo(t *testing.T) {
 	for want, args := range map[string][]string{
 		"no node agent has worked with this state folder": {"--state-dir", t.TempDir()},
-		"use table or json": {"--state-dir", t.TempDir(), "-o", "yaml"},
+		"must be table or json": {"--state-dir", t.TempDir(), "-o", "yaml"},
 		"state-dir":         {},
 	} {
 		cmd := newNodeStatusCommand()
