@@ -37,12 +37,12 @@ func TestHostApply_BadInputSaysWhatToDo(t *testing.T) {
 	require.NoError(t, os.WriteFile(config, []byte("user: ci\negress: {allow: [10.0.0.0/33]}\n"), 0o600))
 	for want, args := range map[string][]string{
 		"[config stdin]":       {"apply", "--root", root},
-		"use text or json":     {"apply", "--root", root, "--config", config, "-o", "yaml"},
+		"must be text or json":     {"apply", "--root", root, "--config", config, "-o", "yaml"},
 		"egress.allow[0]":      {"apply", "--root", root, "--config", config},
 		"no such file":         {"apply", "--root", root, "--config", config + "x"},
 		"none of the others":   {"apply", "--root", root, "--config", config, "--stdin"},
 		"standard input":       {"apply", "--root", root, "--stdin"},
-		"use text or json ":    {"status", "--root", root, "-o", "yaml"},
+		"must be text or json ":    {"status", "--root", root, "-o", "yaml"},
 		"egress.allow[0]: \"1": {"status", "--root", root, "--config", config},
 	} {
 		_, err := hostCommand(t, "", args...)

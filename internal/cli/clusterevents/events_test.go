@@ -114,7 +114,7 @@ func TestRead_ShowsWhatIsWanted(t *testing.T) {
 	} {
 		require.Equal(t, c.want, s.reasons(c.filter), name)
 	}
-	for says, f := range map[string]clusterevents.Filter{"KIND/NAME": {For: "linux"}, "Normal, Warning": {Types: []string{"Error"}}} {
+	for says, f := range map[string]clusterevents.Filter{"KIND/NAME": {For: "linux"}, "Normal or Warning": {Types: []string{"Error"}}} {
 		_, err := s.reader.Read(t.Context(), f)
 		require.ErrorContains(t, err, says)
 	}

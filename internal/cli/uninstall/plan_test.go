@@ -30,14 +30,14 @@ func TestDecide_R9_NamesWhatItWaitsFor(t *testing.T) {
 		"an idle one, with a controller":      {controller: Running, owner: pool, runner: idle, why: "the controller removes it"},
 		"an idle one, before it is known":     {owner: pool, runner: idle, why: "the controller removes it"},
 		"an idle one, without a controller":   {controller: Gone, owner: pool, runner: idle, plan: func(p Plan) bool { return len(p.Retire) == 1 }},
-		"one that is being stopped":           {controller: Gone, owner: pool, runner: Runner{Name: "linux-a", Pool: "linux", Deleting: true, Node: "n1"}, why: "it is being stopped on node n1"},
+		"one that is being stopped":           {controller: Gone, owner: pool, runner: Runner{Name: "linux-a", Pool: "linux", Deleting: true, Node: "n1"}, why: "stopping on node n1"},
 		"one that has ended":                  {controller: Gone, owner: pool, runner: Runner{Name: "linux-a", Pool: "linux", Ended: true, Work: "its poller has ended"}, plan: func(p Plan) bool { return len(p.Remove) == 1 }},
-		"one whose node is gone":              {controller: Gone, owner: pool, runner: Runner{Name: "linux-a", Pool: "linux", Lost: true, Node: "n1"}, why: "its node n1 is gone", blocked: true},
+		"one whose node is gone":              {controller: Gone, owner: pool, runner: Runner{Name: "linux-a", Pool: "linux", Lost: true, Node: "n1"}, why: "its node n1 no longer exists", blocked: true},
 		"one that registers itself":           {controller: Gone, owner: Owner{Kind: v1alpha1.KindRunner, Name: "gpu-a", Deleting: true, Held: true}, runner: own, why: "only a controller unregisters it", blocked: true},
 		"one that registers itself, is busy":  {controller: Gone, owner: pool, runner: Runner{Name: "gpu-a", Work: "its runner is no longer ready"}, why: "busy: its runner is no longer ready"},
 		"a pool that is not deleted yet":      {controller: Gone, owner: Owner{Kind: v1alpha1.KindRunnerPool, Name: "linux", Held: true}, runner: own, plan: func(p Plan) bool { return len(p.Delete) == 1 && len(p.Release) == 0 }},
 		"a pool of which nothing is left":     {controller: Gone, owner: pool, runner: own, plan: func(p Plan) bool { return len(p.Release) == 1 }},
-		"a pool of which nothing is left yet": {controller: Running, owner: pool, runner: own, why: "the controller removes its finalizer when its last runner is gone", plan: func(p Plan) bool { return len(p.Release) == 0 }},
+		"a pool of which nothing is left yet": {controller: Running, owner: pool, runner: own, why: "the controller removes its finalizer after its last runner", plan: func(p Plan) bool { return len(p.Release) == 0 }},
 		"a finalizer of others":               {controller: Gone, owner: Owner{Kind: v1alpha1.KindRunnerPool, Name: "linux", Deleting: true, Foreign: []string{"example.com/backup"}}, runner: own, why: "blocked by the finalizer example.com/backup", blocked: true},
 	} {
 		t.Run(name, func(t *testing.T) {

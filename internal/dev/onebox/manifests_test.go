@@ -85,3 +85,11 @@ func TestDefinedKinds_AreAllThatTheChartBrings(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"MacHost", "RunnerPool", "Runner", "RunnerReplicaSet", "RunnerDeployment", "RunnerSet"}, kinds)
 }
+
+// A pool that the API server would refuse is refused before one is started.
+func TestLoadPools_RefusesWhatTheAPIServerWould(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pools.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("apiVersion: bullpen.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: linux}\nspec: {replica: 1}\n"), 0o600))
+	_, err := LoadPools(file, 0)
+	require.ErrorContains(t, err, "--pool-file "+file+": invalid RunnerPool linux: unknown field spec.replica (did you mean replicas?)")
+}

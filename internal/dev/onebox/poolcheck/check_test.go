@@ -41,7 +41,7 @@ func TestCheck_NamesTheField(t *testing.T) {
 	}{
 		"a field that is misspelt":   {[]string{"replicas: 4", "replica: 4"}, "unknown field spec.replica (did you mean replicas?)"},
 		"an unknown field":           {[]string{"replicas: 4", "colour: red"}, "unknown field spec.colour"},
-		"one below":                  {[]string{"image: bullpen", "imag: bullpen"}, "unknown field spec.template.imag (did you mean image?)"},
+		"one below":                  {[]string{"image: bullpen", "imag: bullpen"}, "unknown field spec.template.imag (did you mean image or imagePullSecrets?)"},
 		"a wrong type":               {[]string{"replicas: 4", "replicas: many"}, "spec.replicas"},
 		"a value that is not listed": {[]string{"platform: linux", "platform: windows"}, "spec.platform"},
 		"a number out of its range":  {[]string{"replicas: 4", "replicas: -1"}, "spec.replicas"},
