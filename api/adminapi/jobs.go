@@ -23,22 +23,25 @@ type Job struct {
 	State        string     `json:"state"`          // waiting, queued, claimed, minted, executing, completed, cancelled or stale
 	Held         string     `json:"held,omitempty"` // why a queued one is set aside: repository_limit, repository_removed or label_sets
 	Conclusion   string     `json:"conclusion,omitempty"`
-	RunnerName   string     `json:"runnerName,omitempty"`   // of the one that executes it, or that was registered for it
-	Pool         string     `json:"pool,omitempty"`         // of a live claim; of one job also when it has ended
+	RunnerName   string     `json:"runnerName,omitempty"`   // at GitHub, of the runner that has the job, or that was registered for it
+	Pool         string     `json:"pool,omitempty"`         // of its runner, once a pod was claimed; it stays when the job has completed
 	Pod          string     `json:"pod,omitempty"`          // as Pool
-	PodNamespace string     `json:"podNamespace,omitempty"` // of one job, once GitHub has named its runner
+	PodNamespace string     `json:"podNamespace,omitempty"` // as Pool
 	QueuedAt     time.Time  `json:"queuedAt"`
 	ReceivedAt   *time.Time `json:"receivedAt,omitempty"`     // GitHub's first event of it was taken
 	ApprovedAt   *time.Time `json:"approvedAt,omitempty"`     // it had waited at GitHub until then
-	ClaimedAt    *time.Time `json:"claimedAt,omitempty"`      // a pod was chosen; as Pool
+	ClaimedAt    *time.Time `json:"claimedAt,omitempty"`      // a pod was claimed; as Pool
 	MintedAt     *time.Time `json:"mintedAt,omitempty"`       // its runner was registered; as Pool
 	Acknowledged *time.Time `json:"acknowledgedAt,omitempty"` // the pod has its configuration; as Pool
 	StartedAt    *time.Time `json:"startedAt,omitempty"`
 	CompletedAt  *time.Time `json:"completedAt,omitempty"`
-	// ExitCode is the runner's; of one job, when its pod has ended and Kubernetes knew it.
+	// ExitCode is the runner's, when its pod has terminated and Kubernetes knew it.
 	ExitCode *int32 `json:"exitCode,omitempty"`
-	// RunnerLostAt is when the pod was lost with the job in it; of one job.
+	// RunnerLostAt is when the pod was lost with the job in it.
 	RunnerLostAt *time.Time `json:"runnerLostAt,omitempty"`
+	// URL and RunURL are the pages of the job and of its run at GitHub; left out where GitHub has no pages.
+	URL    string `json:"url,omitempty"`
+	RunURL string `json:"runUrl,omitempty"`
 	// TraceID is that of its OpenTelemetry trace, if it is traced; of one job.
 	TraceID string `json:"traceId,omitempty"`
 	// TraceURL is where the trace is shown, if the server was told; of one job.
@@ -50,29 +53,43 @@ type Job struct {
 // Timeline is what became of a job, and where the time went.
 type Timeline struct {
 	// Steps are those that were taken, in the order of a job's life: queued, received, approved, claimed, minted, acknowledged, executing,
-	// ended. GitHub's (queued, executing, ended) are in whole seconds of its clock.
+	// ended. No step is before the one above it: where GitHub's whole seconds contradict the server's clock, the server's clock holds.
 	Steps []TimelineStep `json:"steps"`
 	// Split says what took how long, up to the last step: webhook, approval, dispatch, mint, handover, start, run. It adds up to the time
 	// between the first and the latest step.
 	Split []TimelinePhase `json:"split"`
+	// Open is the phase that has not ended; left out of a job that has completed.
+	Open *TimelineOpen `json:"open,omitempty"`
 }
 
 // TimelineStep is a step and when it was taken.
 type TimelineStep struct {
 	Name string    `json:"name"`
 	At   time.Time `json:"at"`
+	// WholeSeconds: it is GitHub's word, which has no fractions of a second.
+	WholeSeconds bool `json:"wholeSeconds,omitempty"`
+}
+
+// TimelineOpen is a phase that goes on, and since when.
+type TimelineOpen struct {
+	Name  string    `json:"name"`
+	Since time.Time `json:"since"`
 }
 
 // TimelinePhase is what took time.
 type TimelinePhase struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
+	// WholeSeconds: it begins or ends with a time of GitHub's, which has no fractions of a second.
+	WholeSeconds bool `json:"wholeSeconds,omitempty"`
 }
 
-// JobList is one page, the latest first.
+// JobList is one page, newest first.
 type JobList struct {
 	Jobs []Job `json:"jobs"`
-	Next int64 `json:"next,omitempty"` // the "before" of the next page; 0: this is the last
+	// Next is the "before" of the next page; 0: this is the last. A search reads a bounded number of jobs for each page: a page may be empty and have a
+	// next one.
+	Next int64 `json:"next,omitempty"`
 }
 
 // Why says why a job has no runner yet, or what became of it.

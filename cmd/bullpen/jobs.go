@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
 )
 
@@ -17,13 +19,14 @@ func newJobsCommand() *cobra.Command {
 	filter, watch := cli.JobFilter{}, cli.Watch{}
 	cmd := &cobra.Command{
 		Use:   "jobs",
-		Short: "List workflow jobs, the latest first",
-		Long: `Lists workflow jobs that GitHub has told of, the latest first: those that wait or run, or with --ended those that have
-ended too. How long records of ended jobs are kept is a setting of the server (--keep-jobs).`,
+		Short: "List workflow jobs, newest first",
+		Long: `List workflow jobs, newest first: active jobs, or with --ended completed jobs too. The server keeps completed jobs for a while
+(server --keep-jobs).`,
 		Example: `  bullpen jobs
   bullpen jobs --state queued --account acme
   bullpen jobs --watch
   bullpen jobs --ended --repository acme/app -o wide
+  bullpen jobs --conclusion failure --repository app --name test
   bullpen jobs -o json | jq 'group_by(.state) | map({(.[0].state): length}) | add'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,9 +51,11 @@ ended too. How long records of ended jobs are kept is a setting of the server (-
 	cli.OutputFlag(cmd.Flags(), &format)
 	flags := cmd.Flags()
 	flags.StringVar(&filter.Account, "account", "", "only of this account, by login or @id")
-	flags.StringVar(&filter.Repository, "repository", "", "only of this repository, as owner/name")
+	flags.StringVar(&filter.Repository, "repository", "", "only of this repository, as owner/name, or of those whose name contains this")
+	flags.StringVar(&filter.Name, "name", "", "only jobs whose name contains this")
+	flags.StringSliceVar(&filter.Conclusions, "conclusion", nil, "only completed jobs with these conclusions: "+strings.Join(adminapi.Conclusions(), ", "))
 	flags.StringSliceVar(&filter.States, "state", nil, "only in these states: waiting, queued, claimed, minted, executing, completed, cancelled, stale")
-	flags.BoolVar(&filter.Ended, "ended", false, "show jobs that have ended, too")
+	flags.BoolVar(&filter.Ended, "ended", false, "include completed jobs")
 	flags.IntVar(&filter.Most, "limit", 100, "most jobs to show")
 	return cmd
 }

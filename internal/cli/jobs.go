@@ -15,16 +15,19 @@ import (
 
 // JobFilter says which jobs are asked for; a field that is empty asks for all.
 type JobFilter struct {
-	Account, Repository string
-	States              []string
-	Ended               bool // those that have ended, too
-	Most                int
+	Account     string
+	Repository  string // owner/name, or a part of it
+	Name        string // a part of the job's name
+	States      []string
+	Conclusions []string
+	Ended       bool // completed jobs, too
+	Most        int
 }
 
-// Jobs reads the latest jobs.
+// Jobs reads the newest jobs.
 func (c *Client) Jobs(ctx context.Context, f JobFilter) ([]adminapi.Job, error) {
-	query := url.Values{"state": f.States}
-	for key, value := range map[string]string{"account": f.Account, "repository": f.Repository} {
+	query := url.Values{"state": f.States, "conclusion": f.Conclusions}
+	for key, value := range map[string]string{"account": f.Account, "repository": f.Repository, "name": f.Name} {
 		if value != "" {
 			query.Set(key, value)
 		}
@@ -89,39 +92,28 @@ func ParseJob(text string) (int64, error) {
 func JobTable(jobs []adminapi.Job, now time.Time) Table {
 	t := Table{
 		Columns: []string{"ID", "REPOSITORY", "NAME", "STATE", "LABELS", "POOL", "RUNNER", "WAITED", "RAN", "AGE"},
-		Wide:    []string{"ACCOUNT", "WORKFLOW", "BRANCH", "RUN", "ATTEMPT", "POD", "HELD"},
-		Empty:   "No such job. Those that have ended are shown with --ended.",
+		Wide:    []string{"ACCOUNT", "WORKFLOW", "BRANCH", "RUN", "ATTEMPT", "HELD", "URL"},
+		Empty:   "No such job. Completed jobs are shown with --ended.",
 	}
 	for _, j := range jobs {
 		t.Rows = append(t.Rows, []string{
-			strconv.FormatInt(j.ID, 10), j.Repository, j.Name, jobState(j), strings.Join(j.Labels, ","), dash(j.Pool), dash(j.RunnerName),
-			waited(j, now), ran(j, now), short(now.Sub(j.QueuedAt)),
-			j.Account, j.Workflow, dash(j.Branch), strconv.FormatInt(j.RunID, 10), strconv.FormatInt(j.RunAttempt, 10), dash(j.Pod), dash(j.Held),
+			strconv.FormatInt(j.ID, 10), j.Repository, j.Name, j.Status(), strings.Join(j.Labels, ","), dash(j.Pool), dash(j.Runner()),
+			waited(j, now), ran(j, now), seconds(now.Sub(j.QueuedAt)),
+			j.Account, j.Workflow, dash(j.Branch), strconv.FormatInt(j.RunID, 10), strconv.FormatInt(j.RunAttempt, 10), dash(j.Held), dash(j.URL),
 		})
 	}
 	return t
 }
 
-func jobState(j adminapi.Job) string {
-	switch {
-	case j.Conclusion != "":
-		return j.State + " (" + j.Conclusion + ")"
-	case j.Held != "":
-		return j.State + " (held)"
-	default:
-		return j.State
-	}
-}
-
-// waited is how long the job waited for its first step, so far or altogether.
+// waited is how long the job was queued, so far or until it started: by GitHub's clock, which has whole seconds.
 func waited(j adminapi.Job, now time.Time) string {
 	switch {
 	case j.StartedAt != nil:
-		return short(j.StartedAt.Sub(j.QueuedAt))
+		return seconds(j.StartedAt.Sub(j.QueuedAt))
 	case j.CompletedAt != nil:
 		return "-"
 	default:
-		return short(now.Sub(j.QueuedAt))
+		return seconds(now.Sub(j.QueuedAt))
 	}
 }
 
@@ -130,9 +122,9 @@ func ran(j adminapi.Job, now time.Time) string {
 	case j.StartedAt == nil:
 		return "-"
 	case j.CompletedAt != nil:
-		return short(j.CompletedAt.Sub(*j.StartedAt))
+		return seconds(j.CompletedAt.Sub(*j.StartedAt))
 	default:
-		return short(now.Sub(*j.StartedAt))
+		return seconds(now.Sub(*j.StartedAt))
 	}
 }
 

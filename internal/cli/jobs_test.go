@@ -48,6 +48,11 @@ func TestJobs_AreFilteredAndPaged(t *testing.T) {
 		"a state":                {cli.JobFilter{States: []string{"executing"}}, []int64{2}},
 		"states":                 {cli.JobFilter{States: []string{"executing", "completed"}}, []int64{3, 2}},
 		"of an account, all":     {cli.JobFilter{Account: "acme", Ended: true}, []int64{6, 5, 4, 3, 2, 1}},
+		"a part of a repository": {cli.JobFilter{Repository: "LIB"}, []int64{6}},
+		"a part of a name":       {cli.JobFilter{Name: "7"}, []int64{7}},
+		"a conclusion":           {cli.JobFilter{Conclusions: []string{"success"}}, []int64{3}},
+		"conclusions":            {cli.JobFilter{Conclusions: []string{"failure", "success"}, Repository: "app"}, []int64{3}},
+		"of a conclusion, none":  {cli.JobFilter{Conclusions: []string{"failure"}}, []int64{}},
 		"no more than are asked": {cli.JobFilter{Most: 2}, []int64{7, 6}},
 		"none":                   {cli.JobFilter{Repository: "acme/none\x00"}, []int64{}},
 	} {
@@ -74,6 +79,8 @@ func TestJobs_AreFilteredAndPaged(t *testing.T) {
 	require.NoError(t, cli.Print(&shown, cli.FormatWide, job, cli.JobTable([]adminapi.Job{job}, time.Now().Add(90*time.Second))))
 	require.Contains(t, shown.String(), "acme/app")
 	require.Contains(t, shown.String(), "1m30s")
+	require.Regexp(t, `(?m)^ID +REPOSITORY +NAME +STATE +LABELS +POOL +RUNNER +WAITED +RAN +AGE +ACCOUNT +WORKFLOW +BRANCH +RUN +ATTEMPT +HELD +URL$`, shown.String())
+	require.Regexp(t, `(?m)^2 +acme/app +\S+ +running +linux-4 +- +elsewhere +\d+s +1m30s `, shown.String(), "whole seconds, as GitHub gives them")
 }
 
 // Bad input is one sentence that says what to do.
@@ -85,6 +92,7 @@ func TestJobs_BadInput(t *testing.T) {
 	}{
 		"/api/v1/jobs?state=lost":           {400, "state is one of"},
 		"/api/v1/jobs?state=":               {400, "state is one of"},
+		"/api/v1/jobs?conclusion=bad":       {400, "conclusion is one of"},
 		"/api/v1/jobs?before=x":             {400, "before is what the former page gave"},
 		"/api/v1/jobs?before=-1":            {400, "before is what the former page gave"},
 		"/api/v1/jobs?limit=0":              {400, "limit is a number"},

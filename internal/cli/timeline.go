@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -18,39 +19,65 @@ func PrintJob(w io.Writer, format Format, job adminapi.Job, now time.Time) error
 	}
 	var b strings.Builder
 	b.WriteByte('\n')
-	took := map[string]adminapi.TimelinePhase{}
-	for i, phase := range job.Timeline.Split { // the first step ends no phase
-		took[job.Timeline.Steps[i+1].Name] = phase
-	}
 	table := tabwriter.NewWriter(&b, 0, 4, 3, ' ', 0)
-	fmt.Fprintln(table, "STEP\tAT\tTOOK\tFOR")
-	for _, step := range job.Timeline.Steps {
+	fmt.Fprintln(table, "PHASE\tTIME\tDURATION\tDETAIL")
+	for i, step := range job.Timeline.Steps {
 		spent, what := "-", ""
-		if phase, ok := took[step.Name]; ok {
-			spent, what = exact(time.Duration(phase.Seconds*float64(time.Second))), fleet.Phase(phase.Name).Words()
+		if i > 0 && i <= len(job.Timeline.Split) { // the first step ends no phase
+			phase := job.Timeline.Split[i-1]
+			spent, what = duration(time.Duration(phase.Seconds*float64(time.Second)), phase.WholeSeconds), fleet.Phase(phase.Name).Words()
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", step.Name, step.At.Local().Format("2006-01-02 15:04:05.000"), spent, what)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", stepWords(step.Name), moment(step), spent, what)
+	}
+	if open := job.Timeline.Open; open != nil {
+		fmt.Fprintf(table, "now\t%s\t%s\t%s\n", now.Local().Format(time.DateTime), duration(now.Sub(open.Since), true), fleet.Phase(open.Name).Words())
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	switch {
 	case job.RunnerLostAt != nil:
-		fmt.Fprintf(&b, "\nIts pod was lost at %s, while it ran.\n", job.RunnerLostAt.Local().Format(time.DateTime))
+		fmt.Fprintf(&b, "\nThe pod was lost at %s, while the job was running.\n", job.RunnerLostAt.Local().Format(time.DateTime))
 	case job.ExitCode != nil && *job.ExitCode != 0:
-		fmt.Fprintf(&b, "\nIts runner ended with exit code %d: `bullpen runners logs %s` shows its last lines.\n", *job.ExitCode, job.Pod)
+		fmt.Fprintf(&b, "\nThe runner exited with %s. See its last log lines: `bullpen runners logs %s`\n", adminapi.ExitCode(*job.ExitCode), job.Pod)
+	}
+	if job.URL != "" {
+		fmt.Fprintf(&b, "\nGitHub   %s\n", job.URL)
 	}
 	if job.TraceID != "" {
-		fmt.Fprintf(&b, "\nTrace %s\n", strings.TrimSpace(job.TraceID+" "+job.TraceURL))
+		fmt.Fprintf(&b, "\nTrace    %s\n", strings.TrimSpace(job.TraceID+" "+job.TraceURL))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// exact shows milliseconds of what is short.
-func exact(d time.Duration) string {
-	if d < 10*time.Second {
+func stepWords(name string) string { return cmp.Or(fleet.Step(name).Words(), name) }
+
+// moment is when a step was taken: to the millisecond, or to the second where GitHub gives no more.
+func moment(step adminapi.TimelineStep) string {
+	if step.WholeSeconds {
+		return step.At.Local().Format(time.DateTime)
+	}
+	return step.At.Local().Format("2006-01-02 15:04:05.000")
+}
+
+// duration shows milliseconds of what is short, unless it is known to the second only.
+func duration(d time.Duration, whole bool) string {
+	switch {
+	case whole && d < time.Second:
+		return "<1s"
+	case whole:
+		return seconds(d.Round(time.Second))
+	case d < 10*time.Second:
 		return d.Round(time.Millisecond).String()
+	}
+	return short(d)
+}
+
+// seconds is a duration without fractions of a second.
+func seconds(d time.Duration) string {
+	if d < 10*time.Second {
+		return fmt.Sprintf("%ds", int(max(0, d).Seconds()))
 	}
 	return short(d)
 }

@@ -41,7 +41,7 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 		return job
 	}
 	event(fleet.JobEventWaiting, at(0.5))
-	require.Equal(t, []adminapi.TimelinePhase{{Name: "webhook", Seconds: 0.5}}, read().Timeline.Split)
+	require.Equal(t, []adminapi.TimelinePhase{{Name: "webhook", Seconds: 0.5, WholeSeconds: true}}, read().Timeline.Split)
 	event(fleet.JobEventQueued, at(60))
 	result, err := d.store.ClaimBatch(t.Context(), dispatch.Batch{
 		Pool: d.fleet.pools[0], LabelKeys: []string{dispatch.LabelKey([]string{"linux-4"})},
@@ -66,14 +66,14 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 		Queued: start, Received: at(0.5), Approved: at(60), Claimed: at(60.25), Minted: at(61), Acknowledged: at(61.125), Executing: at(66),
 	}}, inUTC(started))
 	want := []adminapi.TimelinePhase{
-		{Name: "webhook", Seconds: 0.5}, {Name: "approval", Seconds: 59.5}, {Name: "dispatch", Seconds: 0.25}, {Name: "mint", Seconds: 0.75},
-		{Name: "handover", Seconds: 0.125}, {Name: "start", Seconds: 4.875},
+		{Name: "webhook", Seconds: 0.5, WholeSeconds: true}, {Name: "approval", Seconds: 59.5}, {Name: "dispatch", Seconds: 0.25}, {Name: "mint", Seconds: 0.75},
+		{Name: "handover", Seconds: 0.125}, {Name: "start", Seconds: 4.875, WholeSeconds: true},
 	}
 	require.Equal(t, want, read().Timeline.Split)
 	require.Nil(t, event(fleet.JobEventStarted, at(67)).Started, "it is counted once")
 
 	event(fleet.JobEventCompleted, at(96.5))
-	want = append(want, adminapi.TimelinePhase{Name: "run", Seconds: 30})
+	want = append(want, adminapi.TimelinePhase{Name: "run", Seconds: 30, WholeSeconds: true})
 	require.Equal(t, want, read().Timeline.Split)
 	forgotten, err := d.store.ForgetPod(t.Context(), claim.PodUID)
 	require.NoError(t, err)
@@ -85,7 +85,10 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 
 	var shown bytes.Buffer
 	require.NoError(t, cli.PrintJob(&shown, cli.FormatTable, job, at(100)))
-	require.Regexp(t, `(?m)^claimed +2026-11-01 .* 250ms +waiting for room and a warm pod$`, shown.String())
+	require.Regexp(t, `(?m)^PHASE +TIME +DURATION +DETAIL$`, shown.String())
+	require.Regexp(t, `(?m)^claimed +2026-11-01 \d\d:\d\d:00\.250 +250ms +waiting for quota or an idle runner$`, shown.String())
+	require.Regexp(t, `(?m)^running +2026-11-01 \d\d:\d\d:06 +5s +runner connecting, GitHub assigning the job$`, shown.String(), "GitHub gives whole seconds")
+	require.Regexp(t, `(?m)^completed +2026-11-01 \d\d:\d\d:36 +30s +running$`, shown.String())
 	t.Log(shown.String())
 }
 

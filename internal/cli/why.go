@@ -13,11 +13,14 @@ import (
 func PrintWhy(w io.Writer, answer adminapi.Why, now time.Time) error {
 	var b strings.Builder
 	if j := answer.Job; j != nil {
-		fmt.Fprintf(&b, "Job %d, %s of %s, asks for %s", j.ID, printable(j.Name), printable(j.Repository), printable(strings.Join(j.Labels, ", ")))
+		fmt.Fprintf(&b, "Job %d, %s of %s: %s", j.ID, printable(j.Name), printable(j.Repository), printable(j.Status()))
 		if j.StartedAt == nil && j.CompletedAt == nil {
-			fmt.Fprintf(&b, " and has waited for %s", waited(*j, now))
+			fmt.Fprintf(&b, " for %s", waited(*j, now))
 		}
-		fmt.Fprintf(&b, ". It is %s.\n", printable(jobState(*j)))
+		if len(j.Labels) > 0 {
+			fmt.Fprintf(&b, ", labels %s", printable(strings.Join(j.Labels, ", ")))
+		}
+		b.WriteString(".\n")
 	} else {
 		fmt.Fprintf(&b, "Job %d\n", answer.JobID)
 	}
@@ -33,6 +36,9 @@ func PrintWhy(w io.Writer, answer adminapi.Why, now time.Time) error {
 		if reason.Remedy != "" {
 			fmt.Fprintf(&b, "         %s\n", printable(reason.Remedy))
 		}
+	}
+	if j := answer.Job; j != nil && j.URL != "" {
+		fmt.Fprintf(&b, "\nGitHub   %s\n", printable(j.URL))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

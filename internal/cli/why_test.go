@@ -191,8 +191,8 @@ func TestWhy_EachAnswerIsTrue(t *testing.T) {
 			queue(d)
 		}, "It is behind 1 job of acme that waited longer."},
 		why.AboutToBeClaimed: {queue, "Nothing is in its way"},
-		why.Registering:      {func(d *desk) { queue(d); d.claim("linux-4-a") }, "Pod linux-4-a of pool linux-4 was chosen for it"},
-		why.RunnerStarting:   {mint, "Runner runner-1 was registered for it"},
+		why.Registering:      {func(d *desk) { queue(d); d.claim("linux-4-a") }, "Runner linux-4-a of pool linux-4 was claimed for it"},
+		why.RunnerStarting:   {mint, "Runner linux-4-a was registered for it"},
 		why.NotAssigned: {func(d *desk) {
 			mint(d)
 			claim, err := d.store.Claim(d.t.Context(), podUIDs["linux-4-a"])
@@ -200,7 +200,7 @@ func TestWhy_EachAnswerIsTrue(t *testing.T) {
 			ok, err := d.store.Acknowledge(d.t.Context(), claim.PodUID, claim.Generation, time.Now())
 			require.NoError(d.t, err)
 			require.True(d.t, ok)
-		}, "Runner runner-1 in pod linux-4-a has had its configuration for"},
+		}, "Runner linux-4-a has had its configuration for"},
 	} {
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()

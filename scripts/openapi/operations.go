@@ -96,12 +96,14 @@ func fleetOperations() []operation {
 	job := adminapi.PathJobs + "/{job}"
 	return []operation{
 		{
-			route: "GET " + adminapi.PathJobs, id: "listJobs", tag: "jobs", says: "Lists jobs that wait or run, the latest first.",
+			route: "GET " + adminapi.PathJobs, id: "listJobs", tag: "jobs", says: "Lists active jobs, newest first.",
 			query: append(page("before", "integer", "What the former page gave as next."),
 				parameter{name: "account", kind: "string", says: "Only of this account, by login or @id."},
-				parameter{name: "repository", kind: "string", says: "Only of this repository, as owner/name."},
+				parameter{name: "repository", kind: "string", says: "Only of this repository, as owner/name; without a slash, of those whose name contains this."},
+				parameter{name: "name", kind: "string", says: "Only jobs whose name contains this."},
+				parameter{name: "conclusion", kind: "string", list: true, says: "Only completed jobs with this conclusion.", enum: adminapi.Conclusions()},
 				parameter{name: "state", kind: "string", list: true, says: "Only in this state.", enum: []string{"waiting", "queued", "claimed", "minted", "executing", "completed", "cancelled", "stale"}},
-				parameter{name: "ended", kind: "boolean", says: "Those that have ended, too."}),
+				parameter{name: "ended", kind: "boolean", says: "Completed jobs, too."}),
 			answer: adminapi.JobList{}, errors: []int{notFound, conflict},
 		},
 		{route: "GET " + job, id: "getJob", tag: "jobs", says: "Shows one job, and where its time went.", answer: adminapi.Job{}, errors: []int{notFound}},

@@ -28,6 +28,8 @@ type Options struct {
 	Now     func() time.Time
 	// Trace returns the id of a job's trace and where it is shown, each empty when there is none; nil when jobs are not traced.
 	Trace func(jobID int64) (id, link string)
+	// GitHub is the web address of GitHub, such as https://github.com: jobs link to it. Empty: it has no pages.
+	GitHub string
 	// Timeout bounds one request; default 15 s.
 	Timeout time.Duration
 }
@@ -58,6 +60,7 @@ func New(opt Options) (*API, error) {
 	if opt.Timeout == 0 {
 		opt.Timeout = 15 * time.Second
 	}
+	opt.GitHub = strings.TrimRight(opt.GitHub, "/")
 	a := &API{opt: opt, requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "bullpen_operator_requests_total", Help: "Requests to the operators' API, by verb, resource and outcome.",
 	}, []string{"verb", "resource", "outcome"})}
@@ -209,6 +212,9 @@ func (a *API) admit(w http.ResponseWriter, r *request, right Right) string {
 	case err != nil:
 		a.unavailable(ctx, w, "asking whose token it is", err)
 		return "unavailable"
+	}
+	if who, asked := ctx.Value(askedKey{}).(*User); asked {
+		*who = user
 	}
 	allowed, err := a.opt.Access.Allowed(ctx, user, right)
 	if err != nil {

@@ -3,8 +3,10 @@ package admin
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
@@ -15,8 +17,11 @@ import (
 
 // JobStore reads jobs.
 type JobStore interface {
-	// Jobs returns a page, the latest first. ErrNotFound and *ConflictError are about the account.
+	// Jobs returns a page, newest first. ErrNotFound and *ConflictError are about the account.
 	Jobs(ctx context.Context, q JobQuery) ([]adminapi.Job, error)
+	// SearchJobs is Jobs for a query that Searches. It reads a bounded number of jobs: next is where the next page begins (0: nowhere), also after a page
+	// that is not full.
+	SearchJobs(ctx context.Context, q JobQuery) (jobs []adminapi.Job, next int64, err error)
 	// Job returns one; ErrNotFound.
 	Job(ctx context.Context, id int64) (adminapi.Job, error)
 	// JobEvidence reads, as of one moment, what the ledger knows of a job and of what may be in its way.
@@ -25,12 +30,19 @@ type JobStore interface {
 
 // JobQuery asks for a page of jobs.
 type JobQuery struct {
-	Account    string // login or "@id"; empty: all
-	Repository string // owner/name; empty: all
-	States     []string
-	Ended      bool  // those that have ended, too
-	Before     int64 // only jobs with a lower id; 0: the latest
-	Most       int
+	Account     string // login or "@id"; empty: all
+	Repository  string // owner/name, or a part of that without a slash; empty: all
+	Name        string // a part of the job's name; empty: all
+	States      []string
+	Conclusions []string // GitHub's; empty: all
+	Ended       bool     // completed jobs, too
+	Before      int64    // only jobs with a lower id; 0: the newest
+	Most        int
+}
+
+// Searches says whether the query asks for what no index has.
+func (q JobQuery) Searches() bool {
+	return q.Name != "" || len(q.Conclusions) > 0 || q.Repository != "" && !strings.Contains(q.Repository, "/")
 }
 
 // JobEvidence is what the ledger knows of one job.
@@ -64,37 +76,70 @@ type Fleet interface {
 	HostWatch
 }
 
-func (a *API) listJobs(w http.ResponseWriter, r request) error {
-	query := r.URL.Query()
-	most, err := pageSize(query.Get("limit"))
-	if err != nil {
-		return err
+// jobQuery reads what a list of jobs is asked for with.
+func jobQuery(query url.Values) (q JobQuery, err error) {
+	q = JobQuery{
+		Account: query.Get("account"), Repository: query.Get("repository"), Name: query.Get("name"), States: query["state"], Conclusions: query["conclusion"],
+		Ended: query.Get("ended") == "true",
 	}
-	q := JobQuery{Account: query.Get("account"), Repository: query.Get("repository"), States: query["state"], Ended: query.Get("ended") == "true", Most: most}
+	if q.Most, err = pageSize(query.Get("limit")); err != nil {
+		return q, err
+	}
 	for _, state := range q.States {
 		if state == "" || !slices.Contains(fleet.JobStates(), fleet.JobState(state)) {
-			return &InvalidError{"state is one of waiting, queued, claimed, minted, executing, completed, cancelled and stale"}
+			return q, &InvalidError{"state is one of waiting, queued, claimed, minted, executing, completed, cancelled and stale"}
 		}
 		q.Ended = q.Ended || fleet.JobState(state).Terminal()
 	}
+	for _, conclusion := range q.Conclusions {
+		if !slices.Contains(adminapi.Conclusions(), conclusion) {
+			return q, &InvalidError{"conclusion is one of " + strings.Join(adminapi.Conclusions(), ", ")}
+		}
+		q.Ended = true
+	}
 	if text := query.Get("before"); text != "" {
 		if q.Before, err = strconv.ParseInt(text, 10, 64); err != nil || q.Before < 1 {
-			return &InvalidError{"before is what the former page gave as next"}
+			return q, &InvalidError{"before is what the former page gave as next"}
 		}
 	}
-	jobs, err := a.opt.Store.Jobs(r.Context(), q)
+	return q, nil
+}
+
+func (a *API) listJobs(w http.ResponseWriter, r request) error {
+	q, err := jobQuery(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	list := adminapi.JobList{Jobs: jobs}
-	if jobs == nil {
+	list := adminapi.JobList{}
+	if q.Searches() {
+		list.Jobs, list.Next, err = a.opt.Store.SearchJobs(r.Context(), q)
+	} else if list.Jobs, err = a.opt.Store.Jobs(r.Context(), q); len(list.Jobs) == q.Most {
+		list.Next = list.Jobs[q.Most-1].ID
+	}
+	if err != nil {
+		return err
+	}
+	if list.Jobs == nil {
 		list.Jobs = []adminapi.Job{}
 	}
-	if len(jobs) == most {
-		list.Next = jobs[most-1].ID
+	for i := range list.Jobs {
+		a.link(&list.Jobs[i])
 	}
 	write(w, http.StatusOK, list)
 	return nil
+}
+
+// link adds where the job and its run are at GitHub.
+func (a *API) link(job *adminapi.Job) {
+	owner, name, ok := strings.Cut(job.Repository, "/")
+	if a.opt.GitHub == "" || !ok {
+		return
+	}
+	runs := a.opt.GitHub + "/" + url.PathEscape(owner) + "/" + url.PathEscape(name) + "/actions/runs/" + strconv.FormatInt(job.RunID, 10)
+	job.URL, job.RunURL = runs+"/job/"+strconv.FormatInt(job.ID, 10), runs
+	if job.RunAttempt > 1 {
+		job.RunURL += "/attempts/" + strconv.FormatInt(job.RunAttempt, 10)
+	}
 }
 
 func jobID(r request) (int64, error) {
@@ -124,6 +169,7 @@ func (a *API) whole(job adminapi.Job) adminapi.Job {
 	timeline := TimelineOf(job)
 	job.Timeline = &timeline
 	job.TraceID, job.TraceURL = a.opt.Trace(job.ID)
+	a.link(&job)
 	return job
 }
 
@@ -135,10 +181,13 @@ func TimelineOf(job adminapi.Job) adminapi.Timeline {
 	}
 	timeline := adminapi.Timeline{Steps: []adminapi.TimelineStep{}, Split: []adminapi.TimelinePhase{}}
 	for _, s := range times.Steps() {
-		timeline.Steps = append(timeline.Steps, adminapi.TimelineStep{Name: string(s.Step), At: s.At.UTC()})
+		timeline.Steps = append(timeline.Steps, adminapi.TimelineStep{Name: string(s.Step), At: s.At.UTC(), WholeSeconds: s.Whole})
 	}
 	for _, s := range times.Split() {
-		timeline.Split = append(timeline.Split, adminapi.TimelinePhase{Name: string(s.Phase), Seconds: s.Time.Seconds()})
+		timeline.Split = append(timeline.Split, adminapi.TimelinePhase{Name: string(s.Phase), Seconds: s.Time.Seconds(), WholeSeconds: s.Whole})
+	}
+	if phase, since, ok := times.Open(fleet.JobState(job.State)); ok {
+		timeline.Open = &adminapi.TimelineOpen{Name: string(phase), Since: since.UTC()}
 	}
 	return timeline
 }
@@ -154,6 +203,9 @@ func (a *API) whyJob(w http.ResponseWriter, r request) error {
 		return err
 	}
 	answer := adminapi.Why{JobID: id, Job: known.Job}
+	if answer.Job != nil {
+		a.link(answer.Job)
+	}
 	for _, reason := range why.Explain(a.evidence(id, known)) {
 		shown := adminapi.Reason{Code: string(reason.Code), Sentence: reason.Sentence, Remedy: reason.Remedy}
 		if !reason.Until.IsZero() {
@@ -175,7 +227,7 @@ func (a *API) evidence(id int64, known JobEvidence) why.Evidence {
 	job := known.Job
 	e.Job = why.Job{
 		ID: id, State: fleet.JobState(job.State), Held: job.Held, Repository: job.Repository, Labels: job.Labels, Conclusion: job.Conclusion,
-		RunnerName: job.RunnerName, QueuedAt: job.QueuedAt, StartedAt: timeOf(job.StartedAt), EndedAt: timeOf(job.CompletedAt),
+		RunnerName: job.Runner(), QueuedAt: job.QueuedAt, StartedAt: timeOf(job.StartedAt), EndedAt: timeOf(job.CompletedAt),
 	}
 	account := known.Account
 	e.Account = why.Account{
@@ -188,7 +240,7 @@ func (a *API) evidence(id int64, known JobEvidence) why.Evidence {
 	e.Refusals = known.Refusals
 	if known.Claim.Live() {
 		e.Claim = &why.Claim{
-			Pod: job.Pod, Pool: job.Pool, State: known.Claim, RunnerName: job.RunnerName,
+			Pod: job.Pod, Pool: job.Pool, State: known.Claim,
 			ClaimedAt: timeOf(job.ClaimedAt), MintedAt: timeOf(job.MintedAt), AcknowledgedAt: timeOf(job.Acknowledged),
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
@@ -11,7 +12,8 @@ import (
 // overviewView is the fleet at a glance.
 type overviewView struct {
 	Queued, Held, Running int64
-	Many                  bool // more wait than are counted
+	Many                  bool       // more are queued than are counted
+	Oldest                *time.Time // when the job that waits longest for a runner of a pool was queued
 	AtLimit, Suspended    []adminapi.Account
 	Jobs                  []adminapi.Job
 	Pools                 poolsView
@@ -48,6 +50,11 @@ func loadOverview(_ *Console, v *visitor, _ location) (string, any, error) {
 	var err error
 	if view.Pools, err = readPools(v); err != nil {
 		return "", nil, err
+	}
+	for _, pool := range view.Pools.Pools {
+		if d := pool.Demand; d != nil && d.OldestQueued != nil && (view.Oldest == nil || d.OldestQueued.Before(*view.Oldest)) {
+			view.Oldest = d.OldestQueued
+		}
 	}
 	return "Overview", view, nil
 }

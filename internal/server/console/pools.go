@@ -33,8 +33,7 @@ type poolView struct {
 	Pool     adminapi.Pool
 	Withheld []counted
 	Runners  []adminapi.Runner
-	Stage    string
-	Stages   []string
+	Stages   []choice
 	At       string // the page's path
 	First    string
 	Next     string
@@ -46,7 +45,11 @@ type poolView struct {
 func loadPool(_ *Console, v *visitor, at location) (string, any, error) {
 	namespace, name := at.path("namespace"), at.path("pool")
 	own := url.PathEscape(namespace) + "/" + url.PathEscape(name)
-	view := poolView{Stage: at.query.Get("stage"), Stages: adminapi.RunnerStages(), At: "/ui/pools/" + own}
+	stage := at.query.Get("stage")
+	view := poolView{At: "/ui/pools/" + own}
+	for _, s := range adminapi.RunnerStages() {
+		view.Stages = append(view.Stages, choice{Value: s, Text: stageWords(s), Selected: s == stage})
+	}
 	if err := v.get(adminapi.PathPools+"/"+own, &view.Pool); err != nil {
 		return "", nil, err
 	}
@@ -57,9 +60,9 @@ func loadPool(_ *Console, v *visitor, at location) (string, any, error) {
 		}
 	}
 	query, base := url.Values{"pool": {namespace + "/" + name}, "limit": {strconv.Itoa(jobsPerPage)}}, url.Values{}
-	if view.Stage != "" {
-		query.Set("stage", view.Stage)
-		base.Set("stage", view.Stage)
+	if stage != "" {
+		query.Set("stage", stage)
+		base.Set("stage", stage)
 	}
 	if after := at.query.Get("after"); after != "" {
 		query.Set("after", after)
@@ -82,11 +85,11 @@ func intake(pool adminapi.Pool) (means string, commands []string) {
 	var verbs []string
 	switch v1alpha1.Intake(pool.Intake) {
 	case v1alpha1.IntakePaused:
-		means, verbs = "Its runners stay, and are given no job.", []string{"resume", "drain"}
+		means, verbs = "Its runners stay, and get no jobs.", []string{"resume", "drain"}
 	case v1alpha1.IntakeDrained:
-		means, verbs = "Its runners are given no job, and idle ones leave.", []string{"resume", "pause"}
+		means, verbs = "Its runners get no jobs, and idle ones are removed.", []string{"resume", "pause"}
 	default:
-		means, verbs = "Its runners are given jobs.", []string{"pause", "drain"}
+		means, verbs = "Its runners get jobs.", []string{"pause", "drain"}
 	}
 	for _, verb := range verbs {
 		commands = append(commands, "bullpen pool "+verb+" "+pool.Name+" -n "+pool.Namespace)

@@ -12,21 +12,20 @@ func claimed(e Evidence) Reason {
 	c := e.Claim
 	switch {
 	case c.State == fleet.ClaimClaimed:
-		r := Reason{Code: Registering, Sentence: fmt.Sprintf("Pod %s of pool %s was chosen for it %s ago, and GitHub is asked to register its runner.", c.Pod, c.Pool, since(e.Now, c.ClaimedAt))}
+		r := Reason{Code: Registering, Sentence: fmt.Sprintf("Runner %s of pool %s was claimed for it %s ago, and is being registered at GitHub.", c.Pod, c.Pool, since(e.Now, c.ClaimedAt))}
 		if g := github(e); g != nil {
 			return *g
 		}
 		return r
 	case c.AcknowledgedAt.IsZero():
 		return Reason{
-			Code: RunnerStarting, Sentence: fmt.Sprintf("Runner %s was registered for it %s ago, and pod %s has not confirmed its configuration.", c.RunnerName, since(e.Now, c.MintedAt), c.Pod),
-			Remedy: "It is asked again by itself; if the pod is gone, the job is given to another one.",
+			Code: RunnerStarting, Sentence: fmt.Sprintf("Runner %s was registered for it %s ago, and has not confirmed its configuration.", c.Pod, since(e.Now, c.MintedAt)),
+			Remedy: "Bullpen retries; if the pod is gone, the job goes to another runner.",
 		}
 	default:
 		return Reason{
-			Code: NotAssigned,
-			Sentence: fmt.Sprintf("Runner %s in pod %s has had its configuration for %s, and GitHub has not said that the job runs on it.", c.RunnerName, c.Pod,
-				since(e.Now, c.AcknowledgedAt)),
+			Code:     NotAssigned,
+			Sentence: fmt.Sprintf("Runner %s has had its configuration for %s, and GitHub has not assigned the job to it.", c.Pod, since(e.Now, c.AcknowledgedAt)),
 			Remedy: "GitHub gives a job to whichever of its runners with these labels is free: this runner may get another job, and this job another runner. " +
 				"A runner that gets nothing is recovered by itself.",
 		}
