@@ -5,6 +5,21 @@ import "time"
 // PathJobs lists jobs; one job is PathJobs + "/" + its id, and why it waits is at that + "/why".
 const PathJobs = "/api/v1/jobs"
 
+// PathConclusions counts how the jobs of the last hour have completed.
+const PathConclusions = "/api/v1/conclusions"
+
+// MaxCounted is how many of the newest completed jobs are counted at most.
+const MaxCounted = 1000
+
+// ConclusionCounts says how jobs have completed in the last hour.
+type ConclusionCounts struct {
+	Since  time.Time        `json:"since"`
+	Counts map[string]int64 `json:"counts"` // jobs by their conclusion
+	Failed int64            `json:"failed"` // jobs that went wrong: failure, timed_out and startup_failure
+	// More: the newest MaxCounted are counted, and more have completed.
+	More bool `json:"more,omitempty"`
+}
+
 // ResourceJobs is what Kubernetes is asked about for jobs.
 const ResourceJobs = "jobs"
 

@@ -33,6 +33,7 @@ func TestJobs_AreFilteredAndPaged(t *testing.T) {
 	d.tell(fleet.JobEventQueued, 6, func(ev *dispatch.JobEvent) { ev.Repository = "acme/lib" })
 	d.tell(fleet.JobEventQueued, 7, func(ev *dispatch.JobEvent) {
 		ev.Account, ev.Repository = dispatch.Account{ID: 2, Login: "globex", InstallationID: 102}, "globex/app"
+		ev.Name = "Release notes"
 	})
 	d.tell(fleet.JobEventStarted, 2)
 	d.tell(fleet.JobEventCompleted, 3)
@@ -49,7 +50,7 @@ func TestJobs_AreFilteredAndPaged(t *testing.T) {
 		"states":                 {cli.JobFilter{States: []string{"executing", "completed"}}, []int64{3, 2}},
 		"of an account, all":     {cli.JobFilter{Account: "acme", Ended: true}, []int64{6, 5, 4, 3, 2, 1}},
 		"a part of a repository": {cli.JobFilter{Repository: "LIB"}, []int64{6}},
-		"a part of a name":       {cli.JobFilter{Name: "7"}, []int64{7}},
+		"a part of a name":       {cli.JobFilter{Name: "release"}, []int64{7}},
 		"a conclusion":           {cli.JobFilter{Conclusions: []string{"success"}}, []int64{3}},
 		"conclusions":            {cli.JobFilter{Conclusions: []string{"failure", "success"}, Repository: "app"}, []int64{3}},
 		"of a conclusion, none":  {cli.JobFilter{Conclusions: []string{"failure"}}, []int64{}},
@@ -80,7 +81,7 @@ func TestJobs_AreFilteredAndPaged(t *testing.T) {
 	require.Contains(t, shown.String(), "acme/app")
 	require.Contains(t, shown.String(), "1m30s")
 	require.Regexp(t, `(?m)^ID +REPOSITORY +NAME +STATE +LABELS +POOL +RUNNER +WAITED +RAN +AGE +ACCOUNT +WORKFLOW +BRANCH +RUN +ATTEMPT +HELD +URL$`, shown.String())
-	require.Regexp(t, `(?m)^2 +acme/app +\S+ +running +linux-4 +- +elsewhere +\d+s +1m30s `, shown.String(), "whole seconds, as GitHub gives them")
+	require.Regexp(t, `(?m)^2 +acme/app +\S+ +running +linux-4 +- +elsewhere +1m00s +1m30s +2m30s `, shown.String(), "whole seconds, as GitHub gives them")
 }
 
 // Bad input is one sentence that says what to do.

@@ -87,7 +87,7 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 	require.NoError(t, cli.PrintJob(&shown, cli.FormatTable, job, at(100)))
 	require.Regexp(t, `(?m)^PHASE +TIME +DURATION +DETAIL$`, shown.String())
 	require.Regexp(t, `(?m)^claimed +2026-11-01 \d\d:\d\d:00\.250 +250ms +waiting for quota or an idle runner$`, shown.String())
-	require.Regexp(t, `(?m)^running +2026-11-01 \d\d:\d\d:06 +5s +runner connecting, GitHub assigning the job$`, shown.String(), "GitHub gives whole seconds")
+	require.Regexp(t, `(?m)^running +2026-11-01 \d\d:\d\d:06 +5s +runner connected, job assigned$`, shown.String(), "GitHub gives whole seconds")
 	require.Regexp(t, `(?m)^completed +2026-11-01 \d\d:\d\d:36 +30s +running$`, shown.String())
 	t.Log(shown.String())
 }

@@ -37,9 +37,9 @@ func (p Phase) Words() string {
 		PhaseWebhook:  "webhook delivery",
 		PhaseApproval: "waiting for approval or a concurrency group at GitHub",
 		PhaseDispatch: "waiting for quota or an idle runner",
-		PhaseMint:     "registering the runner at GitHub",
-		PhaseHandover: "delivering the runner's configuration",
-		PhaseStart:    "runner connecting, GitHub assigning the job",
+		PhaseMint:     "registration at GitHub",
+		PhaseHandover: "configuration delivered",
+		PhaseStart:    "runner connected, job assigned",
 		PhaseRun:      "running",
 	}[p]
 }

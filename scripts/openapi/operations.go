@@ -106,6 +106,10 @@ func fleetOperations() []operation {
 				parameter{name: "ended", kind: "boolean", says: "Completed jobs, too."}),
 			answer: adminapi.JobList{}, errors: []int{notFound, conflict},
 		},
+		{
+			route: "GET " + adminapi.PathConclusions, id: "countConclusions", tag: "jobs",
+			says: "Counts how the jobs of the last hour have completed, the newest 1,000 of them at most.", answer: adminapi.ConclusionCounts{},
+		},
 		{route: "GET " + job, id: "getJob", tag: "jobs", says: "Shows one job, and where its time went.", answer: adminapi.Job{}, errors: []int{notFound}},
 		{route: "GET " + job + "/why", id: "whyJob", tag: "jobs", says: "Says why a job has no runner yet, or what became of it.", answer: adminapi.Why{}},
 		{route: "GET " + adminapi.PathPools, id: "listPools", tag: "pools", says: "Lists pools with what they have and what waits for them, by name.", answer: adminapi.PoolList{}},

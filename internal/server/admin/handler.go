@@ -120,6 +120,7 @@ func routes() []route {
 		{"DELETE " + accounts + "/{account}", one("delete"), (*API).deleteAccount},
 		{"GET " + adminapi.PathAudit, Right{Verb: "list", Resource: adminapi.ResourceAudits}, (*API).listAudit},
 		{"GET " + adminapi.PathJobs, job("list"), (*API).listJobs},
+		{"GET " + adminapi.PathConclusions, job("list"), (*API).countConclusions},
 		{"GET " + adminapi.PathJobs + "/{job}", job("get"), (*API).getJob},
 		{"GET " + adminapi.PathJobs + "/{job}/why", job("get"), (*API).whyJob},
 		{"GET " + adminapi.PathPools, Right{Verb: "list", Resource: adminapi.ResourcePools}, (*API).listPools},

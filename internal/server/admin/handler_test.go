@@ -68,6 +68,7 @@ func TestRoutes_NET5_EachAsksForItsRight(t *testing.T) {
 		"DELETE /api/v1/accounts/acme":           {"delete", "accounts", "acme"},
 		"GET /api/v1/audit":                      {"list", "audits", ""},
 		"GET /api/v1/jobs":                       {"list", "jobs", ""},
+		"GET /api/v1/conclusions":                {"list", "jobs", ""},
 		"GET /api/v1/jobs/7":                     {"get", "jobs", "7"},
 		"GET /api/v1/jobs/7/why":                 {"get", "jobs", "7"},
 		"GET /api/v1/usage":                      {"list", "usages", ""},

@@ -22,6 +22,8 @@ type JobStore interface {
 	// SearchJobs is Jobs for a query that Searches. It reads a bounded number of jobs: next is where the next page begins (0: nowhere), also after a page
 	// that is not full.
 	SearchJobs(ctx context.Context, q JobQuery) (jobs []adminapi.Job, next int64, err error)
+	// Conclusions counts the conclusions of the newest jobs that have completed since then, so many at most.
+	Conclusions(ctx context.Context, since time.Time, most int) (map[string]int64, error)
 	// Job returns one; ErrNotFound.
 	Job(ctx context.Context, id int64) (adminapi.Job, error)
 	// JobEvidence reads, as of one moment, what the ledger knows of a job and of what may be in its way.
@@ -126,6 +128,26 @@ func (a *API) listJobs(w http.ResponseWriter, r request) error {
 		a.link(&list.Jobs[i])
 	}
 	write(w, http.StatusOK, list)
+	return nil
+}
+
+// countConclusions is a number for a page that is read every few seconds: what it reads is bounded.
+func (a *API) countConclusions(w http.ResponseWriter, r request) error {
+	since := a.opt.Now().Add(-time.Hour).UTC()
+	counts, err := a.opt.Store.Conclusions(r.Context(), since, adminapi.MaxCounted)
+	if err != nil {
+		return err
+	}
+	answer := adminapi.ConclusionCounts{Since: since, Counts: counts}
+	var jobs int64
+	for conclusion, n := range counts {
+		jobs += n
+		if adminapi.Failed(conclusion) {
+			answer.Failed += n
+		}
+	}
+	answer.More = jobs >= adminapi.MaxCounted
+	write(w, http.StatusOK, answer)
 	return nil
 }
 

@@ -15,6 +15,7 @@ type overviewView struct {
 	Many                  bool       // more are queued than are counted
 	Oldest                *time.Time // when the job that waits longest for a runner of a pool was queued
 	AtLimit, Suspended    []adminapi.Account
+	Recent                adminapi.ConclusionCounts
 	Jobs                  []adminapi.Job
 	Pools                 poolsView
 }
@@ -47,6 +48,9 @@ func loadOverview(_ *Console, v *visitor, _ location) (string, any, error) {
 		return "", nil, err
 	}
 	view.Jobs = jobs.Jobs
+	if err := v.get(adminapi.PathConclusions, &view.Recent); err != nil {
+		return "", nil, err
+	}
 	var err error
 	if view.Pools, err = readPools(v); err != nil {
 		return "", nil, err

@@ -226,3 +226,18 @@ func TestJobs_KeepPoolAndPodWhenTheyComplete(t *testing.T) {
 	require.Empty(t, listed[0].Pod)
 	require.Equal(t, "elsewhere", listed[0].Runner(), "a runner that is no pod of a pool")
 }
+
+// Conclusions are counted of the newest jobs that have completed since then, and of no more than were asked for.
+func TestJobs_ConclusionsAreCounted(t *testing.T) {
+	t.Parallel()
+	store, url := retained(t)
+	ledgertest.Exec(t, url, `INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, conclusion, queued_at, updated_at, completed_at)
+		SELECT n, 1, 'acme/app', 1, 1, 'build', 'ci', 'main', 'abc', '["linux"]', CASE WHEN n > 90 THEN 'queued' ELSE 'completed' END, CASE WHEN n > 90 THEN '' WHEN n % 3 = 0 THEN 'failure' ELSE 'success' END,
+			now(), now(), CASE WHEN n <= 90 THEN now() - n * interval '1 minute' END FROM generate_series(1, 100) n`)
+	counts, err := store.Conclusions(t.Context(), time.Now().Add(-30*time.Minute-30*time.Second), 1000)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int64{"failure": 10, "success": 20}, counts)
+	counts, err = store.Conclusions(t.Context(), time.Now().Add(-24*time.Hour), 6)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int64{"failure": 2, "success": 4}, counts)
+}

@@ -231,6 +231,7 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"TailOfPod":           {{with: map[string]any{"podname": "tail-1"}}},
 		"KeepTail":            {{with: map[string]any{"most": int64(1000)}}},
 
+		"RecentConclusions":   {{with: map[string]any{"since": now.AddDate(-10, 0, 0), "most": int32(1000)}}},
 		"RunningOfRepository": {{with: map[string]any{"repository": "org-1/app-0"}}},
 		"SessionChanges":      {{with: map[string]any{"since": now.Add(-30 * time.Minute)}}},
 

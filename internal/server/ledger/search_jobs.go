@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
@@ -77,4 +78,17 @@ func searchJobs(ctx context.Context, queries *sqlcgen.Queries, q admin.JobQuery,
 		})
 		return found.Ids, found.Rest, err
 	}
+}
+
+// Conclusions counts the conclusions of the newest jobs that have completed since then, so many at most.
+func (s *Store) Conclusions(ctx context.Context, since time.Time, most int) (map[string]int64, error) {
+	rows, err := s.queries().RecentConclusions(ctx, since, int32(most)) //nolint:gosec // at most MaxCounted
+	if err != nil {
+		return nil, fmt.Errorf("counting conclusions: %w", err)
+	}
+	counts := map[string]int64{}
+	for _, row := range rows {
+		counts[row.Conclusion] = row.Jobs
+	}
+	return counts, nil
 }

@@ -101,6 +101,14 @@ LEFT JOIN runner_sessions e ON e.pod_uid = f.pod_uid
 WHERE w.id = ANY (@ids::bigint[])
 ORDER BY w.id DESC;
 
+-- name: RecentConclusions :many
+-- How many of the newest jobs that have completed since then had which conclusion.
+SELECT r.conclusion, count(*) AS jobs FROM (
+    SELECT w.conclusion FROM workflow_jobs w
+    WHERE w.completed_at IS NOT NULL AND w.completed_at > @since::timestamptz
+    ORDER BY w.completed_at DESC LIMIT @most::integer) r
+GROUP BY r.conclusion ORDER BY r.conclusion;
+
 -- name: OlderInLane :one
 -- As far as it is worth counting.
 SELECT count(*) FROM (

@@ -291,6 +291,40 @@ func (q *Queries) OlderInLane(ctx context.Context, arg OlderInLaneParams) (int64
 	return count, err
 }
 
+const recentConclusions = `-- name: RecentConclusions :many
+SELECT r.conclusion, count(*) AS jobs FROM (
+    SELECT w.conclusion FROM workflow_jobs w
+    WHERE w.completed_at IS NOT NULL AND w.completed_at > $1::timestamptz
+    ORDER BY w.completed_at DESC LIMIT $2::integer) r
+GROUP BY r.conclusion ORDER BY r.conclusion
+`
+
+type RecentConclusionsRow struct {
+	Conclusion string
+	Jobs       int64
+}
+
+// How many of the newest jobs that have completed since then had which conclusion.
+func (q *Queries) RecentConclusions(ctx context.Context, since time.Time, most int32) ([]RecentConclusionsRow, error) {
+	rows, err := q.db.Query(ctx, recentConclusions, since, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RecentConclusionsRow
+	for rows.Next() {
+		var i RecentConclusionsRow
+		if err := rows.Scan(&i.Conclusion, &i.Jobs); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const runningOfRepository = `-- name: RunningOfRepository :many
 SELECT c.platform, count(*) AS jobs
 FROM runner_claims c CROSS JOIN LATERAL (SELECT w.repository FROM workflow_jobs w WHERE w.id = c.job_id LIMIT 1) j
