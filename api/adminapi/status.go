@@ -27,7 +27,7 @@ func (j Job) Status() string {
 	case "waiting":
 		return "pending approval"
 	case "claimed", "minted":
-		return "starting"
+		return "assigned"
 	case "executing":
 		return "running"
 	}

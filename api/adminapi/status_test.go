@@ -16,12 +16,12 @@ func TestJob_StatusIsWhatUsersRead(t *testing.T) {
 		"pending approval": {State: "waiting"},
 		"queued":           {State: "queued"},
 		"blocked":          {State: "queued", Held: "repository_limit"},
-		"starting":         {State: "minted"},
+		"assigned":         {State: "minted"},
 		"running":          {State: "executing"},
 	} {
 		require.Equal(t, want, job.Status())
 	}
-	require.Equal(t, "starting", Job{State: "claimed"}.Status())
+	require.Equal(t, "assigned", Job{State: "claimed"}.Status())
 }
 
 // A runner has one name: its pod's.

@@ -113,7 +113,7 @@ func jobIDs(ended bool) names {
 		jobs, err := client.Jobs(ctx, cli.JobFilter{Ended: ended, Most: completionNames})
 		var ids []cobra.Completion
 		for _, job := range jobs {
-			ids = append(ids, cobra.CompletionWithDesc(strconv.FormatInt(job.ID, 10), job.Status()+" in "+job.Repository))
+			ids = append(ids, cobra.CompletionWithDesc(strconv.FormatInt(job.ID, 10), job.State+" in "+job.Repository))
 		}
 		return ids, err
 	}

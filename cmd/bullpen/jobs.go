@@ -19,9 +19,9 @@ func newJobsCommand() *cobra.Command {
 	filter, watch := cli.JobFilter{}, cli.Watch{}
 	cmd := &cobra.Command{
 		Use:   "jobs",
-		Short: "List workflow jobs, newest first",
-		Long: `List workflow jobs, newest first: active jobs, or with --ended completed jobs too. The server keeps completed jobs for a while
-(server --keep-jobs).`,
+		Short: "List workflow jobs, the latest first",
+		Long: `Lists workflow jobs that GitHub has told of, the latest first: those that wait or run, or with --ended those that have
+ended too. How long records of ended jobs are kept is a setting of the server (--keep-jobs).`,
 		Example: `  bullpen jobs
   bullpen jobs --state queued --account acme
   bullpen jobs --watch
@@ -55,7 +55,7 @@ func newJobsCommand() *cobra.Command {
 	flags.StringVar(&filter.Name, "name", "", "only jobs whose name contains this")
 	flags.StringSliceVar(&filter.Conclusions, "conclusion", nil, "only completed jobs with these conclusions: "+strings.Join(adminapi.Conclusions(), ", "))
 	flags.StringSliceVar(&filter.States, "state", nil, "only in these states: waiting, queued, claimed, minted, executing, completed, cancelled, stale")
-	flags.BoolVar(&filter.Ended, "ended", false, "include completed jobs")
+	flags.BoolVar(&filter.Ended, "ended", false, "show jobs that have ended, too")
 	flags.IntVar(&filter.Most, "limit", 100, "most jobs to show")
 	return cmd
 }

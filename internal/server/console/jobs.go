@@ -36,7 +36,7 @@ func statuses() []choice {
 	return []choice{
 		{Value: "waiting", Text: "pending approval", states: []string{string(fleet.JobWaiting)}},
 		{Value: "queued", Text: "queued", states: []string{string(fleet.JobQueued)}},
-		{Value: "starting", Text: "starting", states: []string{string(fleet.JobClaimed), string(fleet.JobMinted)}},
+		{Value: "assigned", Text: "assigned", states: []string{string(fleet.JobClaimed), string(fleet.JobMinted)}},
 		{Value: "running", Text: "running", states: []string{string(fleet.JobExecuting)}},
 		{Value: "completed", Text: "completed", states: []string{string(fleet.JobCompleted), string(fleet.JobCancelled), string(fleet.JobStale)}},
 	}
