@@ -17,7 +17,7 @@ func TestStateOf(t *testing.T) {
 	for want, jobs := range map[cli.JobState][]adminapi.Job{
 		cli.JobPendingApproval: {{State: "waiting"}, {State: "pending_approval"}},
 		cli.JobQueued:          {{State: "queued"}},
-		cli.JobBlocked:         {{State: "queued", Held: "repository_limit"}, {State: "blocked"}},
+		cli.JobBlocked:         {{State: "blocked", BlockedBy: "repository_limit"}},
 		cli.JobAssigned:        {{State: "claimed"}, {State: "minted"}, {State: "assigned"}},
 		cli.JobRunning:         {{State: "executing"}, {State: "running"}},
 		cli.JobCompleted:       {{State: "completed", Conclusion: "success"}, {State: "cancelled"}, {State: "stale"}},
@@ -38,12 +38,12 @@ func TestStateOf(t *testing.T) {
 // --state takes the words of the STATE column, and those that it took before.
 func TestJobStates_Flag(t *testing.T) {
 	for text, want := range map[string][]string{
-		"running": {"executing"}, "executing": {"executing"}, "in_progress": {"executing"}, "Running": {"executing"},
-		"queued": {"queued"}, "blocked": {"queued"}, "queued,blocked": {"queued"},
-		"pending approval": {"waiting"}, "pending-approval": {"waiting"}, "waiting": {"waiting"},
-		"assigned": {"claimed", "minted"}, "minted": {"minted"},
-		"completed": {"cancelled", "completed", "stale"}, "cancelled": {"cancelled"}, "stale": {"stale"},
-		"running, completed": {"cancelled", "completed", "executing", "stale"},
+		"running": {"running"}, "executing": {"running"}, "in_progress": {"running"}, "Running": {"running"},
+		"queued": {"queued"}, "blocked": {"blocked"}, "queued,blocked": {"blocked", "queued"},
+		"pending approval": {"pending_approval"}, "pending-approval": {"pending_approval"}, "waiting": {"pending_approval"},
+		"assigned": {"assigned"}, "minted": {"minted"},
+		"completed": {"completed"}, "cancelled": {"cancelled"}, "stale": {"stale"},
+		"running, completed": {"completed", "running"},
 	} {
 		var states cli.JobStates
 		require.NoError(t, states.Set(text), text)
@@ -66,7 +66,7 @@ func TestRunnerStages_Flag(t *testing.T) {
 	var stages cli.RunnerStages
 	require.NoError(t, stages.Set("starting,assigned"))
 	require.NoError(t, stages.Set("leaving"))
-	require.Equal(t, cli.RunnerStages{"booting", "claimed", "leaving"}, stages)
+	require.Equal(t, cli.RunnerStages{"starting", "claimed", "terminating"}, stages)
 	require.Equal(t, "starting,assigned,terminating", stages.String())
 	require.ErrorContains(t, stages.Set("asleep"), "starting, idle, assigned, registered, busy, terminating or exited")
 	for _, stage := range adminapi.RunnerStages() {
@@ -79,14 +79,15 @@ func TestJobTable_ShowsTheConclusion(t *testing.T) {
 	now := time.Now()
 	jobs := []adminapi.Job{
 		{ID: 1, State: "completed", Conclusion: "success", QueuedAt: now}, {ID: 2, State: "completed", Conclusion: "failure", QueuedAt: now},
-		{ID: 3, State: "cancelled", QueuedAt: now}, {ID: 4, State: "queued", Held: "repository_limit", QueuedAt: now}, {ID: 5, State: "executing", QueuedAt: now},
+		{ID: 3, State: "cancelled", QueuedAt: now}, {ID: 4, State: "blocked", BlockedBy: "repository_limit", QueuedAt: now}, {ID: 5, State: "running", QueuedAt: now},
+		{ID: 6, State: "completed", Conclusion: "timed_out", QueuedAt: now}, {ID: 7, State: "executing", QueuedAt: now},
 	}
 	table := cli.JobTable(jobs, now)
 	var states []string
 	for _, row := range table.Rows {
 		states = append(states, row[3])
 	}
-	require.Equal(t, []string{"success", "failure", "cancelled", "blocked", "running"}, states)
+	require.Equal(t, []string{"success", "failure", "cancelled", "blocked", "running", "timed out", "running"}, states)
 
 	var plain bytes.Buffer
 	require.NoError(t, cli.Print(&plain, cli.FormatTable, jobs, table))

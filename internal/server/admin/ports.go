@@ -95,6 +95,15 @@ func As(ctx context.Context, user User) context.Context {
 	return context.WithValue(ctx, userKey{}, user)
 }
 
+// askedKey is where a context has what is to be filled with the user whom a request speaks for.
+type askedKey struct{}
+
+// Naming has the API write into who whom it takes requests with that context for, once it has identified them: for the console, which shows users their
+// name.
+func Naming(ctx context.Context, who *User) context.Context {
+	return context.WithValue(ctx, askedKey{}, who)
+}
+
 // Right is what somebody wants to do: a verb on a resource of group bullpen.dev.
 type Right struct {
 	Verb, Resource string

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
@@ -11,8 +12,10 @@ import (
 // overviewView is the fleet at a glance.
 type overviewView struct {
 	Queued, Blocked, Running int64
-	Many                     bool // more wait than are counted
+	Many                     bool       // more are queued than are counted
+	Oldest                   *time.Time // when the job that waits longest for a runner of a pool was queued
 	AtLimit, Suspended       []adminapi.Account
+	Recent                   adminapi.ConclusionCounts
 	Jobs                     []adminapi.Job
 	Pools                    poolsView
 }
@@ -45,11 +48,19 @@ func loadOverview(_ *Console, v *visitor, _ location) (string, any, error) {
 		return "", nil, err
 	}
 	view.Jobs = jobs.Jobs
+	if err := v.get(adminapi.PathConclusions, &view.Recent); err != nil {
+		return "", nil, err
+	}
 	var err error
 	if view.Pools, err = readPools(v); err != nil {
 		return "", nil, err
 	}
 	view.withoutUnserved()
+	for _, pool := range view.Pools.Pools {
+		if d := pool.Demand; d != nil && d.OldestQueued != nil && (view.Oldest == nil || d.OldestQueued.Before(*view.Oldest)) {
+			view.Oldest = d.OldestQueued
+		}
+	}
 	return "Overview", view, nil
 }
 

@@ -190,10 +190,12 @@ func TestPages_CostTheSameAtTenThousandJobs(t *testing.T) {
 	few, many := crowd(t, 1_000), crowd(t, 10_000)
 	const waiting, ended = 4_800, 4_800 // of the many
 	for path, more := range map[string]int64{
-		"/ui/":                                 waiting, // how many wait, of each account
+		"/ui/":                                 waiting + 1000, // how many are queued, of each account, and how the newest 1,000 have completed
 		"/ui/jobs":                             0,
 		"/ui/jobs?ended=true":                  0,
 		"/ui/jobs?account=org-3&limit=10":      0,
+		"/ui/jobs?name=no-such-job":            10_000, // two reads of each of the newest 5,000 at most
+		"/ui/jobs?conclusion=failure":          10_000,
 		"/ui/jobs/100401":                      waiting / 20, // how many of its account wait
 		"/ui/jobs/101000":                      waiting / 20,
 		"/ui/pools":                            0,

@@ -134,7 +134,7 @@ func parameters(size ledgertest.Size, lineage string, now time.Time) map[string]
 		"account": {int64(1)}, "accountid": {int64(1), "1"}, "accounts": {[]int64{1}}, "acknowledgedat": {now}, "action": {"set_limits"}, "actor": {"ada"},
 		"after": {"", int64(0), []byte(`{}`)}, "afterid": {int64(0)}, "afterlogin": {"org-1"}, "ages": {[]int64{10}}, "anylabels": {true}, "held": {"refused"}, "message": {"x"}, "status": {int32(403)}, "trying": {int64(0)}, "waits": {true}, "allowed": {[]int64{10}},
 		"at": {now}, "attempt": {int64(1)}, "before": {later, int64(math.MaxInt64), []byte(`{}`)}, "beforeid": {int64(math.MaxInt64)}, "began": {now}, "beyond": {later},
-		"claimed": {[]int64{1}}, "completedat": {now}, "conclusion": {"success"}, "counts": {[]int64{100}}, "credential": {""}, "cursor": {""}, "cut": {false},
+		"claimed": {[]int64{1}}, "completedat": {now}, "conclusion": {"success"}, "conclusions": {[]string{}}, "counts": {[]int64{100}}, "credential": {""}, "cursor": {""}, "cut": {false},
 		"deleted": {false}, "delivered": {[]time.Time{now}}, "deliveryids": {[]int64{1}}, "doubts": {int64(0)},
 		"endedat": {now}, "stoppedat": {now}, "gone": {true}, "epoch": {int64(1)}, "etag": {""}, "event": {"workflow_job"}, "events": {[]string{"workflow_job"}}, "every": {float64(0)}, "everythingsince": {now},
 		"excluded": {[]int64{}}, "exitcode": {int32(0)}, "expected": {"minted", int64(1)}, "firsts": {[]time.Time{now.AddDate(0, 0, -30)}}, "floor": {now},
@@ -151,7 +151,7 @@ func parameters(size ledgertest.Size, lineage string, now time.Time) map[string]
 		"queuedat": {now}, "readuntil": {now}, "reason": {"repository_limit"}, "reasons": {[]string{""}}, "repositories": {[]string{"org-1/app-0"}}, "repository": {"org-1/app-1"},
 		"repositoryid": {int64(2)}, "repositoryids": {[]int64{0}}, "repositoryjobs": {int64(0)}, "rerun": {"refused"}, "resumerun": {int64(1)}, "resumestatus": {"queued"},
 		"runattempt": {int64(1)}, "runid": {lostRun}, "runnerid": {int64(9000001)}, "runnerids": {[]int64{9000001}}, "runnername": {"live-1"}, "runnernames": {[]string{"live-1"}},
-		"scope": {"org-1"}, "scopes": {[]int64{0}, []string{"org-1"}}, "seensince": {now.AddDate(0, 0, -30)}, "sequence": {int64(1)}, "sequences": {[]int64{1}}, "shown": {[]string{"Running"}},
+		"part": {""}, "scan": {int32(1000)}, "scope": {"org-1"}, "scopes": {[]int64{0}, []string{"org-1"}}, "seensince": {now.AddDate(0, 0, -30)}, "sequence": {int64(1)}, "sequences": {[]int64{1}}, "shown": {[]string{"Running"}},
 		"since": {now.Add(-time.Hour)}, "startedat": {now}, "state": {"queued"}, "states": {[]string{}}, "subject": {"org-1"}, "suspended": {false}, "sweep": {true},
 		"sweptat": {now}, "sweptbefore": {later}, "tail": {"x"}, "top": {now}, "turn": {"mine"}, "unaskedbefore": {later}, "version": {int64(0)}, "versions": {[]int64{1}},
 		"without": {[]int64{}}, "workflow": {"ci"},
@@ -224,7 +224,6 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"TombstoneExists":     {{with: map[string]any{"jobid": ended}}},
 		"JobStates":           {{how: "that wait"}, {how: "that have ended", with: map[string]any{"ids": []int64{ended}}}},
 		"JobsSeen":            {{how: "that wait"}, {how: "that have ended", with: map[string]any{"ids": []int64{ended}}}},
-		"SessionOfJob":        {{with: map[string]any{"jobid": executingJob, "runnername": "live-99"}}},
 		"JobOfRunner":         {{with: map[string]any{"runnername": "live-99", "accountid": int64(1)}}},
 		"RecordDelivery":      {{with: map[string]any{"guid": "new"}}},
 		"DueAdoptions":        {{with: map[string]any{"now": now.Add(time.Hour)}}},
@@ -233,6 +232,7 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"KeepTail":            {{with: map[string]any{"most": int64(1000)}}},
 
 		"UnservedLanes":       {{with: map[string]any{"served": []string{`["other"]`}, "mostsets": int32(100), "maxlanes": int32(20)}}},
+		"RecentConclusions":   {{with: map[string]any{"since": now.AddDate(-10, 0, 0), "most": int32(1000)}}},
 		"RunningOfRepository": {{with: map[string]any{"repository": "org-1/app-0"}}},
 		"SessionChanges":      {{with: map[string]any{"since": now.Add(-30 * time.Minute)}}},
 
@@ -273,6 +273,20 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		{how: "of all states", with: map[string]any{"repository": "", "states": states}},
 		{how: "of a repository", with: map[string]any{"repository": "ORG-1/app-0", "states": live}},
 		{how: "of an account without any", with: map[string]any{"accounts": []int64{goneAccount}, "repository": "", "states": states}},
+	}
+	// Searches: whatever they find, they read no more than the newest jobs.
+	all["SearchLiveJobs"] = []variant{
+		{how: "by a part of a repository", with: map[string]any{"repository": "", "part": "APP-0", "name": "", "states": live}},
+		{how: "for a name that no job has", with: map[string]any{"repository": "", "name": "no such job", "states": live}},
+	}
+	all["SearchJobs"] = []variant{
+		{how: "by name and repository", with: map[string]any{"repository": "", "part": "app-", "name": "BUILD", "states": states}},
+		{how: "for failures", with: map[string]any{"repository": "", "name": "", "conclusions": []string{"failure"}, "states": states}},
+		{how: "for a name that no job has", with: map[string]any{"repository": "", "name": "no such job", "states": states}},
+	}
+	all["SearchJobsOfAccounts"] = []variant{
+		{how: "for failures", with: map[string]any{"repository": "", "name": "", "conclusions": []string{"failure"}, "states": []string{"completed", "cancelled", "stale"}}},
+		{how: "for a name that no job has", with: map[string]any{"repository": "", "name": "no such job", "states": states}},
 	}
 	page := make([]int64, 100)
 	for i := range page {
