@@ -71,8 +71,10 @@ type jobView struct {
 	Why   adminapi.Why
 	Steps []stepView
 	Bars  []barView
-	Total float64 // seconds
-	Known bool    // the ledger has it
+	// Phases are the timeline as bars, one for each phase.
+	Phases []phaseBar
+	Total  float64 // seconds
+	Known  bool    // the ledger has it
 }
 
 // Died says whether its runner ended as none should, so that its last lines are kept.
@@ -109,6 +111,7 @@ func loadJob(_ *Console, v *visitor, at location) (string, any, error) {
 	view.Known = true
 	if t := view.Job.Timeline; t != nil {
 		view.Steps, view.Bars, view.Total = timeline(*t)
+		view.Phases = phaseBars(t)
 	}
 	return title, view, nil
 }

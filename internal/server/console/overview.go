@@ -15,12 +15,13 @@ type overviewView struct {
 	AtLimit, Suspended    []adminapi.Account
 	Jobs                  []adminapi.Job
 	Pools                 poolsView
+	History               historyView
 }
 
 // mostAccounts is how many pages of accounts the overview adds up.
 const mostAccounts = 10
 
-func loadOverview(_ *Console, v *visitor, _ location) (string, any, error) {
+func loadOverview(_ *Console, v *visitor, at location) (string, any, error) {
 	var view overviewView
 	after := ""
 	for range mostAccounts {
@@ -47,6 +48,9 @@ func loadOverview(_ *Console, v *visitor, _ location) (string, any, error) {
 	view.Jobs = jobs.Jobs
 	var err error
 	if view.Pools, err = readPools(v); err != nil {
+		return "", nil, err
+	}
+	if view.History, err = readHistory(v, adminapi.PathHistory, at, "/ui/", nil); err != nil {
 		return "", nil, err
 	}
 	return "Overview", view, nil

@@ -41,6 +41,7 @@ type poolView struct {
 	// Intake says what the pool's means, and Commands change it: nobody who has the console alone can (ADR 0029).
 	Intake   string
 	Commands []string
+	History  historyView
 }
 
 func loadPool(_ *Console, v *visitor, at location) (string, any, error) {
@@ -55,6 +56,14 @@ func loadPool(_ *Console, v *visitor, at location) (string, any, error) {
 		for _, reason := range slices.Sorted(maps.Keys(view.Pool.Demand.Withheld)) {
 			view.Withheld = append(view.Withheld, counted{Name: reason, N: view.Pool.Demand.Withheld[reason]})
 		}
+	}
+	keep := url.Values{}
+	if view.Stage != "" {
+		keep.Set("stage", view.Stage)
+	}
+	var err error
+	if view.History, err = readHistory(v, adminapi.PathPools+"/"+own+"/history", at, view.At, keep); err != nil {
+		return "", nil, err
 	}
 	query, base := url.Values{"pool": {namespace + "/" + name}, "limit": {strconv.Itoa(jobsPerPage)}}, url.Values{}
 	if view.Stage != "" {
