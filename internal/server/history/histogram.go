@@ -78,14 +78,17 @@ func (h Histogram) Quantile(q float64) (seconds float64, ok bool) {
 			continue
 		}
 		low, high := edges(bucket)
-		seconds = high // where rounding leaves the rank above all of them
-		if below+float64(n) >= rank {
-			return low + (high-low)*(rank-below)/float64(n), true
+		share := min((rank-below)/float64(n), 1)
+		seconds = low + (high-low)*share
+		if below += float64(n); below >= rank-rounding {
+			break
 		}
-		below += float64(n)
 	}
 	return seconds, true
 }
+
+// rounding is by how much a product of a share and a number of jobs may miss a whole number.
+const rounding = 1e-6
 
 // edges are where a bucket begins and ends.
 func edges(bucket int) (low, high float64) {

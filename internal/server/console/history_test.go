@@ -1,0 +1,116 @@
+package console_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/server/history"
+)
+
+// sample records a minute of a pool, and of the fleet.
+func (d *desk) sample(pool history.Pool, ago time.Duration, gauges history.Gauges, queued time.Duration, jobs int64) {
+	d.t.Helper()
+	at := time.Now().UTC().Add(-ago).Truncate(time.Minute)
+	var samples []history.Sample
+	for _, of := range []history.Pool{pool, {}} {
+		samples = append(samples,
+			history.Sample{Pool: of, At: at, Span: history.Minute, Minutes: 1, Sum: gauges, PeakQueued: gauges.Queued, PeakBusy: gauges.Busy},
+		)
+	}
+	require.NoError(d.t, d.store.RecordSamples(d.t.Context(), samples))
+	for i := range samples {
+		samples[i] = history.Sample{
+			Pool: samples[i].Pool, At: at, Span: history.Minute, QueueTimes: history.Histogram{}.With(history.Bucket(queued.Seconds()), jobs),
+		}
+	}
+	require.NoError(d.t, d.store.RecordSamples(d.t.Context(), samples))
+}
+
+var (
+	scripts = regexp.MustCompile(`(?s)<script.*?</script>`)
+	tags    = regexp.MustCompile(`<[^>]*>`)
+)
+
+// The overview and a pool's page show the last 24 hours and 14 days as charts and as a table, without a script.
+func TestHistory_IsShownAsChartsAndAsATable(t *testing.T) {
+	d := newDesk(t)
+	ada := d.session(adas)
+	page := func(path string) string {
+		resp := d.ask("GET", path, ada, "")
+		require.Equal(t, http.StatusOK, resp.StatusCode, path)
+		return scripts.ReplaceAllString(body(t, resp), "")
+	}
+	linux := history.Pool{Namespace: "runners", Name: "linux-4"}
+	d.sample(linux, 2*time.Hour, history.Gauges{Queued: 7, Busy: 3, Idle: 1, Starting: 2, Capacity: 6}, 90*time.Second, 4)
+	d.sample(linux, 5*24*time.Hour, history.Gauges{Queued: 40, Busy: 6, Capacity: 6}, time.Hour, 1)
+	for _, path := range []string{"/ui/", "/ui/pools/runners/linux-4"} {
+		text := page(path)
+		require.Equal(t, 3, strings.Count(text, "<figure"), path)
+		require.Equal(t, 3, strings.Count(text, `role="img"`))
+		require.Regexp(t, `<path class="line p95" d="M[0-9. ]+h0"/>`, text, "one step between two gaps")
+		require.Regexp(t, `<path class="area busy" d="M[^"]+Z"/>`, text)
+		require.Regexp(t, `<desc id="queue-time-text">95 % of the jobs started within 1m\d\ds at most, at `, text)
+		rows := regexp.MustCompile(`(?s)<caption>Steps of 15 minutes.*?</table>`).FindString(text)
+		require.Equal(t, 1, strings.Count(rows, "<tr><th scope=\"row\">"), "steps of which nothing is known are left out")
+		require.Contains(t, strings.Join(strings.Fields(tags.ReplaceAllString(rows, " ")), " "), " 4 7 3 1 2 6")
+		require.NotContains(t, text, "style=")
+
+		long := page(path + "?window=14d")
+		rows = regexp.MustCompile(`(?s)<caption>Steps of 4 hours.*?</table>`).FindString(long)
+		require.Equal(t, 2, strings.Count(rows, "<tr><th scope=\"row\">"))
+		require.Contains(t, long, `?window=14d" aria-current="true"`)
+		require.Contains(t, long, `<a href="`+path+`?window=24h">`)
+		require.Contains(t, long, `data-live="`+path+`?window=14d"`, "it is kept up to date as it is shown")
+	}
+	require.Contains(t, page("/ui/pools/runners/linux-4?stage=busy"), `?stage=busy&amp;window=14d"`, "a filter stays")
+	require.Equal(t, http.StatusBadRequest, d.ask("GET", "/ui/?window=1y", ada, "").StatusCode)
+}
+
+// A fleet that has just begun says so, in place of empty charts.
+func TestHistory_SaysThatThereIsNone(t *testing.T) {
+	d := newDesk(t)
+	ada := d.session(adas)
+	for _, path := range []string{"/ui/", "/ui/pools/runners/linux-4?window=14d"} {
+		text := body(t, d.ask("GET", path, ada, ""))
+		require.Contains(t, text, "No samples yet")
+		require.NotContains(t, text, "<figure")
+	}
+}
+
+// A job's page has its phases as bars, each beside its name and duration.
+func TestJob_HasItsTimelineAsBars(t *testing.T) {
+	d := newDesk(t)
+	d.serve(1)
+	text := body(t, d.ask("GET", "/ui/jobs/100", d.session(adas), ""))
+	table := regexp.MustCompile(`(?s)<table class="shares phases">.*?</table>`).FindString(text)
+	require.NotEmpty(t, table)
+	bars := regexp.MustCompile(`<svg class="hbar" width="100%" height="14" aria-hidden="true"><rect class="([a-z]+)" x="([0-9.]+)%" width="([0-9.]+)%"`).FindAllStringSubmatch(table, -1)
+	require.NotEmpty(t, bars)
+	require.Equal(t, strings.Count(table, `<th scope="row">`), len(bars))
+	require.Contains(t, table, `class="dispatch"`)
+	require.NotContains(t, text, "style=")
+}
+
+// Usage is shown by day, by month where there are many, and by account where there are several.
+func TestUsage_HasDaysAndAccountsAsBars(t *testing.T) {
+	d := newDesk(t)
+	d.serve(2)
+	ada, now := d.session(adas), time.Now().UTC()
+	text := body(t, d.ask("GET", "/ui/usage", ada, ""))
+	require.Equal(t, now.Day(), strings.Count(text, `<rect class="column"`), "each day of the month up to today")
+	require.Contains(t, text, "Runner hours by day as a table")
+	require.Regexp(t, `<tr><th scope="row">`+now.Format(adminapi.DayFormat)+`</th><td>0\.\d\d</td><td>0\.\d\d</td><td>2</td></tr>`, text)
+	require.NotContains(t, text, "By account", "one is compared with nothing")
+
+	long := body(t, d.ask("GET", "/ui/usage?from="+now.AddDate(0, 0, 1-now.Day()).AddDate(0, -5, 0).Format(adminapi.MonthFormat)+"&to="+now.Format(adminapi.MonthFormat), ada, ""))
+	require.Contains(t, long, "Runner hours by month as a table")
+	require.Equal(t, 6, strings.Count(long, `<rect class="column"`))
+	require.Zero(t, d.api.count(adminapi.PathUsageByDay)-1, "days are read where they are shown")
+	require.NotContains(t, body(t, d.ask("GET", "/ui/usage?from=2020-01", ada, "")), "<figure")
+}
