@@ -286,7 +286,7 @@ func (r *replica) passList() []periodic.Pass {
 	return slices.Concat(r.accountPasses(), r.catchup.Passes(), []periodic.Pass{
 		{Name: "recovery", Every: r.cfg.recoveryEvery, Run: r.recovery.Pass},
 		{Name: "retention", Every: 15 * time.Minute, Timeout: 5 * time.Minute, Run: r.retention.Run},
-		{Name: "samples", Every: time.Minute, Run: r.history.Run},
+		{Name: "samples", Every: history.Every, Run: r.history.Run},
 	})
 }
 

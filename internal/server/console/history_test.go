@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"math"
 	"net/http"
 	"regexp"
 	"strings"
@@ -27,6 +28,40 @@ func (d *desk) sample(pool history.Pool, ago time.Duration, gauges history.Gauge
 	for i := range samples {
 		samples[i] = history.Sample{
 			Pool: samples[i].Pool, At: at, Span: history.Minute, QueueTimes: history.Histogram{}.With(history.Bucket(queued.Seconds()), jobs),
+		}
+	}
+	require.NoError(d.t, d.store.RecordSamples(d.t.Context(), samples))
+}
+
+// past gives a pool and the fleet a fortnight of working days, with one interruption.
+func (d *desk) past(pool history.Pool) {
+	d.t.Helper()
+	now := time.Now().UTC().Truncate(history.Minute)
+	kept := now.Add(-history.MinutesKept).Truncate(history.Quarter)
+	moment := func(at time.Time, span time.Duration) history.Sample {
+		clock := float64(at.Hour()) + float64(at.Minute())/60
+		load := math.Max(.05, math.Sin((clock-6)/24*2*math.Pi)) * (1 + .25*math.Sin(float64(at.Unix()/900)))
+		busy := int64(math.Min(24, 26*load))
+		n := int64(span / history.Minute)
+		queued := int64(math.Max(0, 40*load-24))
+		g := history.Gauges{Queued: n * queued, Busy: n * busy, Idle: n * 3, Starting: n * (int64(at.Minute()) / 15 % 3), Capacity: n * 30}
+		s := history.Sample{At: at, Span: span, Minutes: n, Sum: g, PeakQueued: queued + int64(at.Unix()/60%7)*queued/10, PeakBusy: busy}
+		s.QueueTimes = history.Histogram{}.With(history.Bucket(2+float64(queued)), 3+busy).With(history.Bucket(8+12*float64(queued)), 1)
+		return s
+	}
+	var samples []history.Sample
+	add := func(s history.Sample) {
+		for _, of := range []history.Pool{pool, {}} {
+			s.Pool = of
+			samples = append(samples, s)
+		}
+	}
+	for at := now.Add(-14 * 24 * time.Hour).Truncate(history.Quarter); at.Before(kept); at = at.Add(history.Quarter) {
+		add(moment(at, history.Quarter))
+	}
+	for at := kept; !at.After(now); at = at.Add(history.Minute) {
+		if ago := now.Sub(at); ago < 7*time.Hour || ago > 8*time.Hour {
+			add(moment(at, history.Minute))
 		}
 	}
 	require.NoError(d.t, d.store.RecordSamples(d.t.Context(), samples))

@@ -33,6 +33,10 @@ type Options struct {
 	MostPools int
 }
 
+// Every is the time from one pass to the next. A pass begins up to some seconds late, and each minute is to have one: a second pass in a
+// minute changes nothing.
+const Every = 50 * time.Second
+
 const (
 	// DefaultMostPools bounds the rows: a pool has 1,500 minutes and 1,344 quarters of an hour at most.
 	DefaultMostPools = 500
