@@ -89,7 +89,9 @@ func TestRecordSamples_IsIdempotent(t *testing.T) {
 	times := func(jobs int64) history.Sample {
 		return history.Sample{Pool: pool, At: at, Span: history.Minute, QueueTimes: history.Histogram{}.With(3, jobs)}
 	}
-	row := func() string { return ledgertest.Text(t, url, "SELECT coalesce(string_agg(xmin::text, ' '), '') FROM pool_samples") }
+	row := func() string {
+		return ledgertest.Text(t, url, "SELECT coalesce(string_agg(xmin::text, ' '), '') FROM pool_samples")
+	}
 	for _, step := range []struct {
 		write history.Sample
 		busy  int64
