@@ -11,7 +11,7 @@ func newHistory(r *replica) (*history.Recorder, error) {
 	return history.New(history.Options{Store: r.store, Source: poolGauges{r}, Now: r.clock.Now})
 }
 
-// poolGauges are what a replica knows of pools anyway: what its watch shows, and the demand that the controller asks for.
+// poolGauges reads the gauges of pools from the replica's watch, and the number of queued jobs from the demand that it computes for the controller.
 type poolGauges struct{ r *replica }
 
 func (p poolGauges) Gauges(ctx context.Context) (map[history.Pool]history.Gauges, error) {

@@ -11,11 +11,11 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/history"
 )
 
-// HistoryStore reads what was sampled and used over time.
+// HistoryStore reads samples of pools, and usage by day.
 type HistoryStore interface {
-	// Samples returns what was sampled of a pool in that span, in order; of the whole fleet for the zero Pool.
+	// Samples returns the samples of a pool in that span, in order; of the fleet for the zero Pool.
 	Samples(ctx context.Context, pool history.Pool, since, before time.Time) ([]history.Sample, error)
-	// UsageByDay returns what was used by day. ErrNotFound and *ConflictError are about the account.
+	// UsageByDay returns the days with usage, in order. ErrNotFound and *ConflictError are about the account.
 	UsageByDay(ctx context.Context, q UsageQuery) ([]adminapi.DayUsage, error)
 }
 
@@ -42,7 +42,7 @@ func (a *API) serveHistory(w http.ResponseWriter, r request, pool history.Pool) 
 	return nil
 }
 
-// readHistory reads the history of a pool that exists, or existed within the window.
+// readHistory returns ErrNotFound for a pool that does not exist and has no sample in the window.
 func (a *API) readHistory(ctx context.Context, pool history.Pool, window history.Window, now time.Time) (adminapi.History, error) {
 	from, to := window.Bounds(now)
 	samples, err := a.opt.Store.Samples(ctx, pool, from, to)
@@ -76,7 +76,7 @@ func historyPoint(p history.Point) adminapi.HistoryPoint {
 	}
 }
 
-// Live pages read a history every two seconds, and it changes once a minute: a reading serves everybody for that long.
+// historyKept is how long an answer is cached: live pages request it every two seconds, and it changes once a minute.
 const historyKept = 20 * time.Second
 
 type historyKey struct {
@@ -84,7 +84,7 @@ type historyKey struct {
 	window string
 }
 
-// historyCache keeps answers, which share memory and must not be changed.
+// historyCache caches answers. They share memory and must not be changed.
 type historyCache struct {
 	mu      sync.Mutex
 	answers map[historyKey]cachedHistory
@@ -110,7 +110,7 @@ func (c *historyCache) get(
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for other, old := range c.answers { // so there are as many as were asked for of late
+	for other, old := range c.answers { // bounds the cache by the requests of the last seconds
 		if !old.fresh(now) {
 			delete(c.answers, other)
 		}

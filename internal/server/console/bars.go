@@ -13,14 +13,14 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/console/chart"
 )
 
-// phaseBar is a phase of a job: when it began and how long it took, as a part of the whole.
+// phaseBar is a phase of a job, as a part of its whole duration.
 type phaseBar struct {
 	Phase   string
 	Seconds float64
 	chart.Span
 }
 
-// phaseBars are the phases of a job's timeline one after another.
+// phaseBars places the phases of a timeline one after another.
 func phaseBars(t *adminapi.Timeline) []phaseBar {
 	if t == nil {
 		return nil
@@ -38,21 +38,21 @@ func phaseBars(t *adminapi.Timeline) []phaseBar {
 
 // usageCharts are runner hours over time, and by account.
 type usageCharts struct {
-	Time     *chart.Chart // nil: there is nothing to show
+	Time     *chart.Chart // nil: nothing to show
 	Rows     []usageRow
 	What     string // what a row is: Day or Month
 	Accounts []accountShare
-	Others   int // accounts that are not shown
+	Others   int // accounts not shown
 }
 
-// usageRow is what was used on a day or in a month.
+// usageRow is the usage of a day or month.
 type usageRow struct {
 	At                 string
 	RunnerSeconds, Job float64 // seconds
 	Jobs               int64
 }
 
-// accountShare is what one account has used, beside the one that has used most.
+// accountShare is the usage of one account, relative to the largest.
 type accountShare struct {
 	Name    string
 	ID      int64
@@ -61,12 +61,12 @@ type accountShare struct {
 }
 
 const (
-	// mostDayMonths is of how many months days are shown; of more, months are.
+	// mostDayMonths is up to how many months are shown by day.
 	mostDayMonths = 2
 	mostShares    = 15
 )
 
-// readUsageCharts asks for days where they are few. Of a list that is not whole nothing is added up.
+// readUsageCharts requests days for short spans. An incomplete list is not added up: the sums would be too low.
 func readUsageCharts(v *visitor, base url.Values, list adminapi.UsageList) (usageCharts, error) {
 	var view usageCharts
 	if len(list.Usage) == 0 {
@@ -95,7 +95,7 @@ func readUsageCharts(v *visitor, base url.Values, list adminapi.UsageList) (usag
 	return view, nil
 }
 
-// usageSpan is which months an address is about; the API has taken them for months.
+// usageSpan returns the months of a query. The API has validated them.
 func usageSpan(base url.Values, now time.Time) (from, before time.Time) {
 	month := now.UTC().Format(adminapi.MonthFormat)
 	first := cmp.Or(base.Get("from"), base.Get("to"), month)
@@ -104,7 +104,7 @@ func usageSpan(base url.Values, now time.Time) (from, before time.Time) {
 	return from, last.AddDate(0, 1, 0)
 }
 
-// dayRows has each day up to now, also those on which nothing was used.
+// dayRows returns one row for each day up to now, also without usage.
 func dayRows(usage []adminapi.DayUsage, from, before, now time.Time) (rows []usageRow) {
 	used := map[string]adminapi.DayUsage{}
 	for _, day := range usage {
@@ -152,7 +152,7 @@ func usageChart(what string, rows []usageRow) chart.Chart {
 	return chart.Columns("runner-hours", title, summary, chart.Hours, columns)
 }
 
-// accountShares are those of the accounts that have used most, and how many others there are. One account needs no comparison.
+// accountShares returns the accounts with the most usage and the number of the others. A single account needs no comparison.
 func accountShares(usage []adminapi.MonthUsage) (shares []accountShare, others int) {
 	sums := map[int64]accountShare{}
 	for _, u := range usage {

@@ -12,22 +12,22 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/console/chart"
 )
 
-// historyView is the past of the fleet or of a pool: charts, and the same numbers as a table.
+// historyView is the history of the fleet or of a pool: charts, and the same numbers as a table.
 type historyView struct {
 	Windows  []windowLink
-	Empty    bool // nothing was sampled or started
+	Empty    bool // no samples
 	Charts   []chart.Chart
-	Points   []adminapi.HistoryPoint // those of which anything is known, newest first
+	Points   []adminapi.HistoryPoint // those with samples or started jobs, newest first
 	StepText string
 }
 
-// windowLink shows the page with another window.
+// windowLink is a link to the page with another window.
 type windowLink struct {
 	To, Text string
 	Current  bool
 }
 
-// readHistory asks for a history. The page is the address to come back to: links to the other windows keep its query.
+// readHistory requests a history. Links to other windows lead to page, with the query keep.
 func readHistory(v *visitor, path string, at location, page string, keep url.Values) (historyView, error) {
 	query := url.Values{}
 	if window := at.query.Get("window"); window != "" {
@@ -63,7 +63,7 @@ func newHistoryView(h adminapi.History, page string, keep url.Values) historyVie
 	return view
 }
 
-// spell is a step in words.
+// spell writes a step in words.
 func spell(step time.Duration) string {
 	if step < time.Hour {
 		return strconv.Itoa(int(step/time.Minute)) + " minutes"
@@ -71,7 +71,7 @@ func spell(step time.Duration) string {
 	return strconv.Itoa(int(step/time.Hour)) + " hours"
 }
 
-// historyCharts are the three of a history.
+// historyCharts draws queue times, queued jobs and runners.
 func historyCharts(h adminapi.History) []chart.Chart {
 	gauge := func(value func(adminapi.HistoryPoint) float64) []float64 {
 		return valuesOf(h, func(p adminapi.HistoryPoint) (float64, bool) { return value(p), p.SampledMinutes > 0 })
@@ -116,7 +116,7 @@ func historyCharts(h adminapi.History) []chart.Chart {
 	return charts
 }
 
-// valuesOf are those of each step, with gaps where nothing is known.
+// valuesOf returns one value per step; NaN where it is unknown.
 func valuesOf(h adminapi.History, value func(adminapi.HistoryPoint) (float64, bool)) []float64 {
 	values := make([]float64, len(h.Points))
 	for i, p := range h.Points {
@@ -128,7 +128,7 @@ func valuesOf(h adminapi.History, value func(adminapi.HistoryPoint) (float64, bo
 	return values
 }
 
-// highestOf says for somebody who does not see the chart what stands out in it: the highest and the latest value.
+// highestOf describes a chart for screen readers: its highest and its latest value.
 func highestOf(h adminapi.History, what string, values []float64, unit chart.Unit) string {
 	highest, latest := -1, -1
 	for i, value := range values {
@@ -148,10 +148,10 @@ func highestOf(h adminapi.History, what string, values []float64, unit chart.Uni
 	return fmt.Sprintf("%s %s at most, at %s; last %s, at %s.", what, unit.Label(tenth(values[highest])), at(highest), unit.Label(tenth(values[latest])), at(latest))
 }
 
-// chartFunctions are what the templates of charts need.
+// chartFunctions are the functions of templates/charts.html.
 var chartFunctions = template.FuncMap{
 	"day": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
-	// A quantile is an estimate: more than a tenth of a second is not known.
+	// A quantile is an estimate: it has no more than tenths of a second.
 	"queuetime": func(seconds *float64) string {
 		if seconds == nil {
 			return "–"
@@ -162,7 +162,7 @@ var chartFunctions = template.FuncMap{
 	"hbar": func(class string, start, wide float64) partView { return partView{class, start, wide} },
 }
 
-// partView is a bar that is a part of the width, in percent.
+// partView is a part of a bar's width, in percent.
 type partView struct {
 	Class       string
 	Start, Wide float64

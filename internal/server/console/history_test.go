@@ -118,7 +118,7 @@ func TestHistory_SaysThatThereIsNone(t *testing.T) {
 	}
 }
 
-// A job's page has its phases as bars, each beside its name and duration.
+// A job's page shows its phases as bars, with name and duration.
 func TestJob_HasItsTimelineAsBars(t *testing.T) {
 	d := newDesk(t)
 	d.serve(1)

@@ -62,7 +62,7 @@ func TestRollUp_ShowsAsTheMinutesDid(t *testing.T) {
 	})
 }
 
-// A series has each step once, whatever is known; a mean is between zero and the peak; what is unknown is told from zero.
+// A series has each step once, whatever is known; a mean is between zero and the peak; unknown and zero differ.
 func TestSeries_HasEachStepAndKeepsGaps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := rapid.SampledFrom(Windows()).Draw(t, "window")

@@ -28,8 +28,7 @@ func began(t *testing.T, url string, job int64, pool string, started time.Time, 
 	}
 }
 
-// The jobs that began in the span are counted once each, by minute and by the bucket that package history has for their queue time, whether or not their
-// runners have ended since.
+// Jobs that started within the span are counted exactly once, by minute and by bucket of queue time, whether or not their runners have ended.
 func TestStartedJobs_CountsEachStartInItsMinuteAndBucket(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)

@@ -2,8 +2,8 @@ package chart
 
 // Column is one bar before it is drawn.
 type Column struct {
-	Label string // under the bar, where there is room
-	Says  string // what a pointer that rests on the bar is shown
+	Label string // under the bar, if there is room
+	Says  string // tooltip
 	Value float64
 }
 
@@ -16,7 +16,7 @@ type Bar struct {
 // mostColumnLabels is how many labels fit under the bars.
 const mostColumnLabels = 10
 
-// Columns draws vertical bars, in their order.
+// Columns draws vertical bars.
 func Columns(id, title, summary string, unit Unit, columns []Column) Chart {
 	c := Chart{ID: id, Title: title, Summary: summary, Left: left, Right: right, Base: bottom}
 	var most float64
@@ -42,10 +42,10 @@ func Columns(id, title, summary string, unit Unit, columns []Column) Chart {
 // Span is a part of a whole, in percent.
 type Span struct{ Start, Wide float64 }
 
-// leastWide is how wide a span is that has any length, so that it is seen.
+// leastWide is the minimum width of a span that is not empty, so that it is visible.
 const leastWide = .4
 
-// Spans places lengths one after another, as parts of their sum. What is not above zero has no width.
+// Spans places lengths one after another, as parts of their sum.
 func Spans(lengths []float64) []Span {
 	var total float64
 	for _, length := range lengths {
@@ -66,7 +66,7 @@ func Spans(lengths []float64) []Span {
 	return spans
 }
 
-// Share is how much of the most a value is, in percent.
+// Share is a value in percent of most.
 func Share(value, most float64) float64 {
 	if value <= 0 || most <= 0 {
 		return 0

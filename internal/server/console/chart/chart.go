@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The view box and, in it, where the plot is. At the width of a phone the labels are still legible.
+// The view box, and the edges of the plot in it. It is small, so that labels stay legible at the width of a phone.
 const (
 	Width  = 400.0
 	Height = 170.0
@@ -19,15 +19,15 @@ const (
 	labelRoom = 18.0
 )
 
-// Series is one line or area. Unknown values are NaN, and leave a gap.
+// Series is one line or area. Unknown values are NaN and leave a gap.
 type Series struct {
 	Class, Label string // the class of the shape, and of its key in the legend
 	Values       []float64
-	// Ceiling is a line that may be far above all others. It is drawn only where it does not flatten them.
+	// Ceiling marks a line that may be far above the others. It is drawn only if it does not flatten them.
 	Ceiling bool
 }
 
-// Plot is what a chart shows: areas stacked on each other, and lines before them, each with a value for each step of the time axis.
+// Plot is the input of a chart: stacked areas, and lines in front of them, each with one value per step of the time axis.
 type Plot struct {
 	ID, Title, Summary string
 	Unit               Unit
@@ -35,7 +35,7 @@ type Plot struct {
 	Areas, Lines       []Series
 }
 
-// Chart is a plot that was drawn.
+// Chart is a drawn plot.
 type Chart struct {
 	ID, Title, Summary string
 	Left, Right, Base  float64 // the plot's edges
@@ -54,10 +54,10 @@ type Key struct {
 	Line         bool
 }
 
-// far is how much higher than everything else a ceiling may be.
+// far is how many times higher than everything else a ceiling may be.
 const far = 3
 
-// Draw places everything.
+// Draw computes the shapes, the ticks and the legend.
 func (p Plot) Draw() Chart {
 	c := Chart{ID: p.ID, Title: p.Title, Summary: p.Summary, Left: left, Right: right, Base: bottom}
 	stacks := stacked(p.Areas)
@@ -94,7 +94,7 @@ func (p Plot) Draw() Chart {
 	return c
 }
 
-// stacked adds each series to those below it. A step at which one is unknown is unknown for all above it.
+// stacked adds each series to those below it. An unknown step is unknown for all series above.
 func stacked(areas []Series) []Series {
 	var all []Series
 	for i, s := range areas {
@@ -131,7 +131,7 @@ func valueTicks(unit Unit, upTo, step float64) []Tick {
 	return ticks
 }
 
-// placedTimes leaves out the labels that would not fit beside the plot's edges.
+// placedTimes omits labels that would reach past the edges.
 func placedTimes(from, to time.Time) []Tick {
 	moments, layout := timeTicks(from, to)
 	var ticks []Tick
@@ -178,7 +178,7 @@ func spans(values []float64) (runs [][2]int) {
 	return runs
 }
 
-// line joins known values. One between two gaps is a dot: a stroke without length, which has round ends.
+// line joins known values. A single value between two gaps is a dot: a stroke without length has round ends.
 func line(values []float64, upTo float64) string {
 	var p pen
 	for _, run := range spans(values) {
@@ -196,7 +196,7 @@ func line(values []float64, upTo float64) string {
 	return p.String()
 }
 
-// area is what is between two lines, each step as wide as it lasts: one step between two gaps is seen, too.
+// area fills the space between two lines. A run begins and ends half a step outside its values, so that a single step is visible.
 func area(below, above []float64, upTo float64) string {
 	var p pen
 	steps := len(above)

@@ -1,3 +1,4 @@
-// Package chart computes small SVG charts: where lines, areas, bars and labels are. What it returns are numbers and path data, which a
-// template writes out. It knows nothing of runners. Begin with Plot.Draw.
+// Package chart computes the geometry of small SVG charts: lines, areas, bars and labels, as numbers and path data for a template.
+//
+// Begin with Plot.Draw.
 package chart

@@ -22,13 +22,13 @@ type Tick struct {
 	Text string
 }
 
-// mostIntervals is how many labels an axis has at most, beside the one at zero.
+// mostIntervals is the maximum number of labels on an axis, without the one at zero.
 const mostIntervals = 4
 
-// durations are the steps that people read clocks by, in seconds.
+// durations are the steps of axes with durations, in seconds.
 var durations = []float64{.1, .25, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400}
 
-// stepFor is the distance between two labels of an axis that reaches at least so far.
+// stepFor returns the distance between two labels of an axis that reaches at least most.
 func (u Unit) stepFor(most float64) float64 {
 	if u == Seconds {
 		for _, step := range durations {
@@ -54,7 +54,7 @@ func (u Unit) stepFor(most float64) float64 {
 	return step
 }
 
-// axis is the top of an axis, which is labelled, and the distance of its labels. What is not above zero gets an axis all the same.
+// axis returns the top of an axis, which has a label, and the distance of its labels. Without a positive value it reaches to 1.
 func (u Unit) axis(most float64) (top, step float64) {
 	if !(most > 0) || math.IsInf(most, 0) { // NaN, too
 		most = 1
@@ -88,7 +88,7 @@ func number(value float64) string {
 	return strconv.FormatFloat(math.Round(value*1000)/1000, 'f', -1, 64)
 }
 
-// durationLabel has the two largest units that are not zero: 250ms, 1m30s, 2h.
+// durationLabel writes the two largest units that are not zero: 250ms, 1m30s, 2h.
 func durationLabel(seconds float64) string {
 	whole := func(n float64) string { return strconv.FormatFloat(math.Floor(n), 'f', 0, 64) }
 	two := func(large string, rest float64, small string) string {
@@ -113,7 +113,7 @@ func durationLabel(seconds float64) string {
 	}
 }
 
-// timeTicks are the moments that a time axis labels: hours of a span of up to two days, days of a longer one; in UTC.
+// timeTicks returns the labelled times of an axis, in UTC: hours for spans of up to two days, days for longer ones.
 func timeTicks(from, to time.Time) (at []time.Time, layout string) {
 	step, layout := 6*time.Hour, "15:04"
 	if to.Sub(from) > 48*time.Hour {
