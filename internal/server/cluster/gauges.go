@@ -6,10 +6,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/history"
 )
 
-// mostCapacity is what the API server lets a pool have. A pool without a ceiling counts as that.
+// mostCapacity is the maximum that the API server accepts. It stands for the capacity of pools without a maximum.
 const mostCapacity = 10_000
 
-// PoolGauges are the numbers of runners of all pools, as their controller has last counted them. What is queued is not in them.
+// PoolGauges returns the numbers of runners of all pools, as the controller last reported them, without queued jobs.
 func (v *View) PoolGauges() map[history.Pool]history.Gauges {
 	gauges := map[history.Pool]history.Gauges{}
 	for _, obj := range v.pools.GetStore().List() {

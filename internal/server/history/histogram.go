@@ -6,11 +6,11 @@ import (
 	"sort"
 )
 
-// Histogram counts queue times by bucket. Bucket 0 is below the first of Bounds, bucket i begins at bound i-1. Buckets at the end that
-// are empty may be left out. Histograms add up, so the quantiles of any span come from the histograms of its parts.
+// Histogram counts jobs by bucket of their queue time. Bucket 0 ends at the first of Bounds; bucket i begins at bound i-1. Empty buckets
+// at the end may be omitted. Histograms add up, so that the quantiles of a span come from the histograms of its parts.
 type Histogram []int64
 
-// Two buckets for each doubling, from a quarter of a second to 18 hours: a quantile and its true value are within two fifths of each other.
+// Two buckets per doubling, from 0.25 s to 18 h: a quantile is within 41 % of the true value.
 const (
 	boundsPerDoubling = 2
 	firstDoubling     = -2
@@ -25,15 +25,15 @@ var bounds = func() []float64 {
 	return all
 }()
 
-// Bounds are the seconds at which the second and each later bucket begins. They never change: rows that are stored count by them.
+// Bounds returns where the buckets begin, in seconds, from the second bucket on. They never change: stored rows count by them.
 func Bounds() []float64 { return slices.Clone(bounds) }
 
-// Bucket is the one that a queue time belongs to.
+// Bucket returns the bucket of a queue time.
 func Bucket(seconds float64) int {
 	return sort.Search(len(bounds), func(i int) bool { return bounds[i] > seconds })
 }
 
-// With counts more jobs in a bucket. A bucket that does not exist changes nothing.
+// With adds jobs to a bucket. It ignores buckets that do not exist.
 func (h Histogram) With(bucket int, jobs int64) Histogram {
 	if bucket < 0 || bucket > len(bounds) || jobs <= 0 {
 		return h
@@ -56,7 +56,7 @@ func (h Histogram) Plus(other Histogram) Histogram {
 	return sum
 }
 
-// Jobs is how many were counted.
+// Jobs is the number of jobs.
 func (h Histogram) Jobs() (jobs int64) {
 	for _, n := range h {
 		jobs += n
@@ -64,8 +64,8 @@ func (h Histogram) Jobs() (jobs int64) {
 	return jobs
 }
 
-// Quantile is the queue time in seconds that the share q of the jobs did not exceed; false without jobs. Within a bucket, jobs are taken
-// to be spread evenly. What is beyond the last bound counts as the last bound.
+// Quantile returns a quantile of the queue time in seconds, and false without jobs. It interpolates within the bucket. Queue times beyond
+// the last bound count as the last bound.
 func (h Histogram) Quantile(q float64) (seconds float64, ok bool) {
 	jobs := h.Jobs()
 	if jobs == 0 {
@@ -87,10 +87,10 @@ func (h Histogram) Quantile(q float64) (seconds float64, ok bool) {
 	return seconds, true
 }
 
-// rounding is by how much a product of a share and a number of jobs may miss a whole number.
+// rounding is the tolerance for the product of a quantile and a number of jobs.
 const rounding = 1e-6
 
-// edges are where a bucket begins and ends.
+// edges returns where a bucket begins and ends.
 func edges(bucket int) (low, high float64) {
 	if bucket > 0 {
 		low = bounds[min(bucket, len(bounds))-1]

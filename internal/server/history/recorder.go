@@ -9,13 +9,13 @@ import (
 
 // Store keeps samples.
 type Store interface {
-	// StartedJobs counts the jobs that runners began from since on and before that time, by pool, minute and bucket of their queue time.
+	// StartedJobs counts the jobs that started in [since, before), by pool, minute and bucket of queue time.
 	StartedJobs(ctx context.Context, since, before time.Time) ([]Started, error)
-	// RecordSamples writes samples in one statement. A minute is sampled once: the first gauges stay. Samples without gauges replace
-	// the queue times of their minute.
+	// RecordSamples writes samples in one statement. The first gauges of a minute stay. Samples without gauges replace the queue times of
+	// their minute.
 	RecordSamples(ctx context.Context, samples []Sample) error
-	// RollUpMinutes replaces the minutes of one quarter of an hour before that time, the oldest, by their sum. It returns how many rows
-	// it replaced; 0: there are none.
+	// RollUpMinutes replaces the minutes of the oldest quarter hour before that time by their sum, and returns the number of rows replaced;
+	// 0: there are none.
 	RollUpMinutes(ctx context.Context, before time.Time) (int, error)
 }
 
@@ -29,23 +29,21 @@ type Options struct {
 	Store  Store
 	Source Source
 	Now    func() time.Time
-	// MostPools have samples of their own; default DefaultMostPools. All pools count in the fleet's.
+	// MostPools bounds the pools with samples of their own; default DefaultMostPools.
 	MostPools int
 }
 
-// Every is the time from one pass to the next. A pass begins up to some seconds late, and each minute is to have one: a second pass in a
-// minute changes nothing.
+// Every is the interval of the pass. Passes start some seconds late, and each minute needs one; a second pass in a minute changes nothing.
 const Every = 50 * time.Second
 
 const (
-	// DefaultMostPools bounds the rows: a pool has 1,500 minutes and 1,344 quarters of an hour at most.
+	// DefaultMostPools bounds the table: a pool has at most 1,500 minutes and 1,344 quarter hours.
 	DefaultMostPools = 500
-	// MinutesKept is how long minutes are kept before they are rolled up: the window of 24 hours, and an hour to spare.
+	// MinutesKept is when minutes are rolled up: after the window of 24 hours, and an hour to spare.
 	MinutesKept = 25 * time.Hour
-	// lookBack is how late the start of a job may become known, by a webhook that is late, or how long the pass may be interrupted, for its
-	// queue time to be counted.
+	// lookBack is how late a webhook may be, and how long the pass may be interrupted, for the queue time of a job to be counted.
 	lookBack = 10 * time.Minute
-	// mostRollUps is how many quarters of an hour one pass rolls up: it catches up after an interruption, and stays short.
+	// mostRollUps bounds the quarter hours that one pass rolls up, so that it stays short after an interruption.
 	mostRollUps = 8
 )
 
@@ -66,8 +64,8 @@ func New(opt Options) (*Recorder, error) {
 	return &Recorder{opt}, nil
 }
 
-// Run is one pass: it samples the present minute, counts the queue times of those before it again, and rolls up what is old. A minute
-// that no pass samples stays unknown. Run may be repeated.
+// Run is one pass: it samples the current minute, counts the queue times of earlier minutes again, and rolls up old minutes. Minutes
+// without a pass stay unknown. Run may be repeated.
 func (r *Recorder) Run(ctx context.Context) error {
 	minute := r.opt.Now().UTC().Truncate(Minute)
 	gauges, err := r.opt.Source.Gauges(ctx)

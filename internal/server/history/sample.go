@@ -14,7 +14,7 @@ func (p Pool) compare(other Pool) int {
 	return cmp.Or(cmp.Compare(p.Namespace, other.Namespace), cmp.Compare(p.Name, other.Name))
 }
 
-// Gauges are a pool's numbers at one moment, or the sums of several moments.
+// Gauges are the numbers of a pool at one time, or sums of them.
 type Gauges struct {
 	Queued   int64 // jobs that would start now if there were runners
 	Busy     int64 // runners with a job
@@ -30,27 +30,27 @@ func (g Gauges) plus(other Gauges) Gauges {
 	}
 }
 
-// The spans that samples are stored for.
+// The spans of stored samples.
 const (
 	Minute  = time.Minute
 	Quarter = 15 * time.Minute
 )
 
-// Sample is what is known of a pool in one span of time. Samples add up: a longer span's is the sum of those of its parts.
+// Sample is the history of a pool in one span. Samples add up: the sample of a longer span is the sum of its parts.
 type Sample struct {
 	Pool Pool
 	At   time.Time // the begin of the span
 	Span time.Duration
-	// Minutes is how many minutes of the span were sampled, and Sum the sum of their gauges. Without any, queue times alone are known.
+	// Minutes is the number of sampled minutes, and Sum the sum of their gauges. With 0, only queue times are known.
 	Minutes    int64
 	Sum        Gauges
 	PeakQueued int64 // the highest of one minute
 	PeakBusy   int64
-	// QueueTimes are those of the jobs that began in the span.
+	// QueueTimes are those of the jobs that started in the span.
 	QueueTimes Histogram
 }
 
-// plus adds what is known of another span. Pool, At and Span stay.
+// plus adds another sample. Pool, At and Span stay.
 func (s Sample) plus(other Sample) Sample {
 	s.Minutes += other.Minutes
 	s.Sum = s.Sum.plus(other.Sum)
@@ -59,13 +59,13 @@ func (s Sample) plus(other Sample) Sample {
 	return s
 }
 
-// spot is what a sample is of.
+// spot identifies a sample.
 type spot struct {
 	pool Pool
 	at   time.Time
 }
 
-// RollUp adds samples up to spans of that length, each pool by itself. The result is ordered by pool and time.
+// RollUp adds samples up to longer spans, per pool. The result is ordered by pool and time.
 func RollUp(samples []Sample, span time.Duration) []Sample {
 	sums := map[spot]Sample{}
 	for _, s := range samples {
@@ -85,7 +85,7 @@ func ordered(samples map[spot]Sample) []Sample {
 	})
 }
 
-// Started counts jobs that a pool's runners began in one minute, with queue times in one bucket.
+// Started counts the jobs that started on a pool's runners in one minute, with queue times in one bucket.
 type Started struct {
 	Pool   Pool
 	At     time.Time // the minute
@@ -93,8 +93,8 @@ type Started struct {
 	Jobs   int64
 }
 
-// Minutes are the samples that one pass writes: the gauges of its minute, and the queue times of minutes before it. Each pool counts in
-// the fleet's samples, and the first mostPools by name have samples of their own. Gauges are nil where they could not be read.
+// Minutes returns the samples that one pass writes: the gauges of its minute, and the queue times of earlier minutes. All pools count
+// towards the fleet; the first mostPools by name have samples of their own. Gauges are nil if they could not be read.
 func Minutes(minute time.Time, gauges map[Pool]Gauges, started []Started, mostPools int) []Sample {
 	own := sampled(gauges, started, mostPools)
 	samples := map[spot]Sample{}
@@ -127,7 +127,7 @@ func Minutes(minute time.Time, gauges map[Pool]Gauges, started []Started, mostPo
 	return ordered(samples)
 }
 
-// sampled are the pools that have samples of their own.
+// sampled returns the pools with samples of their own.
 func sampled(gauges map[Pool]Gauges, started []Started, most int) map[Pool]bool {
 	pools := map[Pool]bool{}
 	for pool := range gauges {

@@ -2,13 +2,13 @@ package history
 
 import "time"
 
-// Window is a span of time up to now, and how finely it is shown.
+// Window is a time range up to now, and its resolution.
 type Window struct {
 	Name         string
 	Length, Step time.Duration
 }
 
-// Windows are those that can be asked for; the first is the default. Steps begin at midnight UTC.
+// Windows returns the supported windows; the first is the default. Steps are aligned to midnight UTC.
 func Windows() []Window {
 	return []Window{
 		{Name: "24h", Length: 24 * time.Hour, Step: Quarter},
@@ -16,7 +16,7 @@ func Windows() []Window {
 	}
 }
 
-// WindowByName finds a window; the default where the name is empty.
+// WindowByName finds a window; the default if the name is empty.
 func WindowByName(name string) (Window, bool) {
 	for _, w := range Windows() {
 		if name == w.Name || name == "" {
@@ -26,7 +26,7 @@ func WindowByName(name string) (Window, bool) {
 	return Window{}, false
 }
 
-// Bounds are where the window begins and ends: whole steps, the last of which is under way.
+// Bounds returns the begin and end of the window: whole steps, the last of which is not over.
 func (w Window) Bounds(now time.Time) (from, to time.Time) {
 	to = now.UTC().Truncate(w.Step).Add(w.Step)
 	return to.Add(-w.Length), to
@@ -35,7 +35,7 @@ func (w Window) Bounds(now time.Time) (from, to time.Time) {
 // Point is one step of a series.
 type Point struct {
 	At time.Time
-	// Minutes is how many minutes were sampled; 0: the gauges are unknown.
+	// Minutes is the number of sampled minutes; 0: the gauges are unknown.
 	Minutes int64
 	// Means of the sampled minutes.
 	Queued, Busy, Idle, Starting, Capacity float64
@@ -43,7 +43,7 @@ type Point struct {
 	QueueTimes                             Histogram
 }
 
-// Series has one point for each step of the window, also for those of which nothing is known.
+// Series returns one point per step of the window, also for steps without samples.
 func (w Window) Series(now time.Time, samples []Sample) []Point {
 	from, _ := w.Bounds(now)
 	steps := make([]Sample, int(w.Length/w.Step))

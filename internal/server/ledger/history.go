@@ -15,7 +15,7 @@ import (
 
 var _ history.Store = (*Store)(nil)
 
-// StartedJobs counts the jobs that runners began in that span by pool, minute and bucket of their queue time.
+// StartedJobs counts the jobs that started in that span, by pool, minute and bucket of queue time.
 func (s *Store) StartedJobs(ctx context.Context, since, before time.Time) ([]history.Started, error) {
 	rows, err := s.queries().StartedJobs(ctx, history.Bounds(), since, before)
 	if err != nil {
@@ -30,7 +30,7 @@ func (s *Store) StartedJobs(ctx context.Context, since, before time.Time) ([]his
 	return started, nil
 }
 
-// RecordSamples writes samples, all in one statement. What is known of a span stays.
+// RecordSamples writes samples in one statement. The first gauges of a span stay.
 func (s *Store) RecordSamples(ctx context.Context, samples []history.Sample) error {
 	if err := s.queries().RecordSamples(ctx, recorded(samples)); err != nil {
 		return fmt.Errorf("recording samples of %d pools and minutes: %w", len(samples), unstorable(err))
@@ -38,7 +38,7 @@ func (s *Store) RecordSamples(ctx context.Context, samples []history.Sample) err
 	return nil
 }
 
-// RollUpMinutes replaces the minutes of the oldest quarter of an hour before that time by their sum, and returns how many there were.
+// RollUpMinutes replaces the minutes of the oldest quarter hour before that time by their sum, and returns the number of rows replaced.
 func (s *Store) RollUpMinutes(ctx context.Context, before time.Time) (int, error) {
 	var taken int
 	err := s.inTx(ctx, "rolling up samples", func(q *sqlcgen.Queries) error {
@@ -51,7 +51,7 @@ func (s *Store) RollUpMinutes(ctx context.Context, before time.Time) (int, error
 	return taken, err
 }
 
-// Samples returns what was sampled of a pool in that span, in order; of the whole fleet for the zero Pool.
+// Samples returns the samples of a pool in that span, in order; of the fleet for the zero Pool.
 func (s *Store) Samples(ctx context.Context, pool history.Pool, since, before time.Time) ([]history.Sample, error) {
 	rows, err := s.queries().Samples(ctx, sqlcgen.SamplesParams{Namespace: pool.Namespace, Pool: pool.Name, Since: since, Before: before})
 	if err != nil {
@@ -73,7 +73,7 @@ func samplesOf(rows []sqlcgen.PoolSample) []history.Sample {
 	return samples
 }
 
-// recorded are samples as lists, one for each column.
+// recorded turns samples into one list per column.
 func recorded(samples []history.Sample) (arg sqlcgen.RecordSamplesParams) {
 	for _, s := range samples {
 		arg.Namespaces, arg.Pools = append(arg.Namespaces, s.Pool.Namespace), append(arg.Pools, s.Pool.Name)
@@ -87,7 +87,7 @@ func recorded(samples []history.Sample) (arg sqlcgen.RecordSamplesParams) {
 	return arg
 }
 
-// arrayText is a list as PostgreSQL reads it from text: lists of different lengths are no array of arrays.
+// arrayText writes an array as text: PostgreSQL has no arrays of arrays of different lengths.
 func arrayText(list []int64) string {
 	texts := make([]string, len(list))
 	for i, n := range list {
@@ -96,7 +96,7 @@ func arrayText(list []int64) string {
 	return "{" + strings.Join(texts, ",") + "}"
 }
 
-// UsageByDay returns what accounts have used by day, of all pools together. Days on which nothing was used are left out.
+// UsageByDay returns usage by day, of all pools together. Days without usage are omitted.
 func (s *Store) UsageByDay(ctx context.Context, q admin.UsageQuery) ([]adminapi.DayUsage, error) {
 	arg := sqlcgen.UsageByDayParams{Since: q.Since, Before: q.Before, Now: q.Now}
 	if q.Account != "" {

@@ -1,7 +1,7 @@
 -- name: StartedJobs :many
--- Jobs that runners began, by minute and bucket of their queue time. A session that began a job since then has ended since then, or is
--- open: two indexes have those, and no other is read. Queue time is what bullpen_job_wait_seconds has: GitHub's start is in whole seconds,
--- and no earlier than the pod's acknowledgement.
+-- Jobs that started in the span, by minute and bucket of queue time. Their sessions are open, or ended since the begin of the span: two
+-- indexes find them. Queue time is that of bullpen_job_wait_seconds: a job starts at GitHub's whole second, but not before the pod's
+-- acknowledgement.
 WITH begun AS (
     SELECT e.namespace, e.pool, e.executed_job_id, e.job_started_at, e.acknowledged_at
     FROM runner_sessions e WHERE e.ended_at > @since::timestamptz
@@ -18,8 +18,8 @@ SELECT t.namespace, t.pool, t.at::timestamptz AS at, width_bucket(t.seconds, @bo
 FROM waited t GROUP BY t.namespace, t.pool, t.at, bucket;
 
 -- name: RecordSamples :exec
--- A span is sampled once: what a row has stays, and what it lacks is filled in. A row without samples brings queue times, which are
--- counted again in each of the next minutes: the last count stands.
+-- The first gauges of a span stay. Rows without samples bring queue times, which are counted again for some minutes: the last count
+-- replaces earlier ones. Rows that would not change are not written.
 INSERT INTO pool_samples (namespace, pool, at, span, samples, queued, busy, idle, starting, capacity, peak_queued, peak_busy, queue_times)
 SELECT s.namespace, s.pool, s.at, s.span::smallint, s.samples::smallint, s.queued, s.busy, s.idle, s.starting, s.capacity, s.peak_queued,
     s.peak_busy, s.queue_times::bigint[]
@@ -41,7 +41,7 @@ WHERE pool_samples.span = excluded.span
     AND (pool_samples.samples = 0 AND excluded.samples > 0 OR excluded.samples = 0 AND pool_samples.queue_times <> excluded.queue_times);
 
 -- name: TakeMinutes :many
--- The minutes of the oldest quarter of an hour that has any, for their sum to take their place.
+-- Deletes the minutes of the oldest quarter hour that has any. Their sum replaces them in the same transaction.
 DELETE FROM pool_samples WHERE span = 1 AND at < (
     SELECT date_bin('15 minutes', o.at, 'epoch') + interval '15 minutes' FROM pool_samples o
     WHERE o.span = 1 AND o.at < @before::timestamptz ORDER BY o.at LIMIT 1)
@@ -55,7 +55,7 @@ DELETE FROM pool_samples WHERE ctid = ANY (ARRAY(
     SELECT s.ctid FROM pool_samples s WHERE s.span = 15 AND s.at < @before ORDER BY s.at LIMIT @most FOR UPDATE SKIP LOCKED));
 
 -- name: UsageByDay :many
--- As Usage, by day (UTC) and of all pools together. A session is compared with the days that it touches, and with no others.
+-- As Usage, by day (UTC) and of all pools together. A session is joined with the days that it overlaps only.
 WITH spans AS (
     SELECT e.account_id, e.milli_cpu, e.memory_mb, e.executed_job_id, e.job_started_at, e.job_ended_at, e.started_at, e.ended_at AS until
     FROM runner_sessions e WHERE e.ended_at > @since::timestamptz AND e.started_at < @before::timestamptz

@@ -61,8 +61,8 @@ type RecordSamplesParams struct {
 	QueueTimes []string
 }
 
-// A span is sampled once: what a row has stays, and what it lacks is filled in. A row without samples brings queue times, which are
-// counted again in each of the next minutes: the last count stands.
+// The first gauges of a span stay. Rows without samples bring queue times, which are counted again for some minutes: the last count
+// replaces earlier ones. Rows that would not change are not written.
 func (q *Queries) RecordSamples(ctx context.Context, arg RecordSamplesParams) error {
 	_, err := q.db.Exec(ctx, recordSamples,
 		arg.Namespaces,
@@ -157,9 +157,9 @@ type StartedJobsRow struct {
 	Jobs      int64
 }
 
-// Jobs that runners began, by minute and bucket of their queue time. A session that began a job since then has ended since then, or is
-// open: two indexes have those, and no other is read. Queue time is what bullpen_job_wait_seconds has: GitHub's start is in whole seconds,
-// and no earlier than the pod's acknowledgement.
+// Jobs that started in the span, by minute and bucket of queue time. Their sessions are open, or ended since the begin of the span: two
+// indexes find them. Queue time is that of bullpen_job_wait_seconds: a job starts at GitHub's whole second, but not before the pod's
+// acknowledgement.
 func (q *Queries) StartedJobs(ctx context.Context, bounds []float64, since time.Time, before time.Time) ([]StartedJobsRow, error) {
 	rows, err := q.db.Query(ctx, startedJobs, bounds, since, before)
 	if err != nil {
@@ -193,7 +193,7 @@ DELETE FROM pool_samples WHERE span = 1 AND at < (
 RETURNING namespace, pool, at, span, samples, queued, busy, idle, starting, capacity, peak_queued, peak_busy, queue_times
 `
 
-// The minutes of the oldest quarter of an hour that has any, for their sum to take their place.
+// Deletes the minutes of the oldest quarter hour that has any. Their sum replaces them in the same transaction.
 func (q *Queries) TakeMinutes(ctx context.Context, before time.Time) ([]PoolSample, error) {
 	rows, err := q.db.Query(ctx, takeMinutes, before)
 	if err != nil {
@@ -271,7 +271,7 @@ type UsageByDayRow struct {
 	MemoryMbSeconds float64
 }
 
-// As Usage, by day (UTC) and of all pools together. A session is compared with the days that it touches, and with no others.
+// As Usage, by day (UTC) and of all pools together. A session is joined with the days that it overlaps only.
 func (q *Queries) UsageByDay(ctx context.Context, arg UsageByDayParams) ([]UsageByDayRow, error) {
 	rows, err := q.db.Query(ctx, usageByDay,
 		arg.Since,
