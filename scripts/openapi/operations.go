@@ -101,7 +101,7 @@ func accountOperations() []operation {
 
 func fleetOperations() []operation {
 	job := adminapi.PathJobs + "/{job}"
-	window := []parameter{{name: "window", kind: "string", says: "How long; 24h if it is left out.", enum: []string{string(adminapi.History24Hours), string(adminapi.History14Days)}}}
+	window := []parameter{{name: "window", kind: "string", says: "The time range; 24h by default.", enum: []string{string(adminapi.History24Hours), string(adminapi.History14Days)}}}
 	return []operation{
 		{
 			route: "GET " + adminapi.PathJobs, id: "listJobs", tag: "jobs", says: "Lists jobs that wait or run, the latest first.",
