@@ -103,7 +103,7 @@ func TestDraw_ACeilingFlattensNothing(t *testing.T) {
 	high := plot(10, 1000)
 	require.Empty(t, high.Lines)
 	require.Equal(t, Key{Class: "capacity", Label: "capacity, 1000 (above this chart)", Line: true}, high.Legend[0])
-	require.Equal(t, "12", plot(10, 12).Y[len(plot(10, 12).Y)-1].Text)
+	require.Equal(t, "15", plot(10, 12).Y[len(plot(10, 12).Y)-1].Text)
 	require.Len(t, plot(10, 12).Lines, 1)
 	require.Len(t, plot(0, 1000).Lines, 1, "there is nothing that it could flatten")
 }

@@ -60,7 +60,7 @@ func (u Unit) axis(most float64) (top, step float64) {
 		most = 1
 	}
 	step = u.stepFor(most)
-	return step * math.Ceil(most/step-1e-9), step
+	return step * max(math.Ceil(most/step-1e-9), 1), step
 }
 
 // Label writes a value as an axis does.
