@@ -94,7 +94,7 @@ func TestHistory_IsShownAsChartsAndAsATable(t *testing.T) {
 		rows := regexp.MustCompile(`(?s)<caption>Steps of 15 minutes.*?</table>`).FindString(text)
 		require.Equal(t, 1, strings.Count(rows, "<tr><th scope=\"row\">"), "steps of which nothing is known are left out")
 		require.Contains(t, strings.Join(strings.Fields(tags.ReplaceAllString(rows, " ")), " "), " 4 7 3 1 2 6")
-		require.NotContains(t, text, "style=")
+		require.NotRegexp(t, `\sstyle=`, text)
 
 		long := page(path + "?window=14d")
 		rows = regexp.MustCompile(`(?s)<caption>Steps of 4 hours.*?</table>`).FindString(long)
@@ -129,7 +129,7 @@ func TestJob_HasItsTimelineAsBars(t *testing.T) {
 	require.NotEmpty(t, bars)
 	require.Equal(t, strings.Count(table, `<th scope="row">`), len(bars))
 	require.Contains(t, table, `class="dispatch"`)
-	require.NotContains(t, text, "style=")
+	require.NotRegexp(t, `\sstyle=`, text)
 }
 
 // Usage is shown by day, by month where there are many, and by account where there are several.
