@@ -1,6 +1,8 @@
 package console_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"regexp"
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/server/console"
 	"github.com/bullpen-ci/bullpen/internal/server/history"
 )
 
@@ -148,4 +151,31 @@ func TestUsage_HasDaysAndAccountsAsBars(t *testing.T) {
 	require.Equal(t, 6, strings.Count(long, `<rect class="column"`))
 	require.Zero(t, d.api.count(adminapi.PathUsageByDay)-1, "days are read where they are shown")
 	require.NotContains(t, body(t, d.ask("GET", "/ui/usage?from=2020-01", ada, "")), "<figure")
+}
+
+// Accounts are compared by their runner hours, the largest first; of many, the first are.
+func TestUsage_ComparesAccounts(t *testing.T) {
+	d := newDesk(t, func(o *console.Options) {
+		real := o.API
+		o.API = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != adminapi.PathUsage {
+				real.ServeHTTP(w, r)
+				return
+			}
+			list := adminapi.UsageList{AsOf: time.Now()}
+			for id := int64(1); id <= 20; id++ {
+				for _, pool := range []string{"linux", "macs"} {
+					list.Usage = append(list.Usage, adminapi.MonthUsage{Account: fmt.Sprint("org-", id), AccountID: id, Month: "2026-11", Pool: pool, RunnerSeconds: 1800 * float64(id)})
+				}
+			}
+			_ = json.NewEncoder(w).Encode(list)
+		})
+	})
+	text := body(t, d.ask("GET", "/ui/usage", d.session(adas), ""))
+	table := regexp.MustCompile(`(?s)<table class="shares">.*?</table>`).FindString(text)
+	rows := regexp.MustCompile(`<a href="/ui/accounts/@(\d+)">org-\d+</a></th><td>.*?width="([0-9.]+)%" height="14" rx="2"/></svg></td><td class="number">([0-9.]+)</td>`).FindAllStringSubmatch(table, -1)
+	require.Len(t, rows, 15)
+	require.Equal(t, []string{"20", "100.00", "20.00"}, rows[0][1:])
+	require.Equal(t, []string{"10", "50.00", "10.00"}, rows[10][1:])
+	require.Contains(t, text, "5 more accounts used less")
 }
