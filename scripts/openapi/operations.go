@@ -89,11 +89,19 @@ func accountOperations() []operation {
 			},
 			answer: adminapi.UsageList{}, errors: []int{notFound, conflict},
 		},
+		{
+			route: "GET " + adminapi.PathUsageByDay, id: "listUsageByDay", tag: "usage", says: "Returns what accounts have used by day, of all pools together. Months are chosen as for usage.",
+			query: []parameter{
+				{name: "from", kind: "string", says: "The first month, like 2026-11."}, {name: "to", kind: "string", says: "The last month."}, ofAccount,
+			},
+			answer: adminapi.DayUsageList{}, errors: []int{notFound, conflict},
+		},
 	}
 }
 
 func fleetOperations() []operation {
 	job := adminapi.PathJobs + "/{job}"
+	window := []parameter{{name: "window", kind: "string", says: "The time range; 24h by default.", enum: []string{string(adminapi.History24Hours), string(adminapi.History14Days)}}}
 	return []operation{
 		{
 			route: "GET " + adminapi.PathJobs, id: "listJobs", tag: "jobs", says: "Lists jobs that are not completed, newest first.",
@@ -114,6 +122,14 @@ func fleetOperations() []operation {
 		{route: "GET " + job + "/why", id: "whyJob", tag: "jobs", says: "Explains why a job has no runner yet, or its outcome.", answer: adminapi.Why{}},
 		{route: "GET " + adminapi.PathPools, id: "listPools", tag: "pools", says: "Lists pools with their runners and demand, by name.", answer: adminapi.PoolList{}},
 		{route: "GET " + adminapi.PathPools + "/{namespace}/{pool}", id: "getPool", tag: "pools", says: "Returns a pool.", answer: adminapi.Pool{}, errors: []int{notFound}},
+		{
+			route: "GET " + adminapi.PathPools + "/{namespace}/{pool}/history", id: "getPoolHistory", tag: "pools",
+			says: "Returns the history of a pool: queue times, queued jobs and runners.", query: window, answer: adminapi.History{}, errors: []int{notFound},
+		},
+		{
+			route: "GET " + adminapi.PathHistory, id: "getHistory", tag: "pools", says: "Returns the history of the fleet: of all pools together.",
+			query: window, answer: adminapi.History{},
+		},
 		{route: "GET " + adminapi.PathHosts, id: "listHosts", tag: "hosts", says: "Lists MacHosts, by name.", answer: adminapi.HostList{}},
 		{
 			route: "GET " + adminapi.PathRunners, id: "listRunners", tag: "runners", says: "Lists the runner pods of pools, by namespace and name.",

@@ -36,10 +36,11 @@ type Options struct {
 	Version string
 }
 
-// API holds the handlers. It is stateless and safe for concurrent use.
+// API holds the handlers. It keeps nothing but answers about the past, for seconds, and is safe for concurrent use.
 type API struct {
-	opt      Options
-	requests *prometheus.CounterVec
+	opt       Options
+	requests  *prometheus.CounterVec
+	histories historyCache
 }
 
 // New checks the options.
@@ -127,9 +128,12 @@ func routes() []route {
 		{"GET " + adminapi.PathJobs + "/{job}/why", job("get"), (*API).whyJob},
 		{"GET " + adminapi.PathPools, Right{Verb: "list", Resource: adminapi.ResourcePools}, (*API).listPools},
 		{"GET " + adminapi.PathPools + "/{namespace}/{pool}", Right{Verb: "get", Resource: adminapi.ResourcePools}, (*API).getPool},
+		{"GET " + adminapi.PathPools + "/{namespace}/{pool}/history", Right{Verb: "get", Resource: adminapi.ResourcePools}, (*API).poolHistory},
+		{"GET " + adminapi.PathHistory, Right{Verb: "list", Resource: adminapi.ResourcePools}, (*API).fleetHistory},
 		{"GET " + adminapi.PathRunners, Right{Verb: "list", Resource: adminapi.ResourceRunnerPods}, (*API).listRunners},
 		{"GET " + adminapi.PathHosts, Right{Verb: "list", Resource: adminapi.ResourceHosts}, (*API).listHosts},
 		{"GET " + adminapi.PathUsage, Right{Verb: "list", Resource: adminapi.ResourceUsage}, (*API).listUsage},
+		{"GET " + adminapi.PathUsageByDay, Right{Verb: "list", Resource: adminapi.ResourceUsage}, (*API).listUsageByDay},
 		{"GET " + adminapi.PathRunners + "/{namespace}/{runner}/log", Right{Verb: "get", Resource: adminapi.ResourceRunnerLogs}, (*API).runnerLog},
 		{"POST " + adminapi.PathRunners + "/{namespace}/{runner}/retire", Right{Verb: adminapi.VerbRetire, Resource: adminapi.ResourceRunnerPods}, (*API).retireRunner},
 	}

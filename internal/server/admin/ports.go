@@ -26,6 +26,7 @@ type Store interface {
 
 	JobStore
 	UsageStore
+	HistoryStore
 	RunnerStore
 	ClaimStore
 	LogStore

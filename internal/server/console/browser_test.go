@@ -25,6 +25,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/console"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/history"
 	"github.com/bullpen-ci/bullpen/test/kit/npm"
 )
 
@@ -208,6 +209,7 @@ func inhabited(t *testing.T, change ...func(*console.Options)) *desk {
 		ev.RunnerName, ev.StartedAt, ev.CompletedAt = "linux-4-a-1", time.Now().Add(3*time.Second), time.Now().Add(64*time.Second)
 	})
 	require.NoError(t, d.store.PodStopped(t.Context(), podA, time.Now(), nil))
+	d.past(history.Pool{Namespace: "runners", Name: "linux-4"})
 	d.limit("acme", 1)
 	d.suspend("globex", "unpaid since May", true)
 	return d
@@ -293,7 +295,7 @@ func TestConsole_EveryPageIsUsable(t *testing.T) {
 	d := inhabited(t)
 	ada := d.session(adas)
 	pages := map[string]string{
-		"/ui/": "At their job limit: acme", "/ui/jobs?ended=true": "test (linux, 1)", "/ui/jobs?conclusion=failure&name=INTEG": "integration", "/ui/jobs/1": "runner connected",
+		"/ui/": "At their job limit: acme", "/ui/?window=14d": "Queued jobs", "/ui/jobs?ended=true": "test (linux, 1)", "/ui/jobs?conclusion=failure&name=INTEG": "integration", "/ui/jobs/1": "runner connected",
 		"/ui/jobs/4": "account-at-limit", "/ui/jobs/404": "unknown-job", "/ui/jobs/10": "Last lines of the runner's log", "/ui/jobs/10/log": "ld terminated with signal 9", "/ui/pools/runners/macs": "paused", "/ui/accounts": "globex", "/ui/pools": "Starved", "/ui/pools/runners/linux-4": "no node has 4 CPUs left",
 		"/ui/pools/runners/linux-4?stage=idle": "linux-4-d", "/ui/nodes": "it is tried again", "/ui/accounts/acme": "1 of 1",
 		"/ui/accounts/globex": "unpaid since May", "/ui/audit": "set limits",

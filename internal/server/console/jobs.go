@@ -106,10 +106,11 @@ type jobView struct {
 	Job   adminapi.Job
 	Why   adminapi.Why
 	Steps []stepView
-	Bars  []barView
-	Total float64 // seconds
 	Open  *adminapi.TimelineOpen
-	Known bool // the ledger has it
+	// Phases are the timeline as bars, one for each phase.
+	Phases []phaseBar
+	Total  float64 // seconds
+	Known  bool    // the ledger has it
 }
 
 // Tab names the job and its status. The page's script keeps the document's title at that.
@@ -140,12 +141,6 @@ type stepView struct {
 	Whole   bool // Seconds are right to the second only
 }
 
-// barView is a phase as a part of a bar, in percent.
-type barView struct {
-	Phase       string
-	Start, Wide float64
-}
-
 func loadJob(_ *Console, v *visitor, at location) (string, any, error) {
 	path := adminapi.PathJobs + "/" + url.PathEscape(at.path("job"))
 	var view jobView
@@ -160,30 +155,24 @@ func loadJob(_ *Console, v *visitor, at location) (string, any, error) {
 	}
 	view.Known = true
 	if t := view.Job.Timeline; t != nil {
-		view.Steps, view.Bars, view.Total = timeline(*t)
-		view.Open = t.Open
+		view.Steps, view.Total = timeline(*t)
+		view.Open, view.Phases = t.Open, phaseBars(t)
 	}
 	return view.title(), view, nil
 }
 
-// timeline puts each phase before the step that ended it, and the phases side by side.
-func timeline(t adminapi.Timeline) (steps []stepView, bars []barView, total float64) {
+// timeline puts each phase before the step that ended it.
+func timeline(t adminapi.Timeline) (steps []stepView, total float64) {
 	for _, phase := range t.Split {
 		total += phase.Seconds
 	}
-	start := 0.0
 	for i, step := range t.Steps {
 		shown := stepView{TimelineStep: step}
 		if i > 0 && i <= len(t.Split) { // the first step ends no phase
 			phase := t.Split[i-1]
 			shown.Phase, shown.Seconds, shown.Whole = phase.Name, phase.Seconds, phase.WholeSeconds
-			if total > 0 {
-				wide := 100 * phase.Seconds / total
-				bars = append(bars, barView{Phase: phase.Name, Start: start, Wide: wide})
-				start += wide
-			}
 		}
 		steps = append(steps, shown)
 	}
-	return steps, bars, total
+	return steps, total
 }

@@ -18,12 +18,13 @@ type overviewView struct {
 	Recent                   adminapi.ConclusionCounts
 	Jobs                     []adminapi.Job
 	Pools                    poolsView
+	History                  historyView
 }
 
 // mostAccounts is how many pages of accounts the overview adds up.
 const mostAccounts = 10
 
-func loadOverview(_ *Console, v *visitor, _ location) (string, any, error) {
+func loadOverview(_ *Console, v *visitor, at location) (string, any, error) {
 	var view overviewView
 	after := ""
 	for range mostAccounts {
@@ -60,6 +61,9 @@ func loadOverview(_ *Console, v *visitor, _ location) (string, any, error) {
 		if d := pool.Demand; d != nil && d.OldestQueued != nil && (view.Oldest == nil || d.OldestQueued.Before(*view.Oldest)) {
 			view.Oldest = d.OldestQueued
 		}
+	}
+	if view.History, err = readHistory(v, adminapi.PathHistory, at, "/ui/", nil); err != nil {
+		return "", nil, err
 	}
 	return "Overview", view, nil
 }

@@ -42,6 +42,7 @@ type poolView struct {
 	// Intake says what the pool's means, and Commands change it: nobody who has the console alone can (ADR 0029).
 	Intake   string
 	Commands []string
+	History  historyView
 }
 
 func loadPool(_ *Console, v *visitor, at location) (string, any, error) {
@@ -60,6 +61,14 @@ func loadPool(_ *Console, v *visitor, at location) (string, any, error) {
 		for _, reason := range slices.Sorted(maps.Keys(view.Pool.Demand.Blocked)) {
 			view.Blocked = append(view.Blocked, counted{Name: reason, N: view.Pool.Demand.Blocked[reason]})
 		}
+	}
+	keep := url.Values{}
+	if stage != "" {
+		keep.Set("stage", stage)
+	}
+	var err error
+	if view.History, err = readHistory(v, adminapi.PathPools+"/"+own+"/history", at, view.At, keep); err != nil {
+		return "", nil, err
 	}
 	query, base := url.Values{"pool": {namespace + "/" + name}, "limit": {strconv.Itoa(jobsPerPage)}}, url.Values{}
 	if stage != "" {

@@ -51,10 +51,11 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 	}
 	for _, name := range names {
 		base := path.Base(name)
-		if base == "layout.html" || base == "parts.html" {
+		if base == "layout.html" || base == "parts.html" || base == "charts.html" {
 			continue
 		}
-		sets[base] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", name))
+		sets[base] = template.Must(template.New("layout.html").Funcs(functions).Funcs(chartFunctions).ParseFS(templateFiles,
+			"templates/layout.html", "templates/parts.html", "templates/charts.html", name))
 	}
 	return sets
 })
