@@ -14,7 +14,7 @@ import (
 func TestPoolGauges_AreTheStatusAndTheCeilingOfTheSpec(t *testing.T) {
 	pool := &v1alpha1.RunnerPool{
 		Spec:   v1alpha1.RunnerPoolSpec{Replicas: ptr.To[int32](3)},
-		Status: v1alpha1.RunnerPoolStatus{Busy: 5, Idle: 4, Booting: 2, DesiredReplicas: ptr.To[int32](11)},
+		Status: v1alpha1.RunnerPoolStatus{Busy: 5, Idle: 4, Starting: 2, DesiredReplicas: ptr.To[int32](11)},
 	}
 	require.Equal(t, history.Gauges{Busy: 5, Idle: 4, Starting: 2, Capacity: 3}, poolGauges(pool))
 	pool.Spec.Autoscaling = &v1alpha1.Autoscaling{Enabled: true, MaxReplicas: ptr.To[int32](40)}
