@@ -75,7 +75,11 @@ func pageOfJobs(ctx context.Context, store JobStore, q JobQuery, keep func(admin
 		return append(jobs, page...), next, err
 	}
 	q.Most = adminapi.MaxPage
-	for range maxScannedPages {
+	pages := maxScannedPages
+	if q.Searches() {
+		pages = 1 // each reads thousands of jobs by itself
+	}
+	for range pages {
 		page, next, err := storedPage(ctx, store, q)
 		if err != nil {
 			return nil, 0, err
