@@ -29,15 +29,15 @@ func newDevMacCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mac --root DIR",
 		Short: "Boot a model of a Mac, for `bullpen host bootstrap` (development only)",
-		Long: `Boot a model of a Mac in a folder, and let people log in to it by SSH, until it is interrupted.
+		Long: `Boot a model of a Mac in a directory, and accept SSH logins, until interrupted.
 
-It is NOT a Mac and NOT isolated from this machine: its commands (pfctl, launchctl, defaults, sudo, …) are this program
-under their names, its files lie below the folder, and what its launchd starts runs with your rights. The packet filter's
-rules are kept and judged, and let SSH connections in or not; no packet of this machine is filtered. What it models, and from
-which fact, is in docs/internals/model-mac.md. Its password is for this model alone.
+It is NOT a Mac and NOT isolated from this machine. Its commands (pfctl, launchctl, defaults, sudo, …) are this program under
+other names. Its files are in the directory, and processes that its launchd starts run with your rights. The packet filter's
+rules decide which SSH connections are accepted; no packet of this machine is filtered. docs/internals/model-mac.md describes
+the model. Use its password for nothing else.
 
-A folder that holds a model already is booted as it was left. It needs OpenSSH's server and libnss_wrapper
-(scripts/prerequisites.sh sshd), and Linux.`,
+A directory with a model is booted in its last state. It needs Linux, OpenSSH's server and libnss_wrapper
+(scripts/prerequisites.sh sshd).`,
 		Example: `  bullpen dev mac --root /tmp/mac --ssh-port 2222
 
   # In another terminal
@@ -85,15 +85,15 @@ func runDevMac(ctx context.Context, f devMacFlags, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, `The model Mac is up. It is no Mac, and nothing on it is isolated from this machine.
+	fmt.Fprintf(out, `The model of a Mac is running. It is not isolated from this machine.
 
-  folder    %s
+  directory %s
   log in    ssh -i %s -p %s %s@127.0.0.1
   password  %s
   host key  %s
   pf        %s -sr
 
-Interrupt this to shut it down; the folder stays.
+Interrupt this to shut it down; the directory is kept.
 `, root, server.KeyFile, portOf(server.Address()), f.user, password, fingerprint, root.Path("/sbin/pfctl"))
 	<-ctx.Done()
 	return mac.Shutdown()
@@ -101,7 +101,7 @@ Interrupt this to shut it down; the folder stays.
 
 func portOf(address string) string { return address[len("127.0.0.1:"):] }
 
-// install makes the Mac, unless the folder holds one.
+// install creates the Mac, unless the directory has one.
 func (f devMacFlags) install() (devmac.Root, string, error) {
 	dir, err := filepath.Abs(f.root)
 	if err != nil {
@@ -111,7 +111,7 @@ func (f devMacFlags) install() (devmac.Root, string, error) {
 		dir = resolved
 	}
 	if found, err := devmac.FindRoot(filepath.Join(dir, "etc")); err == nil && string(found) == dir {
-		return found, "as it was given when the Mac was made", nil
+		return found, "as set when the Mac was created", nil
 	}
 	password, err := readSecret("--password-file", f.passwords)
 	if err != nil {

@@ -43,7 +43,7 @@ func TestDevMac_BootsWhatPeopleCanLogInTo(t *testing.T) {
 	require.ErrorContains(t, runDevMac(t.Context(), devMacFlags{root: root, source: "nowhere"}, nil), "--source")
 
 	// Twice, because the second start finds the Mac of the first.
-	for _, greeting := range []string{"password  correct horse", "password  as it was given when the Mac was made"} {
+	for _, greeting := range []string{"password  correct horse", "password  as set when the Mac was created"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		var said output
 		done := make(chan error, 1)

@@ -24,7 +24,11 @@ func RetiredTable(runners []adminapi.RetiredRunner) Table {
 		if !r.Changed {
 			changed = "no"
 		}
-		t.Rows = append(t.Rows, []string{r.Namespace, r.Name, r.Pool, r.State, r.UID, changed})
+		state := r.State
+		if state == "spent" {
+			state = "finished" // its job was completed already
+		}
+		t.Rows = append(t.Rows, []string{r.Namespace, r.Name, r.Pool, state, r.UID, changed})
 	}
 	return t
 }

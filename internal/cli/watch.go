@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -73,7 +74,7 @@ func (w *Watch) Run(ctx context.Context, out io.Writer, show func(ctx context.Co
 			if _, err := io.WriteString(out, clearScreen+now.String()); err != nil {
 				return fmt.Errorf("writing: %w", err)
 			}
-		} else if !bytes.Equal(now.Bytes(), last) {
+		} else if !bytes.Equal(steady(now.Bytes()), steady(last)) {
 			if _, err := out.Write(now.Bytes()); err != nil {
 				return fmt.Errorf("writing: %w", err)
 			}
@@ -87,6 +88,17 @@ func (w *Watch) Run(ctx context.Context, out io.Writer, show func(ctx context.Co
 		case <-ticks:
 		}
 	}
+}
+
+// ages are durations as tables show them. They pass by themselves, and are no change.
+var ages = regexp.MustCompile(`\b(?:\d+d\d\dh|\d+h\d\dm|\d+m\d\ds|\d+(?:\.\d)?s)\b`)
+
+// spaces align columns; how many there are depends on the durations.
+var spaces = regexp.MustCompile(` {2,}`)
+
+// steady is a page without its durations.
+func steady(page []byte) []byte {
+	return spaces.ReplaceAll(ages.ReplaceAll(page, []byte("~")), []byte("  "))
 }
 
 func (w *Watch) tick() (<-chan time.Time, func()) {

@@ -65,6 +65,9 @@ func TestWatch(t *testing.T) {
 	out, err = watched(t, false, []string{"--watch", "--watch-every", "1s"}, "a", "a", "b")
 	require.NoError(t, err)
 	require.Equal(t, "a\nb\n", out, "a pipe is given what has changed")
+	out, err = watched(t, false, []string{"-w"}, "linux   9.8s   -", "linux   10s    -", "linux   1m00s   -", "linux   1m02s   idle", "mac   1m02s   idle")
+	require.NoError(t, err)
+	require.Equal(t, "linux   9.8s   -\nlinux   1m02s   idle\nmac   1m02s   idle\n", out, "that time passes is no change")
 
 	_, err = watched(t, true, []string{"--watch"}, away, "a")
 	require.ErrorIs(t, err, away, "what does not work at all is said at once")

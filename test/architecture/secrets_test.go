@@ -23,6 +23,7 @@ var constantTime = map[string]int{
 	"internal/machost/steps/refused.go wasRefused":     1, // a password's digest
 	"internal/dev/mac/machine.go hasPassword":          1,
 	"internal/dev/github/standin/admin.go adminRoutes": 1, // the administrator's token
+	"internal/cli/githubapp/callback.go same":          1, // the key, the cookie and the state of an App's registration
 }
 
 // TestSecrets_NET6_AreComparedInConstantTime compares the list with the code, and refuses any other comparison of bytes in a file that

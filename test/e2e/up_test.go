@@ -121,6 +121,35 @@ func TestUp(t *testing.T) {
 	require.Zero(t, code, "nothing to do is no error")
 }
 
+const failingJob = `
+on: push
+jobs:
+  broken:
+    runs-on: bullpen
+    steps:
+      - run: exit 3
+`
+
+// With --exit-when-done a script gets the workflows' result, and nothing is left running.
+func TestUp_ExitsWithTheResultOfItsWorkflows(t *testing.T) {
+	for name, c := range map[string]struct {
+		workflow, says string
+		code           int
+	}{
+		"success":             {shortJob, "", 0},
+		"failure":             {failingJob, "w.yaml (run 1): failure", 2},
+		"labels without pool": {strings.Replace(failingJob, "runs-on: bullpen", "runs-on: bulpen", 1), "no pool has these labels", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := stateDir(t)
+			stdout, stderr, code := run(t, "up", "--state-dir", dir, "--runners", "1", "--exit-when-done", "--workflow", writeFile(t, "w.yaml", c.workflow))
+			require.Equal(t, c.code, code, "%s\n%s", stdout, stderr)
+			require.Contains(t, stderr, c.says)
+			require.Empty(t, processesOf(t, dir))
+		})
+	}
+}
+
 // withoutWebhooks has a server run workflows that reads its deliveries at GitHub and refuses webhooks.
 func withoutWebhooks(t *testing.T, dir string, w *where, polling *running) {
 	response, err := await.HTTP.Post(w.Webhooks, "application/json", strings.NewReader("{}"))

@@ -337,7 +337,7 @@ func TestPass_SCALE1_RoomIsWhatNodesAndShapesSay(t *testing.T) {
 	b.ask(runnerapi.PoolSignals{Name: "a"})
 	b.look(0)
 	require.Equal(t, 5, b.decision("a").Desired, "11 CPUs, and two for each")
-	require.Contains(t, b.decision("a").Short, "5 of the 20")
+	require.Contains(t, b.decision("a").Short, "5 of 20")
 
 	cordoned := node("c", 10)
 	cordoned.Spec.Unschedulable = true
@@ -379,7 +379,7 @@ func TestPass_NODE5_AMacHasRoomForItsSlots(t *testing.T) {
 	b.ask(runnerapi.PoolSignals{Name: "a"}, runnerapi.PoolSignals{Name: "b"})
 	b.look(0)
 	require.Equal(t, 4, b.decision("a").Desired)
-	require.Contains(t, b.decision("a").Short, "4 of the 20")
+	require.Contains(t, b.decision("a").Short, "4 of 20")
 	require.Equal(t, 20, b.decision("b").Desired, "Linux has nothing to do with it")
 }
 
@@ -427,7 +427,7 @@ func TestMetrics_TellWhatIsDecidedAndForgetWhatIsGone(t *testing.T) {
 	require.Equal(t, map[string]float64{"f": float64(oldest.Unix())}, b.series("bullpen_runnerpool_oldest_queued_timestamp_seconds"))
 	require.Equal(t, map[string]float64{"a": 9}, b.series("bullpen_autoscaler_desired_runners"))
 	require.Equal(t, map[string]float64{"a": 22}, b.series("bullpen_autoscaler_target_runners"))
-	require.Equal(t, map[string]float64{"a load": 3, "a blocked": 0, "a floor": 2, "a head_room": 4, "a held": 0}, b.series("bullpen_autoscaler_granted_runners"))
+	require.Equal(t, map[string]float64{"a load": 3, "a blocked": 0, "a floor": 2, "a head_room": 4, "a cooldown": 0}, b.series("bullpen_autoscaler_granted_runners"))
 	require.Equal(t, map[string]float64{"a": 0}, b.series("bullpen_autoscaler_no_data"))
 	require.Equal(t, map[string]float64{"up a": 1}, b.series("bullpen_autoscaler_decisions_total"))
 	b.down = errors.New("down")

@@ -259,7 +259,7 @@ func TestMacHost_SaysWhatIsMissing(t *testing.T) {
 		"another-key": {func(m *v1alpha1.MacHost) {
 			m.Spec.BootstrapKubeconfigSecretRef = &v1alpha1.SecretKey{Name: keySecret, Key: "id"}
 		}, machost.StateInvalid, "is not a kubeconfig"},
-		"other-user": {func(m *v1alpha1.MacHost) { m.Spec.User = "admin" }, machost.StateInvalid, "leave out spec.user"},
+		"other-user": {func(m *v1alpha1.MacHost) { m.Spec.User = "admin" }, machost.StateInvalid, "remove spec.user"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b.mac(name, c.change)

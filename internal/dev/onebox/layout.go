@@ -131,7 +131,7 @@ func (l Layout) prepare(root bool) error {
 	if root {
 		mode = 0o711
 	}
-	for _, dir := range []string{l.Dir, l.path("logs"), l.path("secrets"), l.path("identities"), l.path("github"), l.Node(), l.MacNode(), l.TartHome()} {
+	for _, dir := range []string{l.Dir, l.path("logs"), l.path("secrets"), l.path("identities"), l.path("github"), l.Node()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("creating the state directory: %w", err)
 		}

@@ -89,6 +89,7 @@ func TestPrepareKeepsTheFolderPrivate(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), dir)
 		}
+		require.NoDirExists(t, layout.MacNode(), "there is no macOS node without --macos")
 		found, err := layout.check()
 		require.True(t, found)
 		require.NoError(t, err)

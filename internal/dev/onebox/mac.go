@@ -3,6 +3,7 @@ package onebox
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -17,6 +18,11 @@ var macScript = devtart.Script{Timing: devtart.Timing{
 
 // prepareMac makes the stand-in for a Mac.
 func prepareMac(l Layout) error {
+	for _, dir := range []string{l.MacNode(), l.TartHome()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("creating the state directory of the macOS node: %w", err)
+		}
+	}
 	if err := devtart.Write(l.TartHome(), macScript); err != nil {
 		return fmt.Errorf("preparing the fake Tart: %w", err)
 	}

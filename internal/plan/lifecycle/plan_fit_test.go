@@ -31,7 +31,7 @@ func TestMakePlan_Unfit(t *testing.T) {
 	cases{
 		{name: "cordoned: all at once, whatever a roll may take", wish: Wish{Desired: 3, TemplateHash: "b"},
 			runners: set(at(StageIdle, "b", 2, unfitFor(ReasonNodeCordoned)), at(StageBooting, "b", 1, unfitFor(ReasonNodeCordoned))),
-			ask:     []string{"starting-b-0 NodeCordoned", "idle-b-0 NodeCordoned", "idle-b-1 NodeCordoned"}},
+			ask:     []string{"idle-b-0 NodeCordoned", "starting-b-0 NodeCordoned", "idle-b-1 NodeCordoned"}},
 		{name: "busy stays on a cordoned node", wish: Wish{Desired: 1, TemplateHash: "b"},
 			runners: set(at(StageBusy, "b", 1, unfitFor(ReasonNodeCordoned)))},
 		{name: "it is one of those above the number", wish: Wish{Desired: 2, TemplateHash: "b"},

@@ -149,10 +149,10 @@ func (oneFleet) Demand(context.Context) ([]runnerapi.PoolSignals, error) {
 func (oneFleet) Outside([]string) fleet.Outside { return fleet.OutsideNone }
 
 func (f oneFleet) Unserved(context.Context) (dispatch.Unserved, error) {
-	if found := f.unserved.Load(); found != nil {
-		return *found, nil
+	if f.unserved == nil || f.unserved.Load() == nil {
+		return dispatch.Unserved{}, nil
 	}
-	return dispatch.Unserved{}, nil
+	return *f.unserved.Load(), nil
 }
 
 func (oneFleet) Frozen() (string, bool) { return "", false }

@@ -263,11 +263,11 @@ func TestInstallation_RepositoriesTakenWait(t *testing.T) {
 	claims := h.claims(linuxPool("linux"), 5)
 	require.Len(t, claims, 1)
 	require.EqualValues(t, 3, claims[0].JobID)
-	require.EqualValues(t, 2, h.account("acme").Held)
+	require.EqualValues(t, 2, h.account("acme").Blocked)
 	poll := h.poll(t.Context(), d, h.pod("linux"))
 	tell(dispatch.RepositoriesAdded)
 	require.Equal(t, dispatch.ReplyServe, await.Receive(t, poll, "the poll is answered").answer.Reply)
-	require.Zero(t, h.account("acme").Held)
+	require.Zero(t, h.account("acme").Blocked)
 	require.Len(t, h.claims(linuxPool("linux"), 5), 1)
 }
 

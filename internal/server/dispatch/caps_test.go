@@ -85,7 +85,7 @@ func TestCap_CLAIM5_HoldsUnderConcurrencyAndBlocksNobody(t *testing.T) {
 			require.Equal(t, 3, running["acme/hog"])
 			require.Len(t, live, 8, "the others are served at once")
 			a := h.account("acme")
-			require.EqualValues(t, 57, a.Held+a.Queued)
+			require.EqualValues(t, 57, a.Blocked+a.Queued)
 		}
 		for uid, c := range live {
 			h.finish(c)
@@ -95,7 +95,7 @@ func TestCap_CLAIM5_HoldsUnderConcurrencyAndBlocksNobody(t *testing.T) {
 			}
 		}
 	}
-	require.Zero(t, h.account("acme").Held)
+	require.Zero(t, h.account("acme").Blocked)
 	hogs := slices.DeleteFunc(slices.Clone(order), func(id int64) bool { return id > 60 })
 	sorted := slices.Sorted(slices.Values(hogs))
 	for i, id := range hogs { // batches overlap, so neighbours may swap; no job is overtaken by a crowd
@@ -247,7 +247,7 @@ func TestSignals_SCALE2_RepositoryCap(t *testing.T) {
 	after := h.asks(d, c)["linux"]
 	require.Zero(t, after.Queued)
 	require.Equal(t, withheld(runnerapi.WithheldRepository, 3), after.Withheld)
-	require.EqualValues(t, 3, h.account("acme").Held)
+	require.EqualValues(t, 3, h.account("acme").Blocked)
 	lanes, err := h.store.ParkedLanes(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 1, lanes["held"], "a pick has nothing to do with it")
@@ -328,9 +328,9 @@ func TestCap_CLAIM5_WhatHasRoomIsNotSetAside(t *testing.T) {
 		return result.Claims
 	}
 	require.Len(t, batch(2), 2)
-	require.Zero(t, h.account("acme").Held, "there is room for one more")
+	require.Zero(t, h.account("acme").Blocked, "there is room for one more")
 	require.Len(t, batch(2), 1)
-	require.EqualValues(t, 1, h.account("acme").Held)
+	require.EqualValues(t, 1, h.account("acme").Blocked)
 }
 
 // A job that came back and is cancelled before a runner takes it leaves its turn to the next one.
@@ -358,7 +358,7 @@ func TestCap_EXCL6_OnlyWhereTheSettingIsOn(t *testing.T) {
 		h.record(job(fleet.JobEventQueued, id, in("acme/hog")))
 	}
 	require.Len(t, h.claims(linuxPool("linux"), 4), 1)
-	require.EqualValues(t, 3, h.account("acme").Held)
+	require.EqualValues(t, 3, h.account("acme").Blocked)
 	off, err := postgres.Open(t.Context(), h.url, 0)
 	require.NoError(t, err)
 	t.Cleanup(off.Close)

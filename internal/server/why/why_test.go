@@ -154,7 +154,7 @@ func TestExplain_TellsEveryCause(t *testing.T) {
 func TestExplain_CLAIM21_GitHubsOwnJobsHaveOneReason(t *testing.T) {
 	reasons := Explain(fine(func(e *Evidence) {
 		e.Job.Labels, e.Outside = []string{"ubuntu-latest"}, fleet.OutsideGitHub
-		e.Budget.Usage.Jobs, e.Account.SuspendedByGitHub, e.Held = 40, true, "the database was restored."
+		e.Budget.Usage.Jobs, e.Account.SuspendedByGitHub, e.Frozen = 40, true, "the database was restored."
 	}))
 	require.Len(t, reasons, 1)
 	require.Equal(t, GitHubHosted, reasons[0].Code)

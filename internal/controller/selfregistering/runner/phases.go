@@ -241,7 +241,7 @@ func (r *Reconciler) notRegistered(ctx context.Context, p *pass, err error) erro
 		p.lookAt(r.options.Now().Add(time.Millisecond))
 		return r.store(ctx, p, r.options.NewName(p.runner.Name))
 	case errors.Is(err, registered.ErrSpent):
-		r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "Spent", "its Secret is missing or incomplete, and a runner registers only once: delete this Runner, or let its owner replace it")
+		r.tell(p, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "RegistrationUsed", "its Secret is missing or incomplete, and a runner registers only once: delete this Runner, or let its owner replace it")
 		return nil
 	case errors.Is(err, registered.ErrForeignSecret):
 		// Most often it is of a Runner that had this name before, and the garbage collector takes it in a moment.

@@ -48,5 +48,5 @@ func TestEnded_F814_TheReasonIsToldByTheNameThatTheJobHas(t *testing.T) {
 	lost[0].end.Evicted = "evicted, because it wrote more than it may"
 	(&eventWriter{recorder}).jobLost(s, lost[0])
 	told = await.Receive(t, recorder.Events, "an Event is recorded")
-	require.Contains(t, told, "has ended while it showed work: evicted, because it wrote more than it may. ", "TEN-6")
+	require.Contains(t, told, "exited during a job: evicted, because it wrote more than it may. ", "TEN-6")
 }

@@ -26,7 +26,7 @@ func TestScaling_POOL8_SaysWhetherItSees(t *testing.T) {
 	require.Equal(t, []any{metav1.ConditionUnknown, "AwaitingData", int64(7)}, []any{c.Status, c.Reason, c.ObservedGeneration})
 	scaling.Status = &v1alpha1.AutoscalingStatus{DesiredReplicas: ptr.To[int32](3)}
 	c = show(scaling, false)
-	require.Equal(t, []any{metav1.ConditionTrue, "Decided"}, []any{c.Status, c.Reason})
+	require.Equal(t, []any{metav1.ConditionTrue, "DemandKnown"}, []any{c.Status, c.Reason})
 	turned := c.LastTransitionTime
 	require.Equal(t, turned, show(scaling, false).LastTransitionTime)
 	scaling.Status.Problem = "nobody answers"

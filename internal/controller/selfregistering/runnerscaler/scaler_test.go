@@ -37,7 +37,7 @@ func TestScaler_61_UpAndDown(t *testing.T) {
 	require.Nil(t, b.status(none))
 	require.Equal(t, 1, b.calls, "one question for all")
 	require.Len(t, b.asked, 2)
-	require.Equal(t, []string{"Normal ScaledUp From 0 to 1 runners: at least 1"}, b.events())
+	require.Equal(t, []string{"Normal ScaledUp Scaled from 0 to 1 runners: at least 1"}, b.events())
 
 	b.waits("web", 1, 2, 3, 4, 5, 6)
 	b.waits("db", 7)
@@ -48,7 +48,7 @@ func TestScaler_61_UpAndDown(t *testing.T) {
 	require.Equal(t, b.now, status.ScaledAt.UTC())
 	require.Empty(t, status.Problem)
 	require.ElementsMatch(t, []string{
-		"Normal ScaledUp From 1 to 4 runners: 0 run and 6 wait, and 4 is the most", "Normal ScaledUp From 0 to 1 runners: 0 run and 1 wait",
+		"Normal ScaledUp Scaled from 1 to 4 runners: 0 running and 6 queued, and the maximum is 4", "Normal ScaledUp Scaled from 0 to 1 runners: 0 running and 1 queued",
 	}, b.events())
 	require.Equal(t, 4.0, b.metric("desired_runners", "web"))
 	require.Equal(t, 6.0, b.metric("queued_jobs", "web"))
@@ -60,7 +60,7 @@ func TestScaler_61_UpAndDown(t *testing.T) {
 	b.passes(time.Minute)
 	require.Equal(t, 1, b.desired(d))
 	require.Equal(t, b.now, b.status(d).LastScaleDownTime.UTC())
-	require.Equal(t, []string{"Normal ScaledDown From 4 to 1 runners: at least 1"}, b.events())
+	require.Equal(t, []string{"Normal ScaledDown Scaled from 4 to 1 runners: at least 1"}, b.events())
 	require.Equal(t, 1.0, b.metric("decisions_total", "RunnerDeployment", "down"))
 
 	require.NoError(t, b.admin.Get(t.Context(), client.ObjectKeyFromObject(d), d))

@@ -69,7 +69,7 @@ func TestDecide_61_WithinTheBounds(t *testing.T) {
 	require.Equal(t, "at least 2", o.last.Reason)
 	require.Equal(t, 4, o.decides(waits(1, 2, 3, 4)))
 	require.Equal(t, 5, o.decides(waits(1, 2, 3, 4, 5, 6, 7)))
-	require.Equal(t, "0 run and 7 wait, and 5 is the most", o.last.Reason)
+	require.Equal(t, "0 running and 7 queued, and the maximum is 5", o.last.Reason)
 	o.in.Spec.Max = 3
 	require.Equal(t, 3, o.again(), "the largest number counts at once")
 	require.Equal(t, o.in.Now, o.last.State.LastScaleDown)
@@ -345,7 +345,7 @@ func TestDecide_PercentageBusy(t *testing.T) {
 	o.in.Evidence.Server.Problem = "of no interest"
 	o.in.Runners = Runners{Exist: 10, Busy: 9}
 	require.Equal(t, 13, o.again())
-	require.Equal(t, "9 of 10 work, more than 80%", o.last.Reason)
+	require.Equal(t, "9 of 10 busy, more than 80%", o.last.Reason)
 	require.Equal(t, 13, o.passes(30*time.Second), "the new ones boot: one wave raises it once")
 	o.in.Runners.Busy = 0
 	require.Equal(t, 13, o.passes(9*time.Minute+50*time.Second))

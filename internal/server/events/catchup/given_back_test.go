@@ -32,7 +32,7 @@ func TestDeliveries_RECV7_RECV8_ARepositoryThatWasGivenBackUnheardHoldsNoJob(t *
 	held := func() int64 {
 		is, err := w.store.Account(t.Context(), "acme")
 		require.NoError(t, err)
-		return is.Held
+		return is.Blocked
 	}
 	require.EqualValues(t, 1, held())
 

@@ -96,19 +96,19 @@ func TestRepositories_RECV8_GivenBackAndTakenUnheard(t *testing.T) {
 	s.job(1, 0, "acme/app")
 	s.job(2, 0, "acme/taken")
 	s.take(dispatch.RepositoriesRemoved, "acme/app")
-	require.EqualValues(t, 1, s.account("acme").Held)
+	require.EqualValues(t, 1, s.account("acme").Blocked)
 	compare()
-	require.EqualValues(t, 0, s.account("acme").Held, "GitHub lists it: it was given back")
+	require.EqualValues(t, 0, s.account("acme").Blocked, "GitHub lists it: it was given back")
 	require.Equal(t, 2, forge.fresh, "one page of each account")
 	compare()
-	require.EqualValues(t, 1, s.account("acme").Held, "a second list lacks the other one")
+	require.EqualValues(t, 1, s.account("acme").Blocked, "a second list lacks the other one")
 	require.EqualValues(t, 1, s.account("acme").Queued)
 	require.Equal(t, 2, forge.fresh)
 	require.Equal(t, 2, forge.unchanged, "GitHub is asked for what has changed")
 	_, err := s.github.Install(standin.Installation{Account: "acme", Repositories: []string{"taken"}})
 	require.NoError(t, err)
 	compare()
-	require.EqualValues(t, 0, s.account("acme").Held)
+	require.EqualValues(t, 0, s.account("acme").Blocked)
 }
 
 // One list is no proof that a repository was taken: it may have been read while it changed.
@@ -118,7 +118,7 @@ func TestRepositories_OneListIsNoProof(t *testing.T) {
 	forge, compare := s.repositories()
 	s.job(2, 0, "acme/taken")
 	compare()
-	require.EqualValues(t, 0, s.account("acme").Held)
+	require.EqualValues(t, 0, s.account("acme").Blocked)
 	_, err := s.github.Install(standin.Installation{Account: "acme", Repositories: []string{"taken"}})
 	require.NoError(t, err)
 	compare()
@@ -126,9 +126,9 @@ func TestRepositories_OneListIsNoProof(t *testing.T) {
 		return github.RepositoryPage{Repositories: []fleet.Repository{{Name: "acme/app", ID: 1}}, Total: 1}, nil
 	}
 	compare()
-	require.EqualValues(t, 0, s.account("acme").Held)
+	require.EqualValues(t, 0, s.account("acme").Blocked)
 	compare()
-	require.EqualValues(t, 1, s.account("acme").Held)
+	require.EqualValues(t, 1, s.account("acme").Blocked)
 }
 
 // A list that cannot be read, is cut short, or is empty removes nothing.
@@ -157,7 +157,7 @@ func TestRepositories_ADoubtfulListTakesNothing(t *testing.T) {
 		for range 3 {
 			compare()
 		}
-		require.EqualValues(t, 0, s.account("acme").Held)
+		require.EqualValues(t, 0, s.account("acme").Blocked)
 	}
 }
 
@@ -172,9 +172,9 @@ func TestRepositories_NewerEventsAreLeftAlone(t *testing.T) {
 	}
 	s.takeAt(time.Now().Add(installations.RepositoriesEvery+time.Minute), dispatch.RepositoriesRemoved, "acme/app")
 	compare() // begun an hour from now
-	require.EqualValues(t, 1, s.account("acme").Held)
+	require.EqualValues(t, 1, s.account("acme").Blocked)
 	compare() // and an hour later
-	require.EqualValues(t, 0, s.account("acme").Held)
+	require.EqualValues(t, 0, s.account("acme").Blocked)
 }
 
 // The App gets no event of a rename; the list shows it, and the repository's rows follow.
@@ -191,7 +191,7 @@ func TestRepositories_ARenameIsFound(t *testing.T) {
 	require.NoError(t, err)
 	compare()
 	s.take(dispatch.RepositoriesRemoved, "acme/former-app")
-	require.EqualValues(t, 1, s.account("acme").Held, "its job is known by the new name")
+	require.EqualValues(t, 1, s.account("acme").Blocked, "its job is known by the new name")
 }
 
 // An installation that has few requests left is not asked.

@@ -36,7 +36,7 @@ func TestTake_InstallationEvents(t *testing.T) {
 		a, err := store.Account(t.Context(), "acme")
 		require.NoError(t, err)
 		require.Equal(t, want, a.State)
-		require.Equal(t, held, a.Held)
+		require.Equal(t, held, a.Blocked)
 	}
 	suspended := `,"suspended_at":"2026-01-02T03:04:05Z"`
 	installation("created", 42, "")

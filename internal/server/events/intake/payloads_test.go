@@ -197,7 +197,7 @@ func TestTake_R12_AnInstallationWithoutAnAccount(t *testing.T) {
 	take("installation_repositories", "removed", "null", intake.Recorded)
 	a, err := store.Account(t.Context(), "acme")
 	require.NoError(t, err)
-	require.EqualValues(t, 1, a.Held, "the repository's job waits until it is given back")
+	require.EqualValues(t, 1, a.Blocked, "the repository's job waits until it is given back")
 	take("installation", "deleted", "null", intake.Recorded)
 	is(adminapi.AccountUninstalled)
 	take("installation", "created", acme, intake.Recorded) // late: it has ended
@@ -220,7 +220,7 @@ func TestTake_R12_ThousandsOfRepositoriesAtOnce(t *testing.T) {
 		require.Equal(t, intake.Recorded, got.Outcome, got.Reason)
 		a, err := store.Account(t.Context(), "acme")
 		require.NoError(t, err)
-		require.EqualValues(t, 1-i, a.Held)
+		require.EqualValues(t, 1-i, a.Blocked)
 	}
 }
 
