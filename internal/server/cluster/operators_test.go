@@ -91,6 +91,16 @@ func (s reachedStore) Usage(context.Context, admin.UsageQuery) ([]adminapi.Month
 	return nil, 0, nil
 }
 
+func (s reachedStore) SearchJobs(context.Context, admin.JobQuery) ([]adminapi.Job, int64, error) {
+	s.reached.Add(1)
+	return nil, 0, nil
+}
+
+func (s reachedStore) Conclusions(context.Context, time.Time, int) (map[string]int64, error) {
+	s.reached.Add(1)
+	return map[string]int64{}, nil
+}
+
 func (s reachedStore) UsageByDay(context.Context, admin.UsageQuery) ([]adminapi.DayUsage, error) {
 	s.reached.Add(1)
 	return nil, nil
@@ -211,7 +221,7 @@ type endpoint struct{ method, path, body string }
 func endpoints() (reads, writes []endpoint) {
 	return []endpoint{
 			{"GET", "/api/v1/accounts", ""}, {"GET", "/api/v1/accounts/acme", ""}, {"GET", "/api/v1/audit", ""},
-			{"GET", "/api/v1/jobs", ""}, {"GET", "/api/v1/jobs/7", ""}, {"GET", "/api/v1/jobs/7/why", ""}, {"GET", "/api/v1/usage", ""},
+			{"GET", "/api/v1/jobs", ""}, {"GET", "/api/v1/jobs?name=build", ""}, {"GET", "/api/v1/conclusions", ""}, {"GET", "/api/v1/jobs/7", ""}, {"GET", "/api/v1/jobs/7/why", ""}, {"GET", "/api/v1/usage", ""},
 			{"GET", "/api/v1/usage/days", ""}, {"GET", "/api/v1/history", ""}, {"GET", "/api/v1/pools/runners/linux/history?window=14d", ""},
 			{"GET", "/api/v1/pools", ""}, {"GET", "/api/v1/pools/runners/linux", ""}, {"GET", "/api/v1/runners", ""}, {"GET", "/api/v1/hosts", ""},
 		}, []endpoint{

@@ -351,9 +351,9 @@ func TestPools_ShowWhatTheyHave(t *testing.T) {
 	}
 	require.Contains(t, body(t, d.ask("GET", "/ui/pools/runners/linux-4", ada, "")), `href="/ui/jobs/2"`)
 	for name, want := range map[string]string{ // ADR 0029: the console says who can change it, and cannot
-		"linux-4": "open Its runners get jobs. Change it with your own cluster permissions: bullpen pool pause linux-4 -n runners bullpen pool drain linux-4 -n runners Runners",
-		"macs":    "paused Its runners stay, and get no jobs. Change it with your own cluster permissions: bullpen pool resume macs -n runners bullpen pool drain macs -n runners Runners",
-		"linux-8": "drained Its runners get no jobs, and idle ones are removed. Change it with your own cluster permissions: bullpen pool resume linux-8 -n runners bullpen pool pause linux-8 -n runners Runners",
+		"linux-4": "open Its runners get jobs. Change it with your own cluster permissions: bullpen pool pause linux-4 -n runners bullpen pool drain linux-4 -n runners History",
+		"macs":    "paused Its runners stay, and get no jobs. Change it with your own cluster permissions: bullpen pool resume macs -n runners bullpen pool drain macs -n runners History",
+		"linux-8": "drained Its runners get no jobs, and idle ones are removed. Change it with your own cluster permissions: bullpen pool resume linux-8 -n runners bullpen pool pause linux-8 -n runners History",
 	} {
 		require.Contains(t, text("/ui/pools/runners/"+name), want)
 	}
