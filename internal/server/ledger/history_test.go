@@ -76,7 +76,7 @@ func samplesNow(t *testing.T, store *Store, pool string) []history.Sample {
 	return samples
 }
 
-// A minute is sampled once, and its queue times are those of the last count; a pass that is repeated writes no row anew.
+// A minute is sampled once, and its queue times are those of the last count; a repeated pass writes no row again.
 func TestRecordSamples_IsIdempotent(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)
