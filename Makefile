@@ -98,8 +98,8 @@ devcluster: ## Download or compile the development control plane once, and print
 ##### Check it
 
 .PHONY: test
-test: ## Run all tests; installs PostgreSQL, PgBouncer, OpenSSH's server, Prometheus, Chromium and GitHub's descriptions and compiles the devcluster when missing (a part: PACKAGES=./internal/agent/...)
-	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium tinyproxy descriptions cc
+test: ## Run all tests; installs PostgreSQL, PgBouncer, OpenSSH's server, Prometheus, Chromium, axe-core and GitHub's descriptions and compiles the devcluster when missing (a part: PACKAGES=./internal/agent/...)
+	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc
 	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) $(if $(filter ./...,$(PACKAGES)),TEST_P=$(TEST_P) scripts/test.sh,$(GO) test -race -p $(TEST_P)) $(TEST_FLAGS) $(if $(filter ./...,$(PACKAGES)),--) $(PACKAGES)
 	$(if $(filter ./internal/node/identity,$(PACKAGES)),@$(FIND_ASSETS) && $(PLAIN) && set -x && $(GO) test -vet=off -run RenewsItself ./internal/node/identity)
 	$(PLAIN); cd devcluster && $(GO) test ./multicall/...
@@ -111,12 +111,12 @@ test-times: ## Show where the time of the last `make test` went: compiling, link
 
 .PHONY: test-race
 test-race: ## Run all tests with the race detector, also those that make test runs without it: an hour
-	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium tinyproxy descriptions cc
+	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc
 	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) RACE= TEST_P=$(TEST_P) scripts/test.sh -timeout 60m -vet=off -trimpath -- $(SLOW) ./...
 
 .PHONY: test-deep
 test-deep: ## Run what takes minutes and is left out of make test: a release's upgrade, kills at every step, every fault point, large state spaces: an hour
-	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium tinyproxy descriptions cc
+	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc
 	@$(BUILD_RELEASE)
 	@$(PLAIN); cd tools/kubelinter && $(GO) build -trimpath -ldflags "-s -w" -o /dev/null golang.stackrox.io/kube-linter/cmd/kube-linter
 	@$(FIND_ASSETS) && export BULLPEN_TEST_DEEP=1 && set -x && $(GO) test -trimpath -vet=off -count 1 -p 2 -timeout 90m $(DEEP)

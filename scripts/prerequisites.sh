@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a make target needs from the operating system, when it is missing, and says so.
 #
-#   scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium tinyproxy descriptions cc
+#   scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc
 #
 # postgres: server programs of PostgreSQL 14 or newer, which the tests and the one-machine mode start by themselves
 #           (not needed when BULLPEN_DATABASE_URL names a database).
@@ -10,6 +10,8 @@
 # sshd:     OpenSSH's server, and a library by which it knows the users of a model Mac: what tests of a Mac's bootstrap log in to. No server of
 #           the system is started.
 # chromium: a browser without a screen, in which the console's pages are tested (BULLPEN_CHROMIUM names another).
+# axe:      axe-core, the accessibility rules that the console's pages are held to: an npm package that test/kit/npm/axe/package-lock.json pins. It is
+#           kept in the cache (BULLPEN_CACHE), and runs in the browser alone.
 # tinyproxy: a forward proxy, through which tests reach GitHub's stand-in (BULLPEN_TINYPROXY names another program).
 # prometheus: Prometheus, which a test has scrape the fleet to ask it what the dashboard asks. No server of the system is started.
 # descriptions: GitHub's descriptions of its webhooks and its REST API, npm packages that test/descriptions/package-lock.json pins. They are kept in
@@ -193,26 +195,39 @@ need_npm() {
 	fi
 }
 
-# Of half a gigabyte of documents those stay that tests read, and no program.
-need_descriptions() {
-	local from name at fresh
-	from="$(cd "$(dirname "$0")/../test/descriptions" && pwd)"
-	name="$(git hash-object --no-filters "$from/package-lock.json")"
-	at="${BULLPEN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/bullpen}/descriptions/${name:0:16}"
+# Installs what DIRECTORY/package-lock.json names into the cache, once, and has KEEP take away what no test reads of it.
+#   npm_packages NAME DIRECTORY KEEP
+npm_packages() {
+	local name at fresh
+	name="$(git hash-object --no-filters "$2/package-lock.json")"
+	at="${BULLPEN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/bullpen}/$1/${name:0:16}"
 	if [ -d "$at" ]; then return; fi
 	need_npm
-	say "GitHub's descriptions of its API are missing: installing the npm packages of test/descriptions/package-lock.json"
+	say "installing npm packages into the cache: $1"
 	mkdir -p "$(dirname "$at")"
 	fresh="$(mktemp -d "$at.XXXXXX")"
-	cp "$from/package.json" "$from/package-lock.json" "$fresh"
+	cp "$2/package.json" "$2/package-lock.json" "$fresh"
 	npm ci --prefix "$fresh" --ignore-scripts --no-audit --no-fund --loglevel=error >&2 || { rm -rf "$fresh"; exit 1; }
-	find "$fresh/node_modules" -type f ! -path '*/webhooks-examples/*' ! -name api.github.com.json ! -name ghec.json ! -name ghes-3.14.json ! -name package.json ! -name 'LICENSE*' -delete
+	"$3" "$fresh/node_modules"
 	if [ -d "$at" ]; then rm -rf "$fresh"; else mv "$fresh" "$at"; fi # another process may have been first
 }
 
+tests="$(cd "$(dirname "$0")/../test" && pwd)"
+
+need_descriptions() { npm_packages descriptions "$tests/descriptions" keep_descriptions; }
+
+# Of half a gigabyte of documents those stay that tests read, and no program.
+keep_descriptions() {
+	find "$1" -type f ! -path '*/webhooks-examples/*' ! -name api.github.com.json ! -name ghec.json ! -name ghes-3.14.json ! -name package.json ! -name 'LICENSE*' -delete
+}
+
+need_axe() { npm_packages axe "$tests/kit/npm/axe" keep_axe; }
+
+keep_axe() { find "$1" -type f ! -name axe.min.js ! -name package.json ! -name 'LICENSE*' -delete; }
+
 for need in "$@"; do
 	case $need in
-	postgres | pgbouncer | cc | sshd | prometheus | chromium | tinyproxy | descriptions) "need_$need" ;;
+	postgres | pgbouncer | cc | sshd | prometheus | chromium | axe | tinyproxy | descriptions) "need_$need" ;;
 	*)
 		say "unknown prerequisite '$need'"
 		exit 2

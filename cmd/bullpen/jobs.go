@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
 	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
 )
@@ -32,6 +33,7 @@ conclusion. The server's --keep-jobs sets how long completed jobs are kept.
   bullpen jobs --watch
   bullpen jobs --state running,blocked
   bullpen jobs --completed --repository acme/app -o wide
+  bullpen jobs --conclusion failure --repository app --name test
   bullpen jobs -o json | jq 'group_by(.state) | map({(.[0].state): length}) | add'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,8 +56,10 @@ conclusion. The server's --keep-jobs sets how long completed jobs are kept.
 	cli.OutputFlag(cmd.Flags(), &format)
 	flags := cmd.Flags()
 	flags.StringVar(&filter.Account, "account", "", "only this account, by login or @ID")
-	flags.StringVar(&filter.Repository, "repository", "", "only this repository, as owner/name")
+	flags.StringVar(&filter.Repository, "repository", "", "only this repository, as owner/name, or those whose name contains this")
+	flags.StringVar(&filter.Name, "name", "", "only jobs whose name contains this")
 	flags.Var(&states, "state", "only these states, separated by commas: "+strings.Join(cli.JobStateNames(), ", "))
+	flags.StringSliceVar(&filter.Conclusions, "conclusion", nil, "only completed jobs with these conclusions: "+strings.Join(adminapi.Conclusions(), ", "))
 	flags.BoolVar(&filter.Ended, "completed", false, "include completed jobs")
 	flags.BoolVar(&filter.Ended, "ended", false, "the former name of --completed")
 	cobra.CheckErr(flags.MarkHidden("ended"))

@@ -31,6 +31,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/events/installations"
 	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
 	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
+	"github.com/bullpen-ci/bullpen/internal/server/history"
 	server "github.com/bullpen-ci/bullpen/internal/server/http"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/internal/server/periodic"
@@ -135,6 +136,7 @@ type replica struct {
 	intake        *intake.Intake
 	recovery      *recovery.Recovery
 	retention     *retention.Retention
+	history       *history.Recorder
 	catchup       *catchup.CatchUp
 	passes        *periodic.Runner
 	keeper        *epoch.Keeper
@@ -267,6 +269,9 @@ func (r *replica) wirePasses(ctx context.Context, forge *github.Client) (err err
 	if r.retention, err = newRetention(cfg, r); err != nil {
 		return err
 	}
+	if r.history, err = newHistory(r); err != nil {
+		return err
+	}
 	if r.passes, err = periodic.New(periodic.Options{
 		Pool: pool, Passes: unlessFrozen(r.keeper, r.onTime(r.passList())), Check: checkUnlessFrozen(r.keeper, r.recovery.CheckPod), Log: r.log, Metrics: r.registry,
 	}); err != nil {
@@ -287,6 +292,7 @@ func (r *replica) passList() []periodic.Pass {
 	return slices.Concat(r.accountPasses(), r.catchup.Passes(), []periodic.Pass{
 		{Name: "recovery", Every: r.cfg.recoveryEvery, Run: r.recovery.Pass},
 		{Name: "retention", Every: 15 * time.Minute, Timeout: 5 * time.Minute, Run: r.retention.Run},
+		{Name: "samples", Every: history.Every, Run: r.history.Run},
 	})
 }
 

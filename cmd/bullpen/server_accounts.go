@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/url"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -64,9 +66,18 @@ func newOperatorAPI(cfg serverConfig, r *replica) (*admin.API, error) {
 		return nil, err
 	}
 	return admin.New(admin.Options{
-		Store: r.store, Access: access, Fleet: fleetView{r}, Trace: r.tracer.Trace, Log: r.log, Metrics: r.registry, Now: r.clock.Now,
-		Version: version,
+		Store: r.store, Access: access, Fleet: fleetView{r}, Trace: r.tracer.Trace, GitHub: pagesOf(r.forge.Site()), Log: r.log, Metrics: r.registry,
+		Now: r.clock.Now, Version: version,
 	})
+}
+
+// pagesOf is the web address of GitHub that jobs link to. A GitHub on this machine is a stand-in, which has no pages.
+func pagesOf(site string) string {
+	at, err := url.Parse(site)
+	if err != nil || at.Hostname() == "localhost" || net.ParseIP(at.Hostname()).IsLoopback() {
+		return ""
+	}
+	return site
 }
 
 // fleetView is what operators are told of beside the ledger. It is asked only while requests are served: the dispatcher is made later.

@@ -45,3 +45,13 @@ func TestServer_EXCL6_CapsHaveRepositoriesRead(t *testing.T) {
 	r := &replica{cfg: serverConfig{operators: operatorFlags(t, "--repository-caps")}}
 	require.True(t, r.registersAtRepositories())
 }
+
+// Jobs link to the site that the API belongs to; a stand-in on this machine has no pages.
+func TestServer_JobsLinkToGitHub(t *testing.T) {
+	for site, want := range map[string]string{
+		"https://github.com": "https://github.com", "https://acme.ghe.com": "https://acme.ghe.com", "https://ghes.example.com": "https://ghes.example.com",
+		"http://ghes.example.com": "http://ghes.example.com", "http://127.0.0.1:20080": "", "http://localhost:20080": "", "http://[::1]:20080": "",
+	} {
+		require.Equal(t, want, pagesOf(site), site)
+	}
+}

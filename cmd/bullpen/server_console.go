@@ -21,6 +21,7 @@ func newConsole(cfg serverConfig, r *replica) (*console.Console, error) {
 	}
 	return console.New(console.Options{
 		OIDC: provider, API: r.operators.Handler(), Admission: r.operators.Admission(), Secret: secret, Counters: r.registry, Log: r.log, Now: r.clock.Now,
+		Version: version,
 	})
 }
 

@@ -14,17 +14,20 @@ import (
 
 // JobFilter selects jobs; a field that is empty selects all.
 type JobFilter struct {
-	Account, Repository string
-	States              []string                // the API's
-	Keep                func(adminapi.Job) bool // of those that the API returns; nil: all
-	Ended               bool                    // completed ones too
-	Most                int
+	Account     string
+	Repository  string                  // owner/name, or a part of it
+	Name        string                  // a part of the job's name
+	States      []string                // the API's
+	Conclusions []string                // GitHub's, and stale
+	Keep        func(adminapi.Job) bool // of those that the API returns; nil: all
+	Ended       bool                    // completed ones too
+	Most        int
 }
 
 // Jobs reads the newest jobs.
 func (c *Client) Jobs(ctx context.Context, f JobFilter) ([]adminapi.Job, error) {
-	query := url.Values{"state": f.States}
-	for key, value := range map[string]string{"account": f.Account, "repository": f.Repository} {
+	query := url.Values{"state": f.States, "conclusion": f.Conclusions}
+	for key, value := range map[string]string{"account": f.Account, "repository": f.Repository, "name": f.Name} {
 		if value != "" {
 			query.Set(key, value)
 		}
@@ -93,15 +96,15 @@ func ParseJob(text string) (int64, error) {
 func JobTable(jobs []adminapi.Job, now time.Time) Table {
 	t := Table{
 		Columns: []string{"ID", "REPOSITORY", "NAME", "STATE", "LABELS", "POOL", "RUNNER", "WAITED", "RAN", "AGE"},
-		Wide:    []string{"ACCOUNT", "WORKFLOW", "BRANCH", "RUN", "ATTEMPT", "POD", "BLOCKED BY"},
+		Wide:    []string{"ACCOUNT", "WORKFLOW", "BRANCH", "RUN", "ATTEMPT", "BLOCKED BY", "URL"},
 		Empty:   "No jobs found. --completed includes completed jobs.",
 		Paint:   paintJob,
 	}
 	for _, j := range jobs {
 		t.Rows = append(t.Rows, []string{
-			strconv.FormatInt(j.ID, 10), j.Repository, j.Name, jobState(j), strings.Join(j.Labels, ","), dash(j.Pool), dash(j.RunnerName),
+			strconv.FormatInt(j.ID, 10), j.Repository, j.Name, jobState(j), strings.Join(j.Labels, ","), dash(j.Pool), dash(j.Runner()),
 			waited(j, now), ran(j, now), whole(now.Sub(j.QueuedAt)),
-			j.Account, j.Workflow, dash(j.Branch), strconv.FormatInt(j.RunID, 10), strconv.FormatInt(j.RunAttempt, 10), dash(j.Pod), dash(j.BlockedBy),
+			j.Account, j.Workflow, dash(j.Branch), strconv.FormatInt(j.RunID, 10), strconv.FormatInt(j.RunAttempt, 10), dash(j.BlockedBy), dash(j.URL),
 		})
 	}
 	return t

@@ -43,6 +43,7 @@ func TestJobs_AreFilteredAndPaged(t *testing.T) {
 	d.tell(fleet.JobEventQueued, 6, func(ev *dispatch.JobEvent) { ev.Repository = "acme/lib" })
 	d.tell(fleet.JobEventQueued, 7, func(ev *dispatch.JobEvent) {
 		ev.Account, ev.Repository = dispatch.Account{ID: 2, Login: "globex", InstallationID: 102}, "globex/app"
+		ev.Name = "Release notes"
 	})
 	d.tell(fleet.JobEventStarted, 2)
 	d.tell(fleet.JobEventCompleted, 3)
@@ -61,6 +62,11 @@ func TestJobs_AreFilteredAndPaged(t *testing.T) {
 		"queued, not blocked":    {states(t, "queued"), []int64{7, 5, 4, 1}},
 		"blocked":                {states(t, "blocked"), []int64{6}},
 		"of an account, all":     {cli.JobFilter{Account: "acme", Ended: true}, []int64{6, 5, 4, 3, 2, 1}},
+		"a part of a repository": {cli.JobFilter{Repository: "LIB"}, []int64{6}},
+		"a part of a name":       {cli.JobFilter{Name: "release"}, []int64{7}},
+		"a conclusion":           {cli.JobFilter{Conclusions: []string{"success"}}, []int64{3}},
+		"conclusions":            {cli.JobFilter{Conclusions: []string{"failure", "success"}, Repository: "app"}, []int64{3}},
+		"of a conclusion, none":  {cli.JobFilter{Conclusions: []string{"failure"}}, []int64{}},
 		"no more than are asked": {cli.JobFilter{Most: 2}, []int64{7, 6}},
 		"none":                   {cli.JobFilter{Repository: "acme/none\x00"}, []int64{}},
 	} {
@@ -87,6 +93,8 @@ func TestJobs_AreFilteredAndPaged(t *testing.T) {
 	require.NoError(t, cli.Print(&shown, cli.FormatWide, job, cli.JobTable([]adminapi.Job{job}, time.Now().Add(90*time.Second))))
 	require.Contains(t, shown.String(), "acme/app")
 	require.Contains(t, shown.String(), "1m30s")
+	require.Regexp(t, `(?m)^ID +REPOSITORY +NAME +STATE +LABELS +POOL +RUNNER +WAITED +RAN +AGE +ACCOUNT +WORKFLOW +BRANCH +RUN +ATTEMPT +BLOCKED BY +URL$`, shown.String())
+	require.Regexp(t, `(?m)^2 +acme/app +\S+ +running +linux-4 +- +elsewhere +1m00s +1m30s +2m30s `, shown.String(), "whole seconds, as GitHub gives them")
 }
 
 // Bad input is one sentence that says what to do.
@@ -98,6 +106,7 @@ func TestJobs_BadInput(t *testing.T) {
 	}{
 		"/api/v1/jobs?state=lost":           {400, "state must be one of pending_approval, queued, blocked, assigned, running and completed"},
 		"/api/v1/jobs?state=":               {400, "state must be one of pending_approval, queued, blocked, assigned, running and completed"},
+		"/api/v1/jobs?conclusion=bad":       {400, "conclusion must be one of"},
 		"/api/v1/jobs?before=x":             {400, "before must be the value of next of the previous page"},
 		"/api/v1/jobs?before=-1":            {400, "before must be the value of next of the previous page"},
 		"/api/v1/jobs?limit=0":              {400, "limit must be from 1 to"},

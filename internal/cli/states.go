@@ -64,16 +64,12 @@ func StateOf(j adminapi.Job) JobState {
 	return JobState(j.State)
 }
 
-// jobState is what a table shows: how the job concluded, or its state.
+// jobState is the job's status, also if a server of an earlier release has sent it. Its cancelled and stale jobs had no other conclusion.
 func jobState(j adminapi.Job) string {
-	state := StateOf(j)
-	switch {
-	case j.Conclusion != "":
-		return j.Conclusion
-	case state == JobCompleted:
-		return j.State // cancelled and stale jobs have no other conclusion
+	if state := StateOf(j); state != JobCompleted {
+		j.State = string(state)
 	}
-	return string(state)
+	return j.Status()
 }
 
 // paintJob colours a job's state as GitHub does.
@@ -84,11 +80,11 @@ func paintJob(column, cell string) Colour {
 	switch cell {
 	case "success":
 		return Green
-	case "failure", "timed_out", "startup_failure":
+	case "failure", "timed out", "startup failure":
 		return Red
 	case "cancelled", "skipped", "neutral", "stale":
 		return Grey
-	case string(JobBlocked), string(JobPendingApproval), "action_required":
+	case string(JobBlocked), string(JobPendingApproval), "action required":
 		return Yellow
 	}
 	return NoColour
@@ -147,9 +143,11 @@ func (s *JobStates) Filter(f *JobFilter) {
 	f.Keep = func(j adminapi.Job) bool { return slices.Contains(s.states, StateOf(j)) }
 }
 
-// runnerStages are the stages of a runner in the words of this command line, in the order of its life, and the API's.
-var runnerStages = []struct{ stage, api string }{
-	{"starting", "booting"}, {"idle", "idle"}, {"assigned", "claimed"}, {"registered", "minted"}, {"busy", "busy"}, {"terminating", "leaving"}, {"exited", "finished"},
+// runnerStages are the stages of a runner in the words of this command line, in the order of its life, and the API's: today's, and that of servers of
+// earlier releases.
+var runnerStages = []struct{ stage, api, old string }{
+	{"starting", "starting", "booting"}, {"idle", "idle", ""}, {"assigned", "claimed", ""}, {"registered", "registered", "minted"}, {"busy", "busy", ""},
+	{"terminating", "terminating", "leaving"}, {"exited", "finished", ""},
 }
 
 // RunnerStageNames are the values of --stage.
@@ -164,7 +162,7 @@ func RunnerStageNames() []string {
 // runnerStage is the word for a stage of the API.
 func runnerStage(api string) string {
 	for _, s := range runnerStages {
-		if s.api == api {
+		if api == s.api || api == s.old && api != "" {
 			return s.stage
 		}
 	}
@@ -178,7 +176,9 @@ type RunnerStages []string
 func (s *RunnerStages) Set(text string) error {
 	for word := range strings.SplitSeq(text, ",") {
 		word = strings.ToLower(strings.TrimSpace(word))
-		at := slices.IndexFunc(runnerStages, func(known struct{ stage, api string }) bool { return word == known.stage || word == known.api })
+		at := slices.IndexFunc(runnerStages, func(known struct{ stage, api, old string }) bool {
+			return word != "" && (word == known.stage || word == known.api || word == known.old)
+		})
 		if at < 0 {
 			names := RunnerStageNames()
 			last := len(names) - 1

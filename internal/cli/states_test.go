@@ -66,7 +66,7 @@ func TestRunnerStages_Flag(t *testing.T) {
 	var stages cli.RunnerStages
 	require.NoError(t, stages.Set("starting,assigned"))
 	require.NoError(t, stages.Set("leaving"))
-	require.Equal(t, cli.RunnerStages{"booting", "claimed", "leaving"}, stages)
+	require.Equal(t, cli.RunnerStages{"starting", "claimed", "terminating"}, stages)
 	require.Equal(t, "starting,assigned,terminating", stages.String())
 	require.ErrorContains(t, stages.Set("asleep"), "starting, idle, assigned, registered, busy, terminating or exited")
 	for _, stage := range adminapi.RunnerStages() {
@@ -80,13 +80,14 @@ func TestJobTable_ShowsTheConclusion(t *testing.T) {
 	jobs := []adminapi.Job{
 		{ID: 1, State: "completed", Conclusion: "success", QueuedAt: now}, {ID: 2, State: "completed", Conclusion: "failure", QueuedAt: now},
 		{ID: 3, State: "cancelled", QueuedAt: now}, {ID: 4, State: "blocked", BlockedBy: "repository_limit", QueuedAt: now}, {ID: 5, State: "running", QueuedAt: now},
+		{ID: 6, State: "completed", Conclusion: "timed_out", QueuedAt: now}, {ID: 7, State: "executing", QueuedAt: now},
 	}
 	table := cli.JobTable(jobs, now)
 	var states []string
 	for _, row := range table.Rows {
 		states = append(states, row[3])
 	}
-	require.Equal(t, []string{"success", "failure", "cancelled", "blocked", "running"}, states)
+	require.Equal(t, []string{"success", "failure", "cancelled", "blocked", "running", "timed out", "running"}, states)
 
 	var plain bytes.Buffer
 	require.NoError(t, cli.Print(&plain, cli.FormatTable, jobs, table))

@@ -5,21 +5,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
-
-// stepNames are the words for the steps of the API's timeline.
-var stepNames = map[string]string{"claimed": "assigned", "minted": "registered", "acknowledged": "configured", "executing": "running", "ended": "completed"}
-
-// githubSteps are in whole seconds of GitHub's clock. With milliseconds a step could seem to precede the one before it.
-var githubSteps = map[string]bool{"queued": true, "executing": true, "running": true, "ended": true, "completed": true}
 
 // PrintJob writes one job for people: its row, how long each phase took, and how its runner exited.
 func PrintJob(w io.Writer, format Format, job adminapi.Job, now time.Time) error {
@@ -28,25 +19,18 @@ func PrintJob(w io.Writer, format Format, job adminapi.Job, now time.Time) error
 	}
 	var b strings.Builder
 	b.WriteByte('\n')
-	took := map[string]adminapi.TimelinePhase{}
-	for i, phase := range job.Timeline.Split { // no phase ends with the first step
-		took[job.Timeline.Steps[i+1].Name] = phase
-	}
 	table := tabwriter.NewWriter(&b, 0, 4, 3, ' ', 0)
 	fmt.Fprintln(table, "PHASE\tTIME\tDURATION\tDETAIL")
-	for _, step := range job.Timeline.Steps {
+	for i, step := range job.Timeline.Steps {
 		spent, what := "-", ""
-		if phase, ok := took[step.Name]; ok {
-			spent, what = exact(time.Duration(phase.Seconds*float64(time.Second))), fleet.Phase(phase.Name).Words()
+		if i > 0 && i <= len(job.Timeline.Split) { // the first step ends no phase
+			phase := job.Timeline.Split[i-1]
+			spent, what = duration(time.Duration(phase.Seconds*float64(time.Second)), phase.WholeSeconds), fleet.Phase(phase.Name).Words()
 		}
-		layout := "2006-01-02 15:04:05.000"
-		if githubSteps[step.Name] {
-			layout = time.DateTime
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", cmp.Or(stepNames[step.Name], step.Name), step.At.Local().Format(layout), spent, what)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", stepWords(step.Name), moment(step), spent, what)
 	}
-	if job.StartedAt == nil && job.CompletedAt == nil {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", StateOf(job), "now", waited(job, now), "so far")
+	if open := job.Timeline.Open; open != nil {
+		fmt.Fprintf(table, "%s\tnow\t%s\t%s, so far\n", StateOf(job), whole(now.Sub(open.Since)), fleet.Phase(open.Name).Words())
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -55,26 +39,37 @@ func PrintJob(w io.Writer, format Format, job adminapi.Job, now time.Time) error
 	case job.RunnerLostAt != nil:
 		fmt.Fprintf(&b, "\nThe runner was lost at %s, with the job running.\n", job.RunnerLostAt.Local().Format(time.DateTime))
 	case job.ExitCode != nil && *job.ExitCode != 0:
-		fmt.Fprintf(&b, "\nThe runner exited with code %d%s. See its last log lines: `bullpen runners logs %s`\n", *job.ExitCode, signalName(*job.ExitCode), job.Pod)
+		fmt.Fprintf(&b, "\nThe runner exited with %s. See its last log lines: `bullpen runners logs %s`\n", adminapi.ExitCode(*job.ExitCode), job.Pod)
+	}
+	if job.URL != "" {
+		fmt.Fprintf(&b, "\nGitHub   %s\n", job.URL)
 	}
 	if job.TraceID != "" {
-		fmt.Fprintf(&b, "\nTrace %s\n", strings.TrimSpace(job.TraceID+" "+job.TraceURL))
+		fmt.Fprintf(&b, "\nTrace    %s\n", strings.TrimSpace(job.TraceID+" "+job.TraceURL))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// signalName names the signal of an exit code of 128 and more, as shells and container runtimes encode it.
-func signalName(code int32) string {
-	if name := unix.SignalName(syscall.Signal(code - 128)); code > 128 && name != "" {
-		return " (" + name + ")"
+// stepWords is what people call a step; one of a later release keeps its name.
+func stepWords(name string) string { return cmp.Or(fleet.Step(name).Words(), name) }
+
+// moment is when a step was taken: to the millisecond, or to the second where GitHub gives no more.
+func moment(step adminapi.TimelineStep) string {
+	if step.WholeSeconds {
+		return step.At.Local().Format(time.DateTime)
 	}
-	return ""
+	return step.At.Local().Format("2006-01-02 15:04:05.000")
 }
 
-// exact shows milliseconds of short durations.
-func exact(d time.Duration) string {
-	if d < 10*time.Second {
+// duration shows milliseconds of short durations, unless it is known to the second only.
+func duration(d time.Duration, wholeSeconds bool) string {
+	switch {
+	case wholeSeconds && d < time.Second:
+		return "<1s"
+	case wholeSeconds:
+		return whole(d.Round(time.Second))
+	case d < 10*time.Second:
 		return d.Round(time.Millisecond).String()
 	}
 	return short(d)

@@ -42,7 +42,7 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 		return job
 	}
 	event(fleet.JobEventWaiting, at(0.5))
-	require.Equal(t, []adminapi.TimelinePhase{{Name: "webhook", Seconds: 0.5}}, read().Timeline.Split)
+	require.Equal(t, []adminapi.TimelinePhase{{Name: "webhook", Seconds: 0.5, WholeSeconds: true}}, read().Timeline.Split)
 	event(fleet.JobEventQueued, at(60))
 	result, err := d.store.ClaimBatch(t.Context(), dispatch.Batch{
 		Pool: d.fleet.pools[0], LabelKeys: []string{dispatch.LabelKey([]string{"linux-4"})},
@@ -67,14 +67,14 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 		Queued: start, Received: at(0.5), Approved: at(60), Claimed: at(60.25), Minted: at(61), Acknowledged: at(61.125), Executing: at(66),
 	}}, inUTC(started))
 	want := []adminapi.TimelinePhase{
-		{Name: "webhook", Seconds: 0.5}, {Name: "approval", Seconds: 59.5}, {Name: "dispatch", Seconds: 0.25}, {Name: "registration", Seconds: 0.75},
-		{Name: "handover", Seconds: 0.125}, {Name: "start", Seconds: 4.875},
+		{Name: "webhook", Seconds: 0.5, WholeSeconds: true}, {Name: "approval", Seconds: 59.5}, {Name: "dispatch", Seconds: 0.25}, {Name: "registration", Seconds: 0.75},
+		{Name: "handover", Seconds: 0.125}, {Name: "start", Seconds: 4.875, WholeSeconds: true},
 	}
 	require.Equal(t, want, read().Timeline.Split)
 	require.Nil(t, event(fleet.JobEventStarted, at(67)).Started, "it is counted once")
 
 	event(fleet.JobEventCompleted, at(96.5))
-	want = append(want, adminapi.TimelinePhase{Name: "run", Seconds: 30})
+	want = append(want, adminapi.TimelinePhase{Name: "run", Seconds: 30, WholeSeconds: true})
 	require.Equal(t, want, read().Timeline.Split)
 	forgotten, err := d.store.ForgetPod(t.Context(), claim.PodUID)
 	require.NoError(t, err)
@@ -87,10 +87,10 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 	var shown bytes.Buffer
 	require.NoError(t, cli.PrintJob(&shown, cli.FormatTable, job, at(100)))
 	require.Regexp(t, `(?m)^PHASE +TIME +DURATION +DETAIL$`, shown.String())
-	require.Regexp(t, `(?m)^assigned +2026-11-01 \S+\.\d{3} +250ms +`+regexp.QuoteMeta(fleet.PhaseDispatch.Words())+`$`, shown.String())
+	require.Regexp(t, `(?m)^assigned +2026-11-01 \d\d:\d\d:00\.250 +250ms +`+regexp.QuoteMeta(fleet.PhaseDispatch.Words())+`$`, shown.String())
 	require.Regexp(t, `(?m)^registered +.* 750ms +`, shown.String())
-	require.Regexp(t, `(?m)^running +2026-11-01 \d\d:\d\d:\d\d +4\.875s +`, shown.String())
-	require.Regexp(t, `(?m)^completed +2026-11-01 \d\d:\d\d:\d\d +30s +`, shown.String())
+	require.Regexp(t, `(?m)^running +2026-11-01 \d\d:\d\d:06 +5s +`+regexp.QuoteMeta(fleet.PhaseStart.Words())+`$`, shown.String(), "GitHub gives whole seconds")
+	require.Regexp(t, `(?m)^completed +2026-11-01 \d\d:\d\d:36 +30s +running$`, shown.String())
 	t.Log(shown.String())
 }
 
@@ -102,15 +102,20 @@ func TestPrintJob_QueuedAndKilled(t *testing.T) {
 		require.NoError(t, cli.PrintJob(&out, cli.FormatTable, job, start.Add(90*time.Second)))
 		return out.String()
 	}
-	queued := adminapi.Job{ID: 7, State: "queued", QueuedAt: start, Timeline: &adminapi.Timeline{Steps: []adminapi.TimelineStep{{Name: "queued", At: start}}}}
-	require.Regexp(t, `(?m)^queued +now +1m30s +so far$`, show(queued))
-	queued.State, queued.BlockedBy = "blocked", "repository_limit"
-	require.Regexp(t, `(?m)^blocked +now +1m30s +so far$`, show(queued))
+	steps := []adminapi.TimelineStep{{Name: "queued", At: start, WholeSeconds: true}}
+	queued := adminapi.Job{
+		ID: 7, State: adminapi.JobQueued, QueuedAt: start,
+		Timeline: &adminapi.Timeline{Steps: steps, Open: &adminapi.TimelineOpen{Name: string(fleet.PhaseDispatch), Since: start}},
+	}
+	detail := regexp.QuoteMeta(fleet.PhaseDispatch.Words())
+	require.Regexp(t, `(?m)^queued +now +1m30s +`+detail+`, so far$`, show(queued))
+	queued.State, queued.BlockedBy = adminapi.JobBlocked, "repository_limit"
+	require.Regexp(t, `(?m)^blocked +now +1m30s +`+detail+`, so far$`, show(queued))
 
 	code := int32(137)
 	done := adminapi.Job{
 		ID: 7, State: "completed", Conclusion: "failure", QueuedAt: start, StartedAt: &start, CompletedAt: &start, Pod: "linux-4-a", ExitCode: &code,
-		Timeline: queued.Timeline,
+		Timeline: &adminapi.Timeline{Steps: steps},
 	}
 	require.Contains(t, show(done), "The runner exited with code 137 (SIGKILL). See its last log lines: `bullpen runners logs linux-4-a`\n")
 	require.NotContains(t, show(done), "so far")

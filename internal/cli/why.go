@@ -38,6 +38,9 @@ func PrintWhy(w io.Writer, answer adminapi.Why, now time.Time) error {
 			fmt.Fprintf(&b, "  %s\n", printable(reason.Remedy))
 		}
 	}
+	if j := answer.Job; j != nil && j.URL != "" {
+		fmt.Fprintf(&b, "\nGitHub   %s\n", printable(j.URL))
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -210,8 +210,8 @@ func TestWhy_EachAnswerIsTrue(t *testing.T) {
 			queue(d)
 		}, "1 job from acme is ahead of it in the queue."},
 		why.AboutToBeClaimed: {queue, "The next idle runner of pool linux-4 takes it."},
-		why.Registering:      {func(d *desk) { queue(d); d.claim("linux-4-a") }, "Pod linux-4-a of pool linux-4 claimed the job"},
-		why.RunnerStarting:   {mint, "Runner runner-1 was registered"},
+		why.Registering:      {func(d *desk) { queue(d); d.claim("linux-4-a") }, "Runner linux-4-a of pool linux-4 was claimed for it"},
+		why.RunnerStarting:   {mint, "Runner linux-4-a was registered"},
 		why.NotAssigned: {func(d *desk) {
 			mint(d)
 			claim, err := d.store.Claim(d.t.Context(), podUIDs["linux-4-a"])
@@ -219,7 +219,7 @@ func TestWhy_EachAnswerIsTrue(t *testing.T) {
 			ok, err := d.store.Acknowledge(d.t.Context(), claim.PodUID, claim.Generation, time.Now())
 			require.NoError(d.t, err)
 			require.True(d.t, ok)
-		}, "Runner runner-1 in pod linux-4-a got its configuration"},
+		}, "Runner linux-4-a got its configuration"},
 	} {
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()

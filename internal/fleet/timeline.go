@@ -44,6 +44,23 @@ func (p Phase) Words() string {
 	}[p]
 }
 
+// Words are what people call a step; empty for one that is not known.
+func (s Step) Words() string {
+	return map[Step]string{
+		StepQueued:       "queued",
+		StepReceived:     "received",
+		StepApproved:     "approved",
+		StepClaimed:      "assigned",
+		StepMinted:       "registered",
+		StepAcknowledged: "configured",
+		StepExecuting:    "running",
+		StepEnded:        "completed",
+	}[s]
+}
+
+// whole says whether a step's time is GitHub's word, which has no fractions of a second.
+func (s Step) whole() bool { return s == StepQueued || s == StepExecuting || s == StepEnded }
+
 // JobTimes are the steps that are known of one job; zero: not known, or not taken yet. Queued, Executing and Ended are by GitHub's clock
 // and in whole seconds, the others are by the database's.
 type JobTimes struct {
@@ -54,41 +71,57 @@ type JobTimes struct {
 type StepAt struct {
 	Step Step
 	At   time.Time
+	// Whole: At is GitHub's word, in whole seconds.
+	Whole bool
 }
 
 // Spent is how long a phase took.
 type Spent struct {
 	Phase Phase
 	Time  time.Duration
+	// Whole: the phase begins or ends with a time of GitHub's, so that Time is right to the second only.
+	Whole bool
 }
 
 type stage struct {
 	StepAt
 	phase Phase
+	// measured: the phase before it has both its ends by the database's clock.
+	measured bool
 }
 
+// stages are the steps that were taken. None is before the one above it: two clocks have made them, GitHub's seconds are cut off, and a runner that was
+// claimed for one job may be given a later one. A step that comes too early is taken to be when the one above it was.
 func (t JobTimes) stages() []stage {
 	all := []stage{
-		{StepAt{StepQueued, t.Queued}, ""},
-		{StepAt{StepReceived, t.Received}, PhaseWebhook},
-		{StepAt{StepApproved, t.Approved}, PhaseApproval},
-		{StepAt{StepClaimed, t.Claimed}, PhaseDispatch},
-		{StepAt{StepMinted, t.Minted}, PhaseMint},
-		{StepAt{StepAcknowledged, t.Acknowledged}, PhaseHandover},
-		{StepAt{StepExecuting, t.Executing}, PhaseStart},
-		{StepAt{StepEnded, t.Ended}, PhaseRun},
+		{StepAt: StepAt{Step: StepQueued, At: t.Queued}},
+		{StepAt: StepAt{Step: StepReceived, At: t.Received}, phase: PhaseWebhook},
+		{StepAt: StepAt{Step: StepApproved, At: t.Approved}, phase: PhaseApproval},
+		{StepAt: StepAt{Step: StepClaimed, At: t.Claimed}, phase: PhaseDispatch},
+		{StepAt: StepAt{Step: StepMinted, At: t.Minted}, phase: PhaseMint},
+		{StepAt: StepAt{Step: StepAcknowledged, At: t.Acknowledged}, phase: PhaseHandover},
+		{StepAt: StepAt{Step: StepExecuting, At: t.Executing}, phase: PhaseStart},
+		{StepAt: StepAt{Step: StepEnded, At: t.Ended}, phase: PhaseRun},
 	}
 	taken := all[:0]
 	for _, s := range all {
-		if !s.At.IsZero() {
-			taken = append(taken, s)
+		if s.At.IsZero() {
+			continue
 		}
+		s.Whole = s.Step.whole()
+		if len(taken) > 0 {
+			above := taken[len(taken)-1]
+			s.measured = !s.Whole && !above.Step.whole()
+			if s.At.Before(above.At) {
+				s.At, s.Whole = above.At, above.Whole
+			}
+		}
+		taken = append(taken, s)
 	}
 	return taken
 }
 
-// Steps are those that were taken, in the order of a job's life. Their times may have another order: two clocks have made
-// them, and a runner that was claimed for one job may be given a later one.
+// Steps are those that were taken, in the order of a job's life and of their times.
 func (t JobTimes) Steps() []StepAt {
 	var steps []StepAt
 	for _, s := range t.stages() {
@@ -101,14 +134,35 @@ func (t JobTimes) Steps() []StepAt {
 // too early counts for nothing. The time of a step that is not known is part of the next one's phase.
 func (t JobTimes) Split() []Spent {
 	var split []Spent
-	var reached time.Time
-	for i, s := range t.stages() {
-		if i > 0 && s.phase != "" {
-			split = append(split, Spent{Phase: s.phase, Time: max(0, s.At.Sub(reached))})
-		}
-		if i == 0 || s.At.After(reached) {
-			reached = s.At
+	taken := t.stages()
+	for i, s := range taken {
+		if i > 0 {
+			split = append(split, Spent{Phase: s.phase, Time: s.At.Sub(taken[i-1].At), Whole: !s.measured})
 		}
 	}
 	return split
+}
+
+// Open is the phase that a job in this state is in, and since when; false for one that has ended, or of which no step is known.
+func (t JobTimes) Open(state JobState) (phase Phase, since time.Time, ok bool) {
+	taken := t.stages()
+	if len(taken) == 0 || state.Terminal() || state == JobAbsent {
+		return "", time.Time{}, false
+	}
+	switch state {
+	case JobWaiting:
+		phase = PhaseApproval
+	case JobClaimed:
+		phase = PhaseMint
+	case JobMinted:
+		phase = PhaseHandover
+		if !t.Acknowledged.IsZero() {
+			phase = PhaseStart
+		}
+	case JobExecuting:
+		phase = PhaseRun
+	default:
+		phase = PhaseDispatch
+	}
+	return phase, taken[len(taken)-1].At, true
 }

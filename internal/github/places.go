@@ -178,6 +178,9 @@ func (c *Client) WebURL(scope fleet.Scope) string {
 	return webRoot(c.options.BaseURL) + "/" + scope.String()
 }
 
+// Site is where GitHub is seen in a browser: https://github.com.
+func (c *Client) Site() string { return webRoot(c.options.BaseURL) }
+
 // webRoot is the site that an API belongs to: https://github.com for https://api.github.com, https://acme.ghe.com for
 // https://api.acme.ghe.com, and https://HOST for https://HOST/api/v3.
 func webRoot(api string) string {

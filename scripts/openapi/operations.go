@@ -89,25 +89,47 @@ func accountOperations() []operation {
 			},
 			answer: adminapi.UsageList{}, errors: []int{notFound, conflict},
 		},
+		{
+			route: "GET " + adminapi.PathUsageByDay, id: "listUsageByDay", tag: "usage", says: "Returns what accounts have used by day, of all pools together. Months are chosen as for usage.",
+			query: []parameter{
+				{name: "from", kind: "string", says: "The first month, like 2026-11."}, {name: "to", kind: "string", says: "The last month."}, ofAccount,
+			},
+			answer: adminapi.DayUsageList{}, errors: []int{notFound, conflict},
+		},
 	}
 }
 
 func fleetOperations() []operation {
 	job := adminapi.PathJobs + "/{job}"
+	window := []parameter{{name: "window", kind: "string", says: "The time range; 24h by default.", enum: []string{string(adminapi.History24Hours), string(adminapi.History14Days)}}}
 	return []operation{
 		{
 			route: "GET " + adminapi.PathJobs, id: "listJobs", tag: "jobs", says: "Lists jobs that are not completed, newest first.",
 			query: append(page("before", "integer", "The value of next of the previous page."),
 				parameter{name: "account", kind: "string", says: "Filter by account: login or @id."},
-				parameter{name: "repository", kind: "string", says: "Filter by repository: owner/name."},
+				parameter{name: "repository", kind: "string", says: "Filter by repository: owner/name; without a slash, a part of it."},
+				parameter{name: "name", kind: "string", says: "Filter by name: a part of it."},
+				parameter{name: "conclusion", kind: "string", list: true, says: "Filter completed jobs by conclusion.", enum: adminapi.Conclusions()},
 				parameter{name: "state", kind: "string", list: true, says: "Filter by state.", enum: adminapi.JobStates()},
 				parameter{name: "ended", kind: "boolean", says: "Include completed jobs."}),
 			answer: adminapi.JobList{}, errors: []int{notFound, conflict},
+		},
+		{
+			route: "GET " + adminapi.PathConclusions, id: "countConclusions", tag: "jobs",
+			says: "Counts the conclusions of the last hour's completed jobs, of the newest 1,000 at most.", answer: adminapi.ConclusionCounts{},
 		},
 		{route: "GET " + job, id: "getJob", tag: "jobs", says: "Returns a job with its timeline.", answer: adminapi.Job{}, errors: []int{notFound}},
 		{route: "GET " + job + "/why", id: "whyJob", tag: "jobs", says: "Explains why a job has no runner yet, or its outcome.", answer: adminapi.Why{}},
 		{route: "GET " + adminapi.PathPools, id: "listPools", tag: "pools", says: "Lists pools with their runners and demand, by name.", answer: adminapi.PoolList{}},
 		{route: "GET " + adminapi.PathPools + "/{namespace}/{pool}", id: "getPool", tag: "pools", says: "Returns a pool.", answer: adminapi.Pool{}, errors: []int{notFound}},
+		{
+			route: "GET " + adminapi.PathPools + "/{namespace}/{pool}/history", id: "getPoolHistory", tag: "pools",
+			says: "Returns the history of a pool: queue times, queued jobs and runners.", query: window, answer: adminapi.History{}, errors: []int{notFound},
+		},
+		{
+			route: "GET " + adminapi.PathHistory, id: "getHistory", tag: "pools", says: "Returns the history of the fleet: of all pools together.",
+			query: window, answer: adminapi.History{},
+		},
 		{route: "GET " + adminapi.PathHosts, id: "listHosts", tag: "hosts", says: "Lists MacHosts, by name.", answer: adminapi.HostList{}},
 		{
 			route: "GET " + adminapi.PathRunners, id: "listRunners", tag: "runners", says: "Lists the runner pods of pools, by namespace and name.",

@@ -2,13 +2,12 @@ package descriptions
 
 import (
 	"bytes"
-	"cmp"
-	"crypto/sha1" //nolint:gosec // git's name of a file's contents, and no secret
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/bullpen-ci/bullpen/test/kit/npm"
 )
 
 // The packages.
@@ -25,16 +24,7 @@ func directory(t testing.TB) string {
 	if err != nil {
 		t.Fatalf("reading which packages there are: %v", err)
 	}
-	sum := sha1.Sum(append(fmt.Appendf(nil, "blob %d\x00", len(lock)), lock...)) //nolint:gosec // as above
-	cache := os.Getenv("BULLPEN_CACHE")
-	if cache == "" {
-		cache = filepath.Join(cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(os.Getenv("HOME"), ".cache")), "bullpen")
-	}
-	at := filepath.Join(cache, "descriptions", fmt.Sprintf("%x", sum)[:16], "node_modules")
-	if _, err := os.Stat(at); err != nil {
-		t.Fatalf("GitHub's descriptions are not installed: run scripts/prerequisites.sh descriptions (%v)", err)
-	}
-	return at
+	return npm.Directory(t, "descriptions", lock)
 }
 
 // description reads one JSON document of a package.

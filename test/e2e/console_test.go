@@ -35,8 +35,8 @@ func consoleOpens(t *testing.T, dir string) {
 	base := at.Scheme + "://" + at.Host
 	require.Contains(t, read(client.PostForm(base+"/ui/login", url.Values{"code": {fragment.Get("code")}})), "<h1>Overview</h1>")
 	for path, says := range map[string]string{
-		"/ui/accounts": ">acme</a>", "/ui/jobs?ended=true": "completed", "/ui/audit": "set limits", "/ui/recovery": "unclaimed job", "/ui/pools": "default",
-		"/ui/nodes": "Warm",
+		"/ui/accounts": ">acme</a>", "/ui/jobs?ended=true": "success", "/ui/audit": "set limits", "/ui/recovery": "unclaimed job", "/ui/pools": "default",
+		"/ui/nodes": "Idle",
 	} {
 		require.Contains(t, read(client.Get(base+path)), says, path)
 	}

@@ -50,6 +50,9 @@ func (m model) aboutJob(say func(label, text string)) {
 		return
 	}
 	say("labels", strings.Join(job.Labels, ", "))
+	if job.URL != "" {
+		say("github", job.URL)
+	}
 	switch {
 	case m.unknown != nil:
 		say("reason", "cannot read it: "+m.unknown.Error())

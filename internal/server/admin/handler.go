@@ -28,16 +28,19 @@ type Options struct {
 	Now     func() time.Time
 	// Trace returns the id of a job's trace and where it is shown, each empty when there is none; nil when jobs are not traced.
 	Trace func(jobID int64) (id, link string)
+	// GitHub is the web address of GitHub, such as https://github.com: jobs link to it. Empty: it has no pages.
+	GitHub string
 	// Timeout bounds one request; default 15 s.
 	Timeout time.Duration
 	// Version of the server, which clients are told once they are authenticated; empty: they are not.
 	Version string
 }
 
-// API holds the handlers. It is stateless and safe for concurrent use.
+// API holds the handlers. It keeps nothing but answers about the past, for seconds, and is safe for concurrent use.
 type API struct {
-	opt      Options
-	requests *prometheus.CounterVec
+	opt       Options
+	requests  *prometheus.CounterVec
+	histories historyCache
 }
 
 // New checks the options.
@@ -60,6 +63,7 @@ func New(opt Options) (*API, error) {
 	if opt.Timeout == 0 {
 		opt.Timeout = 15 * time.Second
 	}
+	opt.GitHub = strings.TrimRight(opt.GitHub, "/")
 	a := &API{opt: opt, requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "bullpen_admin_requests_total", Help: "Requests to the admin API, by verb, resource and outcome.",
 	}, []string{"verb", "resource", "outcome"})}
@@ -119,13 +123,17 @@ func routes() []route {
 		{"DELETE " + accounts + "/{account}", one("delete"), (*API).deleteAccount},
 		{"GET " + adminapi.PathAudit, Right{Verb: "list", Resource: adminapi.ResourceAudits}, (*API).listAudit},
 		{"GET " + adminapi.PathJobs, job("list"), (*API).listJobs},
+		{"GET " + adminapi.PathConclusions, job("list"), (*API).countConclusions},
 		{"GET " + adminapi.PathJobs + "/{job}", job("get"), (*API).getJob},
 		{"GET " + adminapi.PathJobs + "/{job}/why", job("get"), (*API).whyJob},
 		{"GET " + adminapi.PathPools, Right{Verb: "list", Resource: adminapi.ResourcePools}, (*API).listPools},
 		{"GET " + adminapi.PathPools + "/{namespace}/{pool}", Right{Verb: "get", Resource: adminapi.ResourcePools}, (*API).getPool},
+		{"GET " + adminapi.PathPools + "/{namespace}/{pool}/history", Right{Verb: "get", Resource: adminapi.ResourcePools}, (*API).poolHistory},
+		{"GET " + adminapi.PathHistory, Right{Verb: "list", Resource: adminapi.ResourcePools}, (*API).fleetHistory},
 		{"GET " + adminapi.PathRunners, Right{Verb: "list", Resource: adminapi.ResourceRunnerPods}, (*API).listRunners},
 		{"GET " + adminapi.PathHosts, Right{Verb: "list", Resource: adminapi.ResourceHosts}, (*API).listHosts},
 		{"GET " + adminapi.PathUsage, Right{Verb: "list", Resource: adminapi.ResourceUsage}, (*API).listUsage},
+		{"GET " + adminapi.PathUsageByDay, Right{Verb: "list", Resource: adminapi.ResourceUsage}, (*API).listUsageByDay},
 		{"GET " + adminapi.PathRunners + "/{namespace}/{runner}/log", Right{Verb: "get", Resource: adminapi.ResourceRunnerLogs}, (*API).runnerLog},
 		{"POST " + adminapi.PathRunners + "/{namespace}/{runner}/retire", Right{Verb: adminapi.VerbRetire, Resource: adminapi.ResourceRunnerPods}, (*API).retireRunner},
 	}
@@ -214,6 +222,9 @@ func (a *API) admit(w http.ResponseWriter, r *request, right Right) string {
 	}
 	if a.opt.Version != "" {
 		w.Header().Set(adminapi.HeaderVersion, a.opt.Version)
+	}
+	if who, asked := ctx.Value(askedKey{}).(*User); asked {
+		*who = user
 	}
 	allowed, err := a.opt.Access.Allowed(ctx, user, right)
 	if err != nil {

@@ -68,12 +68,16 @@ func TestRoutes_NET5_EachAsksForItsRight(t *testing.T) {
 		"DELETE /api/v1/accounts/acme":           {"delete", "accounts", "acme"},
 		"GET /api/v1/audit":                      {"list", "audits", ""},
 		"GET /api/v1/jobs":                       {"list", "jobs", ""},
+		"GET /api/v1/conclusions":                {"list", "jobs", ""},
 		"GET /api/v1/jobs/7":                     {"get", "jobs", "7"},
 		"GET /api/v1/jobs/7/why":                 {"get", "jobs", "7"},
 		"GET /api/v1/usage":                      {"list", "usages", ""},
+		"GET /api/v1/usage/days":                 {"list", "usages", ""},
 		"POST /api/v1/runners/ns/linux-1/retire": {"retire", "runnerpods", "linux-1"},
 		"GET /api/v1/pools":                      {"list", "pools", ""},
 		"GET /api/v1/pools/runners/linux":        {"get", "pools", "linux"},
+		"GET /api/v1/pools/ns/linux/history":     {"get", "pools", "linux"},
+		"GET /api/v1/history":                    {"list", "pools", ""},
 		"GET /api/v1/runners":                    {"list", "runnerpods", ""},
 		"GET /api/v1/runners/ns/linux-1/log":     {"get", "runnerlogs", "linux-1"},
 		"GET /api/v1/hosts":                      {"list", "hosts", ""},
@@ -84,7 +88,7 @@ func TestRoutes_NET5_EachAsksForItsRight(t *testing.T) {
 		require.NotEmpty(t, rt.right.Resource)
 		patterns[rt.pattern] = true
 	}
-	require.Len(t, patterns, 16, "a route was added or has gone: name it here with the right that it needs")
+	require.Len(t, patterns, 20, "a route was added or has gone: name it here with the right that it needs")
 	for line, right := range want {
 		method, path, _ := strings.Cut(line, " ")
 		o := &oracle{}

@@ -3,7 +3,10 @@ package admin
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
@@ -16,6 +19,11 @@ import (
 type JobStore interface {
 	// Jobs returns a page, newest first, with the ledger's states. ErrNotFound and *ConflictError are about the account.
 	Jobs(ctx context.Context, q JobQuery) ([]adminapi.Job, error)
+	// SearchJobs is Jobs for a query that Searches. It reads a bounded number of jobs: next is where the next page begins (0: nowhere), also after a page
+	// that is not full.
+	SearchJobs(ctx context.Context, q JobQuery) (jobs []adminapi.Job, next int64, err error)
+	// Conclusions counts the conclusions of the newest jobs that have completed since then, so many at most.
+	Conclusions(ctx context.Context, since time.Time, most int) (map[string]int64, error)
 	// Job returns one; ErrNotFound.
 	Job(ctx context.Context, id int64) (adminapi.Job, error)
 	// JobEvidence reads, as of one moment, what the ledger knows of a job and of what may be in its way.
@@ -24,12 +32,19 @@ type JobStore interface {
 
 // JobQuery asks for a page of jobs.
 type JobQuery struct {
-	Account    string   // login or "@id"; empty: all
-	Repository string   // owner/name; empty: all
-	States     []string // the ledger's; empty: all
-	Ended      bool     // include completed ones
-	Before     int64    // only jobs with a lower id; 0: the latest
-	Most       int
+	Account     string   // login or "@id"; empty: all
+	Repository  string   // owner/name, or a part of that without a slash; empty: all
+	Name        string   // a part of the job's name; empty: all
+	States      []string // the ledger's; empty: all
+	Conclusions []string // GitHub's; empty: all
+	Ended       bool     // completed jobs, too
+	Before      int64    // only jobs with a lower id; 0: the newest
+	Most        int
+}
+
+// Searches says whether the query asks for what no index has.
+func (q JobQuery) Searches() bool {
+	return q.Name != "" || len(q.Conclusions) > 0 || q.Repository != "" && !strings.Contains(q.Repository, "/")
 }
 
 // JobEvidence is what the ledger knows of one job.
@@ -65,34 +80,83 @@ type Fleet interface {
 	HostWatch
 }
 
-func (a *API) listJobs(w http.ResponseWriter, r request) error {
-	query := r.URL.Query()
-	most, err := pageSize(query.Get("limit"))
-	if err != nil {
-		return err
+// jobQuery reads what a list of jobs is asked for with, and what to keep of the jobs that the store finds for it; nil: all.
+func jobQuery(query url.Values) (q JobQuery, keep func(adminapi.Job) bool, err error) {
+	q = JobQuery{
+		Account: query.Get("account"), Repository: query.Get("repository"), Name: query.Get("name"), Conclusions: query["conclusion"],
+		Ended: query.Get("ended") == "true",
 	}
-	q := JobQuery{Account: query.Get("account"), Repository: query.Get("repository"), Ended: query.Get("ended") == "true", Most: most}
-	var keep func(adminapi.Job) bool
+	if q.Most, err = pageSize(query.Get("limit")); err != nil {
+		return q, nil, err
+	}
 	if q.States, keep, err = selectJobs(query["state"]); err != nil {
-		return err
+		return q, nil, err
 	}
 	for _, state := range q.States {
 		q.Ended = q.Ended || fleet.JobState(state).Terminal()
 	}
+	for _, conclusion := range q.Conclusions {
+		if !slices.Contains(adminapi.Conclusions(), conclusion) {
+			return q, nil, &InvalidError{"conclusion must be one of " + strings.Join(adminapi.Conclusions(), ", ")}
+		}
+		q.Ended = true
+	}
 	if text := query.Get("before"); text != "" {
 		if q.Before, err = strconv.ParseInt(text, 10, 64); err != nil || q.Before < 1 {
-			return &InvalidError{"before must be the value of next of the previous page"}
+			return q, nil, &InvalidError{"before must be the value of next of the previous page"}
 		}
+	}
+	return q, keep, nil
+}
+
+func (a *API) listJobs(w http.ResponseWriter, r request) error {
+	q, keep, err := jobQuery(r.URL.Query())
+	if err != nil {
+		return err
 	}
 	jobs, next, err := pageOfJobs(r.Context(), a.opt.Store, q, keep)
 	if err != nil {
 		return err
 	}
 	for i := range jobs {
-		jobs[i] = shown(jobs[i])
+		jobs[i] = a.linked(shown(jobs[i]))
 	}
 	write(w, http.StatusOK, adminapi.JobList{Jobs: jobs, Next: next})
 	return nil
+}
+
+// countConclusions is a number for a page that is read every few seconds: what it reads is bounded.
+func (a *API) countConclusions(w http.ResponseWriter, r request) error {
+	since := a.opt.Now().Add(-time.Hour).UTC()
+	counts, err := a.opt.Store.Conclusions(r.Context(), since, adminapi.MaxCounted)
+	if err != nil {
+		return err
+	}
+	answer := adminapi.ConclusionCounts{Since: since, Counts: counts}
+	var jobs int64
+	for conclusion, n := range counts {
+		jobs += n
+		if adminapi.Failed(conclusion) {
+			answer.Failed += n
+		}
+	}
+	answer.More = jobs >= adminapi.MaxCounted
+	write(w, http.StatusOK, answer)
+	return nil
+}
+
+// linked adds where the job and its run are at GitHub.
+func (a *API) linked(job adminapi.Job) adminapi.Job {
+	owner, name, ok := strings.Cut(job.Repository, "/")
+	if a.opt.GitHub == "" || !ok {
+		return job
+	}
+	runs := a.opt.GitHub + "/" + url.PathEscape(owner) + "/" + url.PathEscape(name) + "/actions/runs/" + strconv.FormatInt(job.RunID, 10)
+	job.URL, job.RunURL = runs+"/job/"+strconv.FormatInt(job.ID, 10), runs
+	if job.RunAttempt > 1 {
+		job.RunURL += "/attempts/" + strconv.FormatInt(job.RunAttempt, 10)
+	}
+	return job
 }
 
 func jobID(r request) (int64, error) {
@@ -121,7 +185,7 @@ func (a *API) whole(job adminapi.Job) adminapi.Job {
 	timeline := TimelineOf(job)
 	job.Timeline = &timeline
 	job.TraceID, job.TraceURL = a.opt.Trace(job.ID)
-	return job
+	return a.linked(job)
 }
 
 // TimelineOf says what became of a job, and where the time went.
@@ -132,10 +196,13 @@ func TimelineOf(job adminapi.Job) adminapi.Timeline {
 	}
 	timeline := adminapi.Timeline{Steps: []adminapi.TimelineStep{}, Split: []adminapi.TimelinePhase{}}
 	for _, s := range times.Steps() {
-		timeline.Steps = append(timeline.Steps, adminapi.TimelineStep{Name: string(s.Step), At: s.At.UTC()})
+		timeline.Steps = append(timeline.Steps, adminapi.TimelineStep{Name: string(s.Step), At: s.At.UTC(), WholeSeconds: s.Whole})
 	}
 	for _, s := range times.Split() {
-		timeline.Split = append(timeline.Split, adminapi.TimelinePhase{Name: string(s.Phase), Seconds: s.Time.Seconds()})
+		timeline.Split = append(timeline.Split, adminapi.TimelinePhase{Name: string(s.Phase), Seconds: s.Time.Seconds(), WholeSeconds: s.Whole})
+	}
+	if phase, since, ok := times.Open(fleet.JobState(job.State)); ok {
+		timeline.Open = &adminapi.TimelineOpen{Name: string(phase), Since: since.UTC()}
 	}
 	return timeline
 }
@@ -152,7 +219,7 @@ func (a *API) whyJob(w http.ResponseWriter, r request) error {
 	}
 	answer := adminapi.Why{JobID: id}
 	if known.Job != nil {
-		job := shown(*known.Job)
+		job := a.linked(shown(*known.Job))
 		answer.Job = &job
 	}
 	for _, reason := range why.Explain(a.evidence(id, known)) {
@@ -176,7 +243,7 @@ func (a *API) evidence(id int64, known JobEvidence) why.Evidence {
 	job := known.Job
 	e.Job = why.Job{
 		ID: id, State: fleet.JobState(job.State), Held: job.BlockedBy, Repository: job.Repository, Labels: job.Labels, Conclusion: job.Conclusion,
-		RunnerName: job.RunnerName, QueuedAt: job.QueuedAt, StartedAt: timeOf(job.StartedAt), EndedAt: timeOf(job.CompletedAt),
+		RunnerName: job.Runner(), QueuedAt: job.QueuedAt, StartedAt: timeOf(job.StartedAt), EndedAt: timeOf(job.CompletedAt),
 	}
 	account := known.Account
 	e.Account = why.Account{
@@ -189,7 +256,7 @@ func (a *API) evidence(id int64, known JobEvidence) why.Evidence {
 	e.Refusals = known.Refusals
 	if known.Claim.Live() {
 		e.Claim = &why.Claim{
-			Pod: job.Pod, Pool: job.Pool, State: known.Claim, RunnerName: job.RunnerName,
+			Pod: job.Pod, Pool: job.Pool, State: known.Claim,
 			ClaimedAt: timeOf(job.ClaimedAt), MintedAt: timeOf(job.RegisteredAt), AcknowledgedAt: timeOf(job.Acknowledged),
 		}
 	}

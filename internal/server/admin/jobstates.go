@@ -70,27 +70,45 @@ func selectJobs(values []string) (states []string, keep func(adminapi.Job) bool,
 func pageOfJobs(ctx context.Context, store JobStore, q JobQuery, keep func(adminapi.Job) bool) (jobs []adminapi.Job, next int64, err error) {
 	jobs = []adminapi.Job{}
 	most := q.Most
-	if keep != nil {
-		q.Most = adminapi.MaxPage
+	if keep == nil {
+		page, next, err := storedPage(ctx, store, q)
+		return append(jobs, page...), next, err
 	}
-	for range maxScannedPages {
-		page, err := store.Jobs(ctx, q)
+	q.Most = adminapi.MaxPage
+	pages := maxScannedPages
+	if q.Searches() {
+		pages = 1 // each reads thousands of jobs by itself
+	}
+	for range pages {
+		page, next, err := storedPage(ctx, store, q)
 		if err != nil {
 			return nil, 0, err
 		}
 		for _, job := range page {
-			if keep == nil || keep(job) {
-				jobs = append(jobs, job)
+			if !keep(job) {
+				continue
 			}
-			if q.Before = job.ID; len(jobs) == most {
+			if jobs = append(jobs, job); len(jobs) == most {
 				return jobs, job.ID, nil
 			}
 		}
-		if len(page) < q.Most {
+		if next == 0 {
 			return jobs, 0, nil
 		}
+		q.Before = next
 	}
 	return jobs, q.Before, nil
+}
+
+// storedPage reads one page of the store, and where the next one begins; 0: this is the last.
+func storedPage(ctx context.Context, store JobStore, q JobQuery) (jobs []adminapi.Job, next int64, err error) {
+	if q.Searches() {
+		return store.SearchJobs(ctx, q)
+	}
+	if jobs, err = store.Jobs(ctx, q); len(jobs) == q.Most {
+		next = jobs[q.Most-1].ID
+	}
+	return jobs, next, err
 }
 
 // shown is a job of the store in the words of the API.

@@ -14,19 +14,32 @@ import (
 // shelf is a store of jobs, newest first.
 type shelf struct {
 	JobStore
-	jobs  []adminapi.Job
-	reads int
+	jobs            []adminapi.Job
+	reads, searches int
 }
 
 func (s *shelf) Jobs(_ context.Context, q JobQuery) ([]adminapi.Job, error) {
 	s.reads++
-	var page []adminapi.Job
+	return s.page(q), nil
+}
+
+// SearchJobs finds every job: a page of them, and where the next one begins.
+func (s *shelf) SearchJobs(_ context.Context, q JobQuery) ([]adminapi.Job, int64, error) {
+	s.searches++
+	page := s.page(q)
+	if len(page) < q.Most {
+		return page, 0, nil
+	}
+	return page, page[len(page)-1].ID, nil
+}
+
+func (s *shelf) page(q JobQuery) (page []adminapi.Job) {
 	for _, job := range s.jobs {
 		if (q.Before == 0 || job.ID < q.Before) && len(page) < q.Most && (len(q.States) == 0 || slices.Contains(q.States, job.State)) {
 			page = append(page, job)
 		}
 	}
-	return page, nil
+	return page
 }
 
 // Users see GitHub's words; the ledger keeps its own.
@@ -130,4 +143,25 @@ func TestPageOfJobs_BlockedOnesAreFoundBehindOthers(t *testing.T) {
 	jobs, next, err = pageOfJobs(t.Context(), store, q, keep)
 	require.NoError(t, err)
 	require.Equal(t, jobs[0].ID, next, "a full page ends with its last job")
+}
+
+// A search among blocked jobs reads one page of the search, keeps the blocked jobs of it, and says where the next one begins.
+func TestPageOfJobs_ASearchReadsOnePage(t *testing.T) {
+	store := &shelf{}
+	for id := int64(3 * adminapi.MaxPage); id > 0; id-- {
+		job := adminapi.Job{ID: id, State: string(fleet.JobQueued)}
+		if id%adminapi.MaxPage == 0 {
+			job.BlockedBy = "label_sets"
+		}
+		store.jobs = append(store.jobs, job)
+	}
+	states, keep, err := selectJobs([]string{adminapi.JobBlocked})
+	require.NoError(t, err)
+	jobs, next, err := pageOfJobs(t.Context(), store, JobQuery{States: states, Name: "build", Most: 2}, keep)
+	require.NoError(t, err)
+	require.Equal(t, 1, store.searches)
+	require.Zero(t, store.reads)
+	require.Len(t, jobs, 1)
+	require.Equal(t, int64(3*adminapi.MaxPage), jobs[0].ID)
+	require.Equal(t, int64(2*adminapi.MaxPage+1), next)
 }

@@ -26,6 +26,7 @@ type Store interface {
 
 	JobStore
 	UsageStore
+	HistoryStore
 	RunnerStore
 	ClaimStore
 	LogStore
@@ -93,6 +94,15 @@ type userKey struct{}
 // itself. Nothing of a request that comes over a network ends up there, so nobody can name themselves (NET-5). What they may is asked as for everybody.
 func As(ctx context.Context, user User) context.Context {
 	return context.WithValue(ctx, userKey{}, user)
+}
+
+// askedKey is where a context has what is to be filled with the user whom a request speaks for.
+type askedKey struct{}
+
+// Naming has the API write into who whom it takes requests with that context for, once it has identified them: for the console, which shows users their
+// name.
+func Naming(ctx context.Context, who *User) context.Context {
+	return context.WithValue(ctx, askedKey{}, who)
 }
 
 // Right is what somebody wants to do: a verb on a resource of group bullpen.dev.

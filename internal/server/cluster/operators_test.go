@@ -26,6 +26,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
 	"github.com/bullpen-ci/bullpen/internal/server/cluster"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/history"
 	"github.com/bullpen-ci/bullpen/test/kit"
 	"github.com/bullpen-ci/bullpen/test/kit/apicontract"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
@@ -88,6 +89,26 @@ func (s reachedStore) Job(context.Context, int64) (adminapi.Job, error) {
 func (s reachedStore) Usage(context.Context, admin.UsageQuery) ([]adminapi.MonthUsage, int64, error) {
 	s.reached.Add(1)
 	return nil, 0, nil
+}
+
+func (s reachedStore) SearchJobs(context.Context, admin.JobQuery) ([]adminapi.Job, int64, error) {
+	s.reached.Add(1)
+	return nil, 0, nil
+}
+
+func (s reachedStore) Conclusions(context.Context, time.Time, int) (map[string]int64, error) {
+	s.reached.Add(1)
+	return map[string]int64{}, nil
+}
+
+func (s reachedStore) UsageByDay(context.Context, admin.UsageQuery) ([]adminapi.DayUsage, error) {
+	s.reached.Add(1)
+	return nil, nil
+}
+
+func (s reachedStore) Samples(context.Context, history.Pool, time.Time, time.Time) ([]history.Sample, error) {
+	s.reached.Add(1)
+	return nil, nil
 }
 
 func (s reachedStore) Claim(context.Context, string) (dispatch.Claim, error) {
@@ -161,7 +182,9 @@ func newDesk(t *testing.T) *desk {
 		RunnerNamespace: d.namespace,
 	})
 	require.NoError(t, err)
-	api, err := admin.New(admin.Options{Store: reachedStore{d}, Access: access, Fleet: oneFleet{desk: d}})
+	var asked atomic.Int64 // each request comes a minute after the one before it: a history is kept for seconds
+	now := func() time.Time { return time.Now().Add(time.Duration(asked.Add(1)) * time.Minute) }
+	api, err := admin.New(admin.Options{Store: reachedStore{d}, Access: access, Fleet: oneFleet{desk: d}, Now: now})
 	require.NoError(t, err)
 	server := httptest.NewServer(apicontract.Checked(t, api.Handler()))
 	t.Cleanup(server.Close)
@@ -198,7 +221,8 @@ type endpoint struct{ method, path, body string }
 func endpoints() (reads, writes []endpoint) {
 	return []endpoint{
 			{"GET", "/api/v1/accounts", ""}, {"GET", "/api/v1/accounts/acme", ""}, {"GET", "/api/v1/audit", ""},
-			{"GET", "/api/v1/jobs", ""}, {"GET", "/api/v1/jobs/7", ""}, {"GET", "/api/v1/jobs/7/why", ""}, {"GET", "/api/v1/usage", ""},
+			{"GET", "/api/v1/jobs", ""}, {"GET", "/api/v1/jobs?name=build", ""}, {"GET", "/api/v1/conclusions", ""}, {"GET", "/api/v1/jobs/7", ""}, {"GET", "/api/v1/jobs/7/why", ""}, {"GET", "/api/v1/usage", ""},
+			{"GET", "/api/v1/usage/days", ""}, {"GET", "/api/v1/history", ""}, {"GET", "/api/v1/pools/runners/linux/history?window=14d", ""},
 			{"GET", "/api/v1/pools", ""}, {"GET", "/api/v1/pools/runners/linux", ""}, {"GET", "/api/v1/runners", ""}, {"GET", "/api/v1/hosts", ""},
 		}, []endpoint{
 			{"PATCH", "/api/v1/accounts/acme/limits", `{"platforms":{"linux":{"jobs":1}}}`},

@@ -98,11 +98,11 @@ func (c *Console) sendForm(w http.ResponseWriter, r *http.Request, a action) {
 		return
 	}
 	if err := r.ParseForm(); err != nil {
-		c.refusePage(w, r, http.StatusBadRequest, "That is longer than a form of the console.")
+		c.refusePage(w, r, http.StatusBadRequest, "The form is too large.")
 		return
 	}
 	if !c.proven(r, r.PostForm.Get("proof")) {
-		c.writeForm(w, r, a, v, at, http.StatusForbidden, "This form is of another session, or was shown more than an hour ago. Nothing was done: look at it again, and send it.")
+		c.writeForm(w, r, a, v, at, http.StatusForbidden, "This form belongs to another session or is older than an hour. Nothing was changed. Check it and submit it again.")
 		return
 	}
 	to, err := a.do(v, at, r.PostForm)
@@ -154,7 +154,11 @@ func (c *Console) writeForm(w http.ResponseWriter, r *http.Request, a action, v 
 		return
 	}
 	view.To, view.Problem, view.Reason = r.URL.EscapedPath(), problem, r.PostForm.Get("reason")
-	c.render(w, status, a.template, shown{Title: view.Title, Nav: a.nav, Data: view})
+	tab := view.Title
+	if problem != "" {
+		tab = "Error: " + tab
+	}
+	c.render(w, status, a.template, shown{Title: view.Title, Tab: tab, Who: v.who.name, Nav: a.nav, Data: view})
 }
 
 // fail answers a request that could not be served, by what went wrong.

@@ -60,7 +60,7 @@ var limitKinds = []struct {
 	set               func(*adminapi.LimitsChange, *int64)
 }{
 	{
-		"jobs", "Jobs at a time", "0: none is started",
+		"jobs", "Concurrent jobs", "0: no job starts",
 		func(l adminapi.Limits) int64 { return l.Jobs }, decimal, readCount, func(c *adminapi.LimitsChange, n *int64) { c.Jobs = n },
 	}, {
 		"cpu", "CPUs", "like 4, 0.5 or 500m",
@@ -69,7 +69,7 @@ var limitKinds = []struct {
 		"memory", "Memory", "like 512Mi, 64Gi or 1Ti",
 		func(l adminapi.Limits) int64 { return l.MemoryMB }, fleet.FormatMemory, fleet.ParseMemory, func(c *adminapi.LimitsChange, n *int64) { c.MemoryMB = n },
 	}, {
-		"repository", "Jobs of one repository", "0: no bound but the account's",
+		"repository", "Jobs per repository", "0: no limit of its own",
 		func(l adminapi.Limits) int64 { return l.JobsPerRepository }, decimal, readCount, func(c *adminapi.LimitsChange, n *int64) { c.JobsPerRepository = n },
 	},
 }
@@ -79,7 +79,7 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 func readCount(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || n < 0 {
-		return 0, errors.New(strconv.Quote(text) + " is no number of jobs: write it like 20")
+		return 0, errors.New(strconv.Quote(text) + " is not a number of jobs, such as 20")
 	}
 	return n, nil
 }
@@ -104,7 +104,7 @@ func limitsForm(v *visitor, at location, typed url.Values) (formView, error) {
 	}
 	return formView{
 		Title: "Limits of " + account.Login, Back: accountPage(account.ID), Button: "Change the limits", Shown: show,
-		Lead: "A change holds at once, on every server. A limit below what is in use ends no job: no further one starts until enough have ended.",
+		Lead: "Changes apply at once, on every server. A limit below the current usage stops no running job; new jobs start when usage falls below it.",
 	}, nil
 }
 
@@ -112,7 +112,7 @@ func limitsForm(v *visitor, at location, typed url.Values) (formView, error) {
 func changeLimits(v *visitor, at location, typed url.Values) (string, error) {
 	version, err := strconv.ParseInt(typed.Get("version"), 10, 64)
 	if err != nil || version < 1 {
-		return "", &inputError{"This form was not sent whole: load it again."}
+		return "", &inputError{"The form is incomplete: reload the page."}
 	}
 	change := adminapi.ChangeLimits{Platforms: map[string]adminapi.LimitsChange{}, Reason: reasonOf(typed)}
 	for _, platform := range []fleet.Platform{fleet.Linux, fleet.MacOS} {
@@ -125,7 +125,7 @@ func changeLimits(v *visitor, at location, typed url.Values) (string, error) {
 		}
 	}
 	if len(change.Platforms) == 0 {
-		return "", &inputError{"No limit was changed: type over those that are to be others."}
+		return "", &inputError{"Nothing to save: change at least one limit."}
 	}
 	var account adminapi.Account
 	err = v.do(call{method: http.MethodPatch, path: accountPath(at) + "/limits", version: version, body: change}, &account)
@@ -160,8 +160,8 @@ func changedMeanwhile(v *visitor, at location, change adminapi.ChangeLimits) (st
 	}
 	for _, budget := range account.Budgets {
 		if change.Platforms[budget.Platform].Apply(budget.Limits) != budget.Limits {
-			return "", &refusedError{Status: http.StatusPreconditionFailed, Sentence: "The account was changed by somebody else since this form was shown. " +
-				"Nothing was done: beside each field is what it is now. Decide anew, and send it again."}
+			return "", &refusedError{Status: http.StatusPreconditionFailed, Sentence: "The account has changed since this form was shown. " +
+				"Nothing was saved. The current values are beside each field: check them and submit again."}
 		}
 	}
 	return accountPage(account.ID) + "#changes", nil
@@ -185,15 +185,15 @@ func suspendForm(v *visitor, at location, _ url.Values) (formView, error) {
 	account, err := readAccount(v, at)
 	return formView{
 		Title: "Suspend " + account.Login, Back: accountPage(account.ID), Button: "Suspend " + account.Login,
-		Lead: "No further job of " + account.Login + " starts. Those that run go on to their end, and those that wait go on waiting until it is resumed.",
+		Lead: "New jobs of " + account.Login + " do not start. Running jobs continue; queued jobs wait until the account is resumed.",
 	}, err
 }
 
 func resumeForm(v *visitor, at location, _ url.Values) (formView, error) {
 	account, err := readAccount(v, at)
-	lead := "Jobs of " + account.Login + " start again, those that wait first."
+	lead := "Jobs of " + account.Login + " start again, oldest first."
 	if account.SuspendedByGitHub {
-		lead = "This takes back what an operator decided. The installation is suspended at GitHub, too: its jobs start only when that is taken back there."
+		lead = "This removes the administrator's suspension. The installation is also suspended at GitHub: its jobs start once it is resumed there."
 	}
 	return formView{Title: "Resume " + account.Login, Back: accountPage(account.ID), Button: "Resume " + account.Login, Lead: lead}, err
 }

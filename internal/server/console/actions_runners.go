@@ -23,7 +23,7 @@ func retireForm(_ *visitor, at location, _ url.Values) (formView, error) {
 	name := at.path("runner")
 	return formView{
 		Title: "Retire " + name, Back: poolPage(at), Button: "Retire " + name,
-		Lead: name + " takes no job and goes; the pool puts another in its place. If it has begun a job meanwhile, nothing is done.",
+		Lead: name + " takes no more jobs and is removed; the pool replaces it. If it has started a job in the meantime, nothing is changed.",
 	}, nil
 }
 

@@ -120,7 +120,7 @@ func TestActions_FormsBelongToASession(t *testing.T) {
 		resp := d.ask("POST", path, ada, url.Values{"proof": {proof}, "reason": {"because"}}.Encode())
 		require.Equal(t, http.StatusForbidden, resp.StatusCode, name)
 		text := body(t, resp)
-		require.Contains(t, text, "Nothing was done", name)
+		require.Contains(t, text, "Nothing was changed", name)
 		require.Contains(t, text, `value="because"`, "what was typed is there still")
 	}
 	for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
@@ -171,16 +171,16 @@ func TestLimits_BadInputLosesNothing(t *testing.T) {
 	const path = "/ui/accounts/acme/limits"
 	before := d.state()
 	for _, c := range []struct{ field, typed, says string }{
-		{"linux.jobs", "many", "Jobs at a time (linux)"},
-		{"linux.jobs", "-1", "no number of jobs"},
-		{"linux.jobs", "", "no number of jobs"},
-		{"linux.jobs", "99999999999999999999", "no number of jobs"},
+		{"linux.jobs", "many", "Concurrent jobs (linux)"},
+		{"linux.jobs", "-1", "not a number of jobs"},
+		{"linux.jobs", "", "not a number of jobs"},
+		{"linux.jobs", "99999999999999999999", "not a number of jobs"},
 		{"linux.cpu", "4 cores", "CPUs (linux)"},
 		{"linux.memory", "12", "like 512Mi, 64Gi or 1Ti"},
-		{"linux.repository", hostile, "Jobs of one repository"},
-		{"linux.jobs", "1", "No limit was changed"},
-		{"version", "", "load it again"},
-		{"version", "-3", "load it again"},
+		{"linux.repository", hostile, "Jobs per repository"},
+		{"linux.jobs", "1", "Nothing to save"},
+		{"version", "", "reload the page"},
+		{"version", "-3", "reload the page"},
 	} {
 		form := d.form(path, ada)
 		form.Set(c.field, c.typed)
@@ -215,7 +215,7 @@ func TestLimits_AreNotTakenBackUnseen(t *testing.T) {
 	resp := d.ask("POST", path, ada, form.Encode())
 	text := body(t, resp)
 	require.Equal(t, http.StatusPreconditionFailed, resp.StatusCode)
-	require.Contains(t, text, "changed by somebody else")
+	require.Contains(t, text, "has changed since this form was shown")
 	require.NotEqual(t, int64(64_000), d.linux("acme").MilliCPU)
 	anew := fields(t, text)
 	require.Equal(t, "30", anew.Get("linux.jobs"), "nobody has typed over it")

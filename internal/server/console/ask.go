@@ -51,10 +51,11 @@ type call struct {
 
 func reading(path string) call { return call{method: http.MethodGet, path: path} }
 
-// caller is whom a session is of: somebody with a Kubernetes token, or a user whom the identity provider has named.
+// caller is the user of a session: one with a Kubernetes token, or one whom the identity provider has named.
 type caller struct {
 	token string
 	user  *admin.User
+	name  string // as it was when they logged in; empty in a session of an earlier version
 }
 
 // ask asks a handler of this process on behalf of the caller. *refusedError when it refuses; into may be nil.
@@ -121,5 +122,5 @@ func refusal(err error) (status int, sentence string) {
 	if errors.As(err, &refused) {
 		return refused.Status, refused.Sentence
 	}
-	return http.StatusInternalServerError, "The console could not make this page. The server's log says why."
+	return http.StatusInternalServerError, "The console could not render this page. See the server's log."
 }

@@ -25,6 +25,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/console"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/history"
+	"github.com/bullpen-ci/bullpen/test/kit/npm"
 )
 
 // browser is a tab of a genuine one. Whatever it complains of fails the test: an error of a script, something that the policy forbids, a
@@ -207,6 +209,7 @@ func inhabited(t *testing.T, change ...func(*console.Options)) *desk {
 		ev.RunnerName, ev.StartedAt, ev.CompletedAt = "linux-4-a-1", time.Now().Add(3*time.Second), time.Now().Add(64*time.Second)
 	})
 	require.NoError(t, d.store.PodStopped(t.Context(), podA, time.Now(), nil))
+	d.past(history.Pool{Namespace: "runners", Name: "linux-4"})
 	d.limit("acme", 1)
 	d.suspend("globex", "unpaid since May", true)
 	return d
@@ -231,7 +234,7 @@ func TestConsole_IsLive(t *testing.T) {
 	require.Equal(t, "/ui/jobs?state=queued", eval[string](b, `location.pathname + location.search`))
 	require.Empty(t, eval[string](b, `document.cookie`), "scripts cannot read the session")
 	b.live()
-	require.Contains(t, b.text(), "There is no such job")
+	require.Contains(t, b.text(), "No job matches")
 	b.run(chromedp.Evaluate(`window.stayed = true`, nil))
 	b.keys(`input[name=account]`, "ac")
 
@@ -252,7 +255,8 @@ func TestConsole_IsLive(t *testing.T) {
 	d.tell(fleet.JobEventStarted, 7)
 	b.eventually(`document.querySelector(".timeline").innerText.includes("running")`, "the step does not appear")
 	d.tell(fleet.JobEventCompleted, 7)
-	b.eventually(`document.body.innerText.includes("completed with success")`, "its end does not appear")
+	b.eventually(`!!document.querySelector(".lead .state.success")`, "its end does not appear")
+	b.eventually(`document.title === "success: build-7 · Bullpen"`, "the title is of another state")
 
 	d.cluster.set(func(c *cluster) { c.revoked = true })
 	b.open("/ui/")
@@ -291,12 +295,12 @@ func TestConsole_EveryPageIsUsable(t *testing.T) {
 	d := inhabited(t)
 	ada := d.session(adas)
 	pages := map[string]string{
-		"/ui/": "At their limit of jobs: acme", "/ui/jobs?ended=true": "test (linux, 1)", "/ui/jobs/1": "runner connected",
-		"/ui/jobs/4": "account-at-limit", "/ui/jobs/404": "unknown-job", "/ui/jobs/10": "Its runner's last lines", "/ui/jobs/10/log": "ld terminated with signal 9", "/ui/pools/runners/macs": "paused", "/ui/accounts": "globex", "/ui/pools": "Starved", "/ui/pools/runners/linux-4": "no node has 4 CPUs left",
+		"/ui/": "At their job limit: acme", "/ui/?window=14d": "Queued jobs", "/ui/jobs?ended=true": "test (linux, 1)", "/ui/jobs?conclusion=failure&name=INTEG": "integration", "/ui/jobs/1": "runner connected",
+		"/ui/jobs/4": "account-at-limit", "/ui/jobs/404": "unknown-job", "/ui/jobs/10": "Last lines of the runner's log", "/ui/jobs/10/log": "ld terminated with signal 9", "/ui/pools/runners/macs": "paused", "/ui/accounts": "globex", "/ui/pools": "Starved", "/ui/pools/runners/linux-4": "no node has 4 CPUs left",
 		"/ui/pools/runners/linux-4?stage=idle": "linux-4-d", "/ui/nodes": "it is tried again", "/ui/accounts/acme": "1 of 1",
 		"/ui/accounts/globex": "unpaid since May", "/ui/audit": "set limits",
-		"/ui/accounts/acme/limits": "Jobs of one repository", "/ui/accounts/acme/suspend": "Leave it as it is", "/ui/accounts/globex/resume": "Resume globex",
-		"/ui/pools/runners/linux-4/linux-4-d/retire": "the pool puts another", "/ui/usage": "Runner hours", "/ui/recovery": "lost webhook", "/ui/login": "Kubernetes token",
+		"/ui/accounts/acme/limits": "Jobs per repository", "/ui/accounts/acme/suspend": "Cancel", "/ui/accounts/globex/resume": "Resume globex",
+		"/ui/pools/runners/linux-4/linux-4-d/retire": "the pool replaces it", "/ui/usage": "Runner hours", "/ui/recovery": "lost webhook", "/ui/login": "Kubernetes token",
 	}
 	for _, size := range []struct {
 		name          string
@@ -313,6 +317,10 @@ func TestConsole_EveryPageIsUsable(t *testing.T) {
 				require.LessOrEqual(t, eval[int64](b, `document.documentElement.scrollWidth`), size.width, what)
 				require.Empty(t, eval[[]string](b, unusable), what)
 				require.Empty(t, eval[[]string](b, unreadable), what)
+				require.Empty(t, b.violations(), what)
+				if size.name == "phone" {
+					require.Empty(t, eval[[]string](b, cut), what)
+				}
 				b.picture(strings.Trim(strings.NewReplacer("/", "-", "?", "-", "=", "-").Replace(path), "-") + "-" + size.name + "-" + theme)
 			}
 		}
@@ -325,13 +333,15 @@ const unusable = `(() => {
 	const wrong = [];
 	const one = (selector) => { const n = document.querySelectorAll(selector).length; if (n !== 1) wrong.push(n + " of " + selector); };
 	one("main"); one("h1"); one("header");
+	if (location.pathname !== "/ui/login") one("footer");
+	if (!document.title.endsWith(" · Bullpen") || document.title.startsWith(" ")) wrong.push("no title: " + document.title);
 	if (!document.documentElement.lang) wrong.push("no language");
 	const levels = [...document.querySelectorAll("h1,h2,h3")].map((h) => +h.nodeName[1]);
 	levels.forEach((level, i) => { if (i && level > levels[i - 1] + 1) wrong.push("a heading is left out"); });
 	const ids = [...document.querySelectorAll("[id]")].map((e) => e.id);
 	if (new Set(ids).size !== ids.length) wrong.push("an id is there twice: " + ids);
 	for (const e of document.querySelectorAll("[aria-labelledby]")) if (!document.getElementById(e.getAttribute("aria-labelledby"))) wrong.push("labelled by nothing");
-	for (const e of document.querySelectorAll("a, button, input:not([type=hidden]), select, meter, [role=region], nav")) {
+	for (const e of document.querySelectorAll("a, button, input:not([type=hidden]), select, meter, [role=region], [role=group], nav")) {
 		const name = e.getAttribute("aria-label") || (e.labels && e.labels[0] && e.labels[0].innerText) || e.innerText;
 		if (!name || !name.trim()) wrong.push("no name: " + e.outerHTML.slice(0, 100));
 	}
@@ -339,6 +349,36 @@ const unusable = `(() => {
 	for (const e of document.querySelectorAll("th")) if (!e.scope) wrong.push("a heading of a table without scope");
 	return wrong;
 })()`
+
+// cut names what is partly out of sight on a phone: cells that end beyond the window, columns without their names, and what scrolls sideways.
+const cut = `(() => {
+	const wrong = [];
+	for (const e of document.querySelectorAll("main *")) {
+		if (!e.checkVisibility() || e.closest("thead, svg, pre")) continue;
+		const box = e.getBoundingClientRect();
+		if (box.width && (box.right > innerWidth + 1 || box.left < -1)) wrong.push("beyond the window: " + e.outerHTML.slice(0, 100));
+		if (["auto", "scroll"].includes(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth + 1) wrong.push("scrolls: " + e.outerHTML.slice(0, 100));
+	}
+	for (const e of document.querySelectorAll("main td")) if (!e.dataset.label) wrong.push("a cell without its column's name: " + e.outerHTML.slice(0, 100));
+	return wrong;
+})()`
+
+// violations are what axe-core finds wrong with the page.
+func (b *browser) violations() (found []string) {
+	b.t.Helper()
+	var reported []struct {
+		ID, Help string
+		Nodes    []struct{ HTML string }
+	}
+	b.run(chromedp.Evaluate(npm.Axe(b.t), nil), chromedp.Evaluate(`axe.run(document, {preload: false, resultTypes: ["violations"]}).then((r) => r.violations)`, &reported,
+		func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	for _, v := range reported {
+		for _, n := range v.Nodes {
+			found = append(found, fmt.Sprintf("%s (%s): %.200s", v.ID, v.Help, n.HTML))
+		}
+	}
+	return found
+}
 
 // unreadable names text whose contrast is below what WCAG's level AA asks for.
 const unreadable = `(() => {

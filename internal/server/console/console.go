@@ -23,8 +23,12 @@ type Options struct {
 	Counters prometheus.Gatherer
 	Log      *slog.Logger
 	Now      func() time.Time
-	// Every is how often what is looked at is read again; default 2 s.
+	// Version is this program's, for the pages' footer.
+	Version string
+	// Every is how often an open page is read again; default 2 s.
 	Every time.Duration
+	// Beat is how often a stream reports how old its data is; default 3 s. A page is called live while its data is younger than Fresh; default 10 s.
+	Beat, Fresh time.Duration
 	// Recheck is how often somebody who watches is asked about again: whether the token still holds, and may see this; default 15 s.
 	Recheck time.Duration
 	// OIDC is how people log in at an identity provider; nil: they cannot.
@@ -61,6 +65,12 @@ func New(opt Options) (*Console, error) {
 	}
 	if opt.Every == 0 {
 		opt.Every = 2 * time.Second
+	}
+	if opt.Beat == 0 {
+		opt.Beat = 3 * time.Second
+	}
+	if opt.Fresh == 0 {
+		opt.Fresh = 10 * time.Second
 	}
 	if opt.Recheck == 0 {
 		opt.Recheck = 15 * time.Second
@@ -116,13 +126,13 @@ func (c *Console) Handler() http.Handler {
 	// What changes something is taken from this origin alone, beside the session's cookie, which no other site makes a browser send.
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.refusePage(w, r, http.StatusForbidden, "This was sent by another site. Open the console itself, and do it there.")
+		c.refusePage(w, r, http.StatusForbidden, "The request came from another site. Open the console itself and try again.")
 	}))
 	return withHeaders(protection.Handler(mux))
 }
 
 func (c *Console) nothing(w http.ResponseWriter, r *http.Request) {
-	c.refusePage(w, r, http.StatusNotFound, "There is no such page.")
+	c.refusePage(w, r, http.StatusNotFound, "This page does not exist.")
 }
 
 // policy lets a page run and show what this server serves as a file, and nothing that is written into the page itself: text that somebody

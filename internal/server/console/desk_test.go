@@ -207,11 +207,14 @@ func newDesk(t *testing.T, change ...func(*web.Options)) *desk {
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	d := &desk{t: t, store: store, cluster: &cluster{}, counters: prometheus.NewRegistry()}
-	api, err := admin.New(admin.Options{Store: store, Access: d.cluster, Fleet: oneFleet{unserved: &d.unserved}, Trace: traced})
+	api, err := admin.New(admin.Options{
+		Store: store, Access: d.cluster, Fleet: oneFleet{unserved: &d.unserved}, Trace: traced, GitHub: "https://ghes.example.com",
+	})
 	require.NoError(t, err)
 	d.api = &counting{Handler: apicontract.Checked(t, api.Handler()), asked: map[string]int{}}
 	opt := web.Options{
 		API: d.api, Admission: api.Admission(), Secret: []byte("a secret that every replica has"), Counters: d.counters, Every: 100 * time.Millisecond,
+		Version: "v9.8.7",
 	}
 	server := httptest.NewUnstartedServer(nil)
 	d.url = "http://" + server.Listener.Addr().String()

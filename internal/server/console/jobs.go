@@ -1,8 +1,11 @@
 package console
 
 import (
+	"cmp"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
@@ -12,24 +15,62 @@ const jobsPerPage = 50
 
 // jobsView is the list of jobs, and the filter as the address has it.
 type jobsView struct {
-	Jobs                       []adminapi.Job
-	State, Account, Repository string
-	States                     []string
-	Ended, Later               bool
-	First, Next                string // addresses of pages; empty: none
+	Jobs                      []adminapi.Job
+	Account, Repository, Name string
+	Statuses, Conclusions     []choice
+	Ended, Later              bool
+	First, Next               string // addresses of pages; empty: none
+}
+
+// choice is an entry of a select.
+type choice struct {
+	Value, Text string
+	Selected    bool
+}
+
+// Tab names the list by its filter.
+func (j jobsView) Tab() string {
+	var parts []string
+	for _, c := range slices.Concat(j.Statuses, j.Conclusions) {
+		if c.Selected {
+			parts = append(parts, c.Text)
+		}
+	}
+	for _, text := range []string{j.Account, j.Repository, j.Name} {
+		if text != "" {
+			parts = append(parts, text)
+		}
+	}
+	if len(parts) == 0 {
+		return "Jobs"
+	}
+	return "Jobs: " + strings.Join(parts, ", ")
+}
+
+// Filtered says whether the list shows some of the jobs only.
+func (j jobsView) Filtered() bool { return j.Tab() != "Jobs" }
+
+// jobFilters are what of an address says which jobs are listed.
+func jobFilters() []string {
+	return []string{"state", "conclusion", "account", "repository", "name", "ended", "limit"}
 }
 
 func loadJobs(_ *Console, v *visitor, at location) (string, any, error) {
 	view := jobsView{
-		State: at.query.Get("state"), Account: at.query.Get("account"), Repository: at.query.Get("repository"),
+		Account: at.query.Get("account"), Repository: at.query.Get("repository"), Name: at.query.Get("name"),
 		Ended: at.query.Get("ended") == "true", Later: at.query.Get("before") != "",
 	}
-	view.States = adminapi.JobStates()
 	query := url.Values{"limit": {strconv.Itoa(jobsPerPage)}}
-	for _, name := range []string{"state", "account", "repository", "ended", "before", "limit"} {
+	for _, name := range append(jobFilters(), "before") {
 		if value := at.query.Get(name); value != "" {
 			query.Set(name, value)
 		}
+	}
+	for _, state := range adminapi.JobStates() {
+		view.Statuses = append(view.Statuses, choice{Value: state, Text: words(state), Selected: query.Get("state") == state})
+	}
+	for _, conclusion := range adminapi.Conclusions() {
+		view.Conclusions = append(view.Conclusions, choice{Value: conclusion, Text: words(conclusion), Selected: query.Get("conclusion") == conclusion})
 	}
 	var list adminapi.JobList
 	if err := v.get(adminapi.PathJobs+"?"+query.Encode(), &list); err != nil {
@@ -38,7 +79,7 @@ func loadJobs(_ *Console, v *visitor, at location) (string, any, error) {
 	view.Jobs = list.Jobs
 	page := func(before string) string {
 		to := url.Values{}
-		for _, name := range []string{"state", "account", "repository", "ended", "limit"} {
+		for _, name := range jobFilters() {
 			if value := at.query.Get(name); value != "" {
 				to.Set(name, value)
 			}
@@ -60,17 +101,34 @@ func loadJobs(_ *Console, v *visitor, at location) (string, any, error) {
 	return "Jobs", view, nil
 }
 
-// jobView is one job: what became of it, why it waits, and where its time went.
+// jobView is one job: what became of it, why it is queued, and where its time went.
 type jobView struct {
 	Job   adminapi.Job
 	Why   adminapi.Why
 	Steps []stepView
-	Bars  []barView
-	Total float64 // seconds
-	Known bool    // the ledger has it
+	Open  *adminapi.TimelineOpen
+	// Phases are the timeline as bars, one for each phase.
+	Phases []phaseBar
+	Total  float64 // seconds
+	Known  bool    // the ledger has it
 }
 
-// Died says whether its runner ended as none should, so that its last lines are kept.
+// Tab names the job and its status. The page's script keeps the document's title at that.
+func (j jobView) Tab() string {
+	if !j.Known {
+		return "Unknown job " + strconv.FormatInt(j.Why.JobID, 10)
+	}
+	return words(j.Job.Status()) + ": " + j.title()
+}
+
+func (j jobView) title() string {
+	return cmp.Or(strings.TrimSpace(j.Job.Name), "Job "+strconv.FormatInt(j.Why.JobID, 10))
+}
+
+// Queued says whether it has not got a runner yet.
+func (j jobView) Queued() bool { return j.Job.StartedAt == nil && j.Job.CompletedAt == nil }
+
+// Died says whether its runner failed, so that its last lines are kept.
 func (j jobView) Died() bool {
 	return j.Job.RunnerLostAt != nil || j.Job.ExitCode != nil && *j.Job.ExitCode != 0
 }
@@ -80,12 +138,7 @@ type stepView struct {
 	adminapi.TimelineStep
 	Phase   string // empty: the first step
 	Seconds float64
-}
-
-// barView is a phase as a part of a bar, in percent.
-type barView struct {
-	Phase       string
-	Start, Wide float64
+	Whole   bool // Seconds are right to the second only
 }
 
 func loadJob(_ *Console, v *visitor, at location) (string, any, error) {
@@ -94,38 +147,32 @@ func loadJob(_ *Console, v *visitor, at location) (string, any, error) {
 	if err := v.get(path+"/why", &view.Why); err != nil {
 		return "", nil, err
 	}
-	title := "Job " + strconv.FormatInt(view.Why.JobID, 10)
 	if view.Why.Job == nil {
-		return title, view, nil
+		return "Job " + strconv.FormatInt(view.Why.JobID, 10), view, nil
 	}
 	if err := v.get(path, &view.Job); err != nil {
 		return "", nil, err
 	}
 	view.Known = true
 	if t := view.Job.Timeline; t != nil {
-		view.Steps, view.Bars, view.Total = timeline(*t)
+		view.Steps, view.Total = timeline(*t)
+		view.Open, view.Phases = t.Open, phaseBars(t)
 	}
-	return title, view, nil
+	return view.title(), view, nil
 }
 
-// timeline puts each phase before the step that ended it, and the phases side by side.
-func timeline(t adminapi.Timeline) (steps []stepView, bars []barView, total float64) {
+// timeline puts each phase before the step that ended it.
+func timeline(t adminapi.Timeline) (steps []stepView, total float64) {
 	for _, phase := range t.Split {
 		total += phase.Seconds
 	}
-	start := 0.0
 	for i, step := range t.Steps {
 		shown := stepView{TimelineStep: step}
 		if i > 0 && i <= len(t.Split) { // the first step ends no phase
 			phase := t.Split[i-1]
-			shown.Phase, shown.Seconds = phase.Name, phase.Seconds
-			if total > 0 {
-				wide := 100 * phase.Seconds / total
-				bars = append(bars, barView{Phase: phase.Name, Start: start, Wide: wide})
-				start += wide
-			}
+			shown.Phase, shown.Seconds, shown.Whole = phase.Name, phase.Seconds, phase.WholeSeconds
 		}
 		steps = append(steps, shown)
 	}
-	return steps, bars, total
+	return steps, total
 }

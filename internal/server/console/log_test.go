@@ -48,7 +48,7 @@ func TestLog_NET5_LastLinesNeedTheirOwnRight(t *testing.T) {
 	resp := d.ask("GET", "/ui/jobs/7/log", ada, "")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	text := body(t, resp)
-	for _, want := range []string{"exit code 137", "OOMKilled", "there was more", "Step 3 of 9\nout of memory " + html.EscapeString(hostile) + "\nkilled"} {
+	for _, want := range []string{"code 137 (SIGKILL)", "OOMKilled", "earlier ones are not kept", "Step 3 of 9\nout of memory " + html.EscapeString(hostile) + "\nkilled"} {
 		require.Contains(t, text, want)
 	}
 	require.NotContains(t, text, "\x1b")
@@ -64,7 +64,7 @@ func TestLog_NET5_LastLinesNeedTheirOwnRight(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, resp.StatusCode)
 	require.NotContains(t, body(t, resp), "linux-4-b")
 
-	require.Contains(t, body(t, d.ask("GET", "/ui/jobs/8/log", ada, "")), "No runner of this job is known")
+	require.Contains(t, body(t, d.ask("GET", "/ui/jobs/8/log", ada, "")), "No runner is known for this job")
 	require.Equal(t, http.StatusNotFound, d.ask("GET", "/ui/jobs/404/log", ada, "").StatusCode)
 }
 

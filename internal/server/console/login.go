@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/server/admin"
 )
 
 // maxLogin bounds the body of a login, in bytes.
@@ -19,6 +20,7 @@ type loginView struct {
 	Next, Problem, Audience string
 	Provider, ProviderPath  string // its name, and where a login there begins; empty: there is none
 	Clear                   bool   // a token must not be sent this way
+	Host                    string // of the server, as the browser reaches it
 }
 
 // within returns where to go after a login: a page of the console, whatever was asked for.
@@ -40,11 +42,15 @@ func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, 
 	if r.Method == http.MethodPost {
 		next = r.PostFormValue("next")
 	}
-	view := loginView{Next: within(next), Problem: problem, Audience: adminapi.Audience, Clear: inTheClear(r)}
+	view := loginView{Next: within(next), Problem: problem, Audience: adminapi.Audience, Clear: inTheClear(r), Host: r.Host}
 	if c.provider != nil {
 		view.Provider, view.ProviderPath = c.provider.opt.Name, pathOIDC+"?next="+url.QueryEscape(view.Next)
 	}
-	c.render(w, status, "login.html", shown{Title: "Log in", Bare: true, Data: view})
+	tab := "Log in"
+	if problem != "" {
+		tab = "Error: " + tab
+	}
+	c.render(w, status, "login.html", shown{Title: "Log in", Tab: tab, Bare: true, Data: view})
 }
 
 // login exchanges a token, or a code that stands for one, for a session.
@@ -62,7 +68,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	if code := r.PostFormValue("code"); code != "" {
 		content, err := c.seal.open(forCode, code, c.opt.Now())
 		if err != nil || !c.codes.use(content.ID, content.Until, c.opt.Now()) {
-			c.showLogin(w, r, http.StatusUnauthorized, "That link was used before, or is older than a minute. Run `bullpen console` again.")
+			c.showLogin(w, r, http.StatusUnauthorized, "This link has expired or was used before. Run `bullpen console` again.")
 			return
 		}
 		token = content.Token
@@ -71,16 +77,17 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.showLogin(w, r, http.StatusBadRequest, "Paste a token.")
 		return
 	}
-	if err := c.known(r.Context(), caller{token: token}); err != nil {
+	name, err := c.known(r.Context(), caller{token: token})
+	if err != nil {
 		var refused *refusedError
 		if errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
 			c.showLogin(w, r, http.StatusUnauthorized, "The cluster does not accept this token. Get a new one.")
 			return
 		}
-		c.showLogin(w, r, http.StatusServiceUnavailable, "Kubernetes could not be asked whose token it is. Try again.")
+		c.showLogin(w, r, http.StatusServiceUnavailable, "Kubernetes could not verify the token. Try again.")
 		return
 	}
-	value, err := c.seal.seal(forSession, sealed{Token: token, Until: c.opt.Now().Add(sessionLife)})
+	value, err := c.seal.seal(forSession, sealed{Token: token, Name: name, Until: c.opt.Now().Add(sessionLife)})
 	if err != nil || len(value) > maxCookie {
 		c.showLogin(w, r, http.StatusBadRequest, "This token is longer than a browser keeps. Log in with a token of a ServiceAccount.")
 		return
@@ -89,14 +96,15 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, within(r.PostFormValue("next")), http.StatusSeeOther)
 }
 
-// known asks whether the cluster knows the caller's token, whatever its owner may do: a refusal to list jobs is an answer about somebody known.
-func (c *Console) known(ctx context.Context, who caller) error {
-	err := ask(ctx, c.opt.Admission, who, reading(adminapi.PathJobs), nil)
+// known asks whose token the caller's is, whatever its user may do: a refusal to list jobs is an answer about a known user.
+func (c *Console) known(ctx context.Context, who caller) (name string, err error) {
+	var user admin.User
+	err = ask(admin.Naming(ctx, &user), c.opt.Admission, who, reading(adminapi.PathJobs), nil)
 	var refused *refusedError
 	if errors.As(err, &refused) && refused.Status == http.StatusForbidden {
-		return nil
+		err = nil
 	}
-	return err
+	return user.Name, err
 }
 
 func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
@@ -112,7 +120,7 @@ func (c *Console) issueCode(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusUnauthorized, adminapi.Error{Error: "send a Kubernetes token as a bearer token; `bullpen console` does so by itself"})
 		return
 	}
-	if err := c.known(r.Context(), caller{token: token}); err != nil {
+	if _, err := c.known(r.Context(), caller{token: token}); err != nil {
 		status, sentence := refusal(err)
 		writeJSON(w, status, adminapi.Error{Error: sentence})
 		return

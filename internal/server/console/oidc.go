@@ -195,7 +195,7 @@ func (c *Console) endOIDC(w http.ResponseWriter, r *http.Request) {
 	}
 	value, err := c.seal.seal(forSession, sealed{User: &user, Until: c.opt.Now().Add(c.provider.opt.Life)})
 	if err != nil || len(value) > maxCookie {
-		c.showLogin(w, r, http.StatusBadRequest, "You are in more groups than a browser keeps. Whoever runs the fleet can name those that matter: --oidc-groups.")
+		c.showLogin(w, r, http.StatusBadRequest, "You are in more groups than a browser keeps. An administrator can list the groups to keep: --oidc-groups.")
 		return
 	}
 	setSession(w, r, value, c.provider.opt.Life)

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
@@ -11,16 +12,19 @@ import (
 // overviewView is the fleet at a glance.
 type overviewView struct {
 	Queued, Blocked, Running int64
-	Many                     bool // more wait than are counted
+	Many                     bool       // more are queued than are counted
+	Oldest                   *time.Time // when the job that waits longest for a runner of a pool was queued
 	AtLimit, Suspended       []adminapi.Account
+	Recent                   adminapi.ConclusionCounts
 	Jobs                     []adminapi.Job
 	Pools                    poolsView
+	History                  historyView
 }
 
 // mostAccounts is how many pages of accounts the overview adds up.
 const mostAccounts = 10
 
-func loadOverview(_ *Console, v *visitor, _ location) (string, any, error) {
+func loadOverview(_ *Console, v *visitor, at location) (string, any, error) {
 	var view overviewView
 	after := ""
 	for range mostAccounts {
@@ -45,11 +49,22 @@ func loadOverview(_ *Console, v *visitor, _ location) (string, any, error) {
 		return "", nil, err
 	}
 	view.Jobs = jobs.Jobs
+	if err := v.get(adminapi.PathConclusions, &view.Recent); err != nil {
+		return "", nil, err
+	}
 	var err error
 	if view.Pools, err = readPools(v); err != nil {
 		return "", nil, err
 	}
 	view.withoutUnserved()
+	for _, pool := range view.Pools.Pools {
+		if d := pool.Demand; d != nil && d.OldestQueued != nil && (view.Oldest == nil || d.OldestQueued.Before(*view.Oldest)) {
+			view.Oldest = d.OldestQueued
+		}
+	}
+	if view.History, err = readHistory(v, adminapi.PathHistory, at, "/ui/", nil); err != nil {
+		return "", nil, err
+	}
 	return "Overview", view, nil
 }
 

@@ -61,7 +61,11 @@ func (c *Console) servePage(w http.ResponseWriter, r *http.Request, p page) {
 func (c *Console) make(ctx context.Context, p page, who caller, r *http.Request) (shown, []string, error) {
 	v := &visitor{ctx: ctx, api: c.opt.API, who: who}
 	title, data, err := p.load(c, v, location{path: r.PathValue, query: r.URL.Query()})
-	return shown{Title: title, Nav: p.nav, Data: data}, v.asked, err
+	made := shown{Title: title, Tab: title, Who: who.name, Nav: p.nav, Data: data}
+	if named, ok := data.(interface{ Tab() string }); ok {
+		made.Tab = named.Tab()
+	}
+	return made, v.asked, err
 }
 
 func toLogin(w http.ResponseWriter, r *http.Request) {
@@ -70,6 +74,16 @@ func toLogin(w http.ResponseWriter, r *http.Request) {
 
 // refusePage says in a page why there is none.
 func (c *Console) refusePage(w http.ResponseWriter, r *http.Request, status int, sentence string) {
-	_, err := c.caller(r)
-	c.render(w, status, "refused.html", shown{Title: http.StatusText(status), Bare: err != nil, Data: sentence})
+	who, err := c.caller(r)
+	title := refusals[status]
+	if title == "" {
+		title = http.StatusText(status)
+	}
+	c.render(w, status, "refused.html", shown{Title: title, Who: who.name, Bare: err != nil, Data: sentence})
+}
+
+// refusals are the titles of pages that there are not.
+var refusals = map[int]string{
+	http.StatusBadRequest: "Invalid request", http.StatusForbidden: "Access denied", http.StatusNotFound: "Not found", http.StatusConflict: "Conflict",
+	http.StatusServiceUnavailable: "Temporarily unavailable", http.StatusInternalServerError: "Error",
 }

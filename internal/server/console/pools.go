@@ -32,36 +32,48 @@ func loadPools(_ *Console, v *visitor, _ location) (string, any, error) {
 
 // poolView is one pool, and the runners of it.
 type poolView struct {
-	Pool     adminapi.Pool
-	Withheld []counted
-	Runners  []adminapi.Runner
-	Stage    string
-	Stages   []string
-	At       string // the page's path
-	First    string
-	Next     string
+	Pool    adminapi.Pool
+	Blocked []counted
+	Runners []adminapi.Runner
+	Stages  []choice
+	At      string // the page's path
+	First   string
+	Next    string
 	// Intake says what the pool's means, and Commands change it: nobody who has the console alone can (ADR 0029).
 	Intake   string
 	Commands []string
+	History  historyView
 }
 
 func loadPool(_ *Console, v *visitor, at location) (string, any, error) {
 	namespace, name := at.path("namespace"), at.path("pool")
 	own := url.PathEscape(namespace) + "/" + url.PathEscape(name)
-	view := poolView{Stage: at.query.Get("stage"), Stages: adminapi.RunnerStages(), At: "/ui/pools/" + own}
+	stage := at.query.Get("stage")
+	view := poolView{At: "/ui/pools/" + own}
+	for _, s := range adminapi.RunnerStages() {
+		view.Stages = append(view.Stages, choice{Value: s, Text: s, Selected: s == stage})
+	}
 	if err := v.get(adminapi.PathPools+"/"+own, &view.Pool); err != nil {
 		return "", nil, err
 	}
 	view.Intake, view.Commands = intake(view.Pool)
 	if view.Pool.Demand != nil {
 		for _, reason := range slices.Sorted(maps.Keys(view.Pool.Demand.Blocked)) {
-			view.Withheld = append(view.Withheld, counted{Name: reason, N: view.Pool.Demand.Blocked[reason]})
+			view.Blocked = append(view.Blocked, counted{Name: reason, N: view.Pool.Demand.Blocked[reason]})
 		}
 	}
+	keep := url.Values{}
+	if stage != "" {
+		keep.Set("stage", stage)
+	}
+	var err error
+	if view.History, err = readHistory(v, adminapi.PathPools+"/"+own+"/history", at, view.At, keep); err != nil {
+		return "", nil, err
+	}
 	query, base := url.Values{"pool": {namespace + "/" + name}, "limit": {strconv.Itoa(jobsPerPage)}}, url.Values{}
-	if view.Stage != "" {
-		query.Set("stage", view.Stage)
-		base.Set("stage", view.Stage)
+	if stage != "" {
+		query.Set("stage", stage)
+		base.Set("stage", stage)
 	}
 	if after := at.query.Get("after"); after != "" {
 		query.Set("after", after)
@@ -84,11 +96,11 @@ func intake(pool adminapi.Pool) (means string, commands []string) {
 	var verbs []string
 	switch v1alpha1.Intake(pool.Intake) {
 	case v1alpha1.IntakePaused:
-		means, verbs = "Its runners stay, and are given no job.", []string{"resume", "drain"}
+		means, verbs = "Its runners stay, and get no jobs.", []string{"resume", "drain"}
 	case v1alpha1.IntakeDrained:
-		means, verbs = "Its runners are given no job, and idle ones leave.", []string{"resume", "pause"}
+		means, verbs = "Its runners get no jobs, and idle ones are removed.", []string{"resume", "pause"}
 	default:
-		means, verbs = "Its runners are given jobs.", []string{"pause", "drain"}
+		means, verbs = "Its runners get jobs.", []string{"pause", "drain"}
 	}
 	for _, verb := range verbs {
 		commands = append(commands, "bullpen pool "+verb+" "+pool.Name+" -n "+pool.Namespace)

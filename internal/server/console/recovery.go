@@ -13,10 +13,21 @@ import (
 
 // recoveryView is what this server has put right since it started.
 type recoveryView struct {
-	Started                  time.Time
-	Recoveries               []counted
-	Skipped, Capped, Catchup []counted
-	Doubtful                 int64
+	Started  time.Time
+	Groups   []counters
+	Doubtful int64
+}
+
+// counters are those of one kind that have risen, and those that have not.
+type counters struct {
+	ID, Title string
+	Risen     []counted
+	Still     []counted
+}
+
+// Quiet says whether nothing was put right.
+func (r recoveryView) Quiet() bool {
+	return r.Doubtful == 0 && !slices.ContainsFunc(r.Groups, func(g counters) bool { return len(g.Risen) > 0 })
 }
 
 // counted is one counter.
@@ -46,20 +57,21 @@ func loadRecovery(c *Console, v *visitor, _ location) (string, any, error) {
 				view.Doubtful += int64(m.GetGauge().GetValue())
 			}
 		case "bullpen_recoveries_total":
-			view.Recoveries = counters(family)
+			view.Groups = append(view.Groups, countersOf("repairs", "Repairs", family))
 		case "bullpen_recovery_skipped_total":
-			view.Skipped = counters(family)
+			view.Groups = append(view.Groups, countersOf("skipped", "Skipped, by reason", family))
 		case "bullpen_recovery_capped_total":
-			view.Capped = counters(family)
+			view.Groups = append(view.Groups, countersOf("deferred", "Deferred to the next pass", family))
 		case "bullpen_catchup_deliveries_total":
-			view.Catchup = counters(family)
+			view.Groups = append(view.Groups, countersOf("webhooks", "Missed webhooks", family))
 		}
 	}
 	return "Recovery", view, nil
 }
 
-// counters are those of one name, by their one label, the largest first.
-func counters(family *dto.MetricFamily) []counted {
+// countersOf are those of one name, by their one label, the largest first.
+func countersOf(id, title string, family *dto.MetricFamily) counters {
+	group := counters{ID: id, Title: title}
 	var list []counted
 	for _, m := range family.GetMetric() {
 		one := counted{N: int64(m.GetCounter().GetValue())}
@@ -69,5 +81,12 @@ func counters(family *dto.MetricFamily) []counted {
 		list = append(list, one)
 	}
 	slices.SortFunc(list, func(a, b counted) int { return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Name, b.Name)) })
-	return list
+	for _, one := range list {
+		if one.N > 0 {
+			group.Risen = append(group.Risen, one)
+		} else {
+			group.Still = append(group.Still, one)
+		}
+	}
+	return group
 }

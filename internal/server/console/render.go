@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
@@ -27,12 +28,17 @@ var staticFiles embed.FS
 // shown is what every template is given.
 type shown struct {
 	Title string
+	Tab   string // the document's title; empty: Title
 	Nav   string // the current entry of the menu
 	Bare  bool   // nobody is logged in: there is no menu
-	Live  string // the address that is kept up to date; empty: none
-	// Onward is where the browser goes by itself at once; empty: nowhere.
+	Who   string // the user's name
+	Live  string // the URL that is kept up to date; empty: none
+	// Onward is where the browser goes at once; empty: nowhere.
 	Onward string
 	Data   any
+
+	Version string        // of the server, on pages of users who are logged in
+	Fresh   time.Duration // for how long data is called live
 }
 
 // templates are one set for each page: the layout, and what the page puts into it. They are parsed once, and only by who shows a page: each start of the
@@ -45,18 +51,21 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 	}
 	for _, name := range names {
 		base := path.Base(name)
-		if base == "layout.html" || base == "parts.html" {
+		if base == "layout.html" || base == "parts.html" || base == "charts.html" {
 			continue
 		}
-		sets[base] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", name))
+		sets[base] = template.Must(template.New("layout.html").Funcs(functions).Funcs(chartFunctions).ParseFS(templateFiles,
+			"templates/layout.html", "templates/parts.html", "templates/charts.html", name))
 	}
 	return sets
 })
 
 var functions = template.FuncMap{
-	"stamp": func(t time.Time) template.HTML { return stamp(t, "ago") },
-	"since": func(t time.Time) template.HTML { return stamp(t, "for") },
+	"stamp": func(t time.Time) template.HTML { return stamp(t, "ago", 0) },
+	"since": func(t time.Time) template.HTML { return stamp(t, "for", 0) },
+	"wait":  func(t time.Time) template.HTML { return stamp(t, "for", longWait) },
 	"exact": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") },
+	"whole": func(t time.Time) string { return t.UTC().Format(time.DateTime) },
 	"deref": func(t *time.Time) time.Time {
 		if t == nil {
 			return time.Time{}
@@ -67,18 +76,24 @@ var functions = template.FuncMap{
 		return map[string]any{"To": to, "Text": text, "Current": on.Nav == nav}
 	},
 	"meter":   func(used, most int64, unit string) meterView { return newMeter(used, most, unit) },
-	"between": func(from, to time.Time) string { return took(to.Sub(from)) },
+	"between": func(from, to time.Time) string { return took(to.Sub(from), true) },
 	"asset":   asset,
 	"count":   count,
 	"cores":   func(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) },
 	"gib":     func(mb int64) string { return strconv.FormatFloat(float64(mb)/1024, 'f', -1, 64) + " GiB" },
 	"join":    func(list []string) string { return strings.Join(list, ", ") },
-	"took":    func(seconds float64) string { return took(time.Duration(seconds * float64(time.Second))) },
-	"phase":   func(name string) string { return fleet.Phase(name).Words() },
-	"hours":   func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 2, 64) },
-	"prose":   prose,
-	"lower":   strings.ToLower,
-	"action":  func(name string) string { return strings.ReplaceAll(name, "_", " ") },
+	"took": func(seconds float64, whole bool) string {
+		return took(time.Duration(seconds*float64(time.Second)), whole)
+	},
+	"phase":  func(name string) string { return fleet.Phase(name).Words() },
+	"step":   func(name string) string { return fleet.Step(name).Words() },
+	"slug":   func(name any) string { return strings.ReplaceAll(words(name), " ", "-") },
+	"words":  words,
+	"exit":   func(code *int32) string { return adminapi.ExitCode(*code) },
+	"hours":  func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 2, 64) },
+	"prose":  prose,
+	"lower":  strings.ToLower,
+	"action": words,
 }
 
 // meterView is what is used of a limit.
@@ -100,15 +115,26 @@ func newMeter(used, most int64, unit string) meterView {
 	return meterView{Value: used, Max: max(most, 1), High: most * 9 / 10, Text: text, Label: text + " " + unit}
 }
 
-// stamp is a moment by the clock; the page's script shows how long ago that is, so that what the server says does not change by itself.
-func stamp(t time.Time, style string) template.HTML {
+// longWait is how long a job may be queued before its wait is shown as a problem.
+const longWait = 5 * time.Minute
+
+// stamp is a moment by the clock; the page's script shows how long ago that is, so that what the server says does not change by itself. The script marks
+// what is longer ago than late, unless that is 0.
+func stamp(t time.Time, style string, late time.Duration) template.HTML {
 	if t.IsZero() {
 		return `<span class="none">–</span>`
 	}
 	t = t.UTC()
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-style="%s">%s UTC</time>`, //nolint:gosec // numbers alone
-		t.Format(time.RFC3339Nano), style, t.Format("2006-01-02 15:04:05")))
+	mark := ""
+	if late > 0 {
+		mark = fmt.Sprintf(` data-late="%d"`, late/time.Second)
+	}
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-style="%s"%s>%s UTC</time>`, //nolint:gosec // numbers alone
+		t.Format(time.RFC3339Nano), style, mark, t.Format(time.DateTime)))
 }
+
+// words make a name that programs use one for people.
+func words(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") }
 
 // count shows numbers with thin separators, as people read them.
 func count(n int64) string {
@@ -119,8 +145,14 @@ func count(n int64) string {
 	return digits
 }
 
-// took shows milliseconds of what is short, and two units of what is long.
-func took(d time.Duration) string {
+// took shows milliseconds of what is short, unless it is known to the second only, and two units of what is long.
+func took(d time.Duration, whole bool) string {
+	if whole && d < time.Second {
+		return "<1s"
+	}
+	if whole {
+		d = d.Round(time.Second)
+	}
 	switch {
 	case d < 10*time.Second:
 		return d.Round(time.Millisecond).String()
@@ -148,6 +180,10 @@ func prose(text string) template.HTML {
 // render writes a page whole or not at all.
 func (c *Console) render(w http.ResponseWriter, status int, name string, with shown) {
 	var b bytes.Buffer
+	with.Fresh = c.opt.Fresh
+	if !with.Bare {
+		with.Version = c.opt.Version
+	}
 	if err := templates()[name].ExecuteTemplate(&b, "layout.html", with); err != nil {
 		c.opt.Log.Error("writing a page of the console", "template", name, "error", err)
 		http.Error(w, "The console could not write this page. The server's log says why.", http.StatusInternalServerError)

@@ -44,7 +44,8 @@ const (
 type sealed struct {
 	Token string    `json:"token,omitempty"`
 	Until time.Time `json:"until"`
-	ID    string    `json:"id,omitempty"` // of a code, of a form, or of a login at the identity provider
+	ID    string    `json:"id,omitempty"`   // of a code, of a form, or of a login at the identity provider
+	Name  string    `json:"name,omitempty"` // of the token's user, for pages to show
 
 	User     *admin.User `json:"user,omitempty"`     // of a session that the identity provider began
 	Nonce    string      `json:"nonce,omitempty"`    // of a login there, as is Verifier
@@ -109,7 +110,11 @@ func (c *Console) caller(r *http.Request) (caller, error) {
 	if err == nil && session.User != nil && c.provider == nil { // logging in that way was switched off
 		err = errNoSession
 	}
-	return caller{token: session.Token, user: session.User}, err
+	who := caller{token: session.Token, user: session.User, name: session.Name}
+	if who.user != nil {
+		who.name = who.user.Name
+	}
+	return who, err
 }
 
 // setSession logs in; with an empty value it logs out.

@@ -130,6 +130,10 @@ func crowd(t *testing.T, jobs int) (database string) {
 			executed_job_id, started_at, job_started_at, job_ended_at, ended_at)
 		SELECT 'session-' || id, 'runners', 'linux-4-' || id, 'linux-4', account_id, 'linux', 4000, 8192, runner_name, id, id, started_at, started_at,
 			completed_at, completed_at FROM workflow_jobs WHERE state <> 'queued'`)
+	exec(`INSERT INTO pool_samples SELECT v.namespace, v.pool, date_bin('1 minute', now(), 'epoch') - n * interval '1 minute', 1, 1, n % 40, 300 + n % 100, n % 50, n % 9, 500,
+			n % 40, 300 + n % 100, '{3,2,1,0,0,1}' FROM generate_series(0, 1499) n, (VALUES ('runners', 'linux-4'), ('', '')) AS v (namespace, pool)`)
+	exec(`INSERT INTO pool_samples SELECT v.namespace, v.pool, date_bin('15 minutes', now(), 'epoch') - interval '25 hours' - n * interval '15 minutes', 15, 15, n % 600, 4500 + n % 1500,
+			n % 750, n % 135, 7500, n % 40, 300 + n % 100, '{45,30,15,0,0,15}' FROM generate_series(1, 1244) n, (VALUES ('runners', 'linux-4'), ('', '')) AS v (namespace, pool)`)
 	exec(`VACUUM ANALYZE`)
 	return database
 }
@@ -190,10 +194,12 @@ func TestPages_CostTheSameAtTenThousandJobs(t *testing.T) {
 	few, many := crowd(t, 1_000), crowd(t, 10_000)
 	const waiting, ended = 4_800, 4_800 // of the many
 	for path, more := range map[string]int64{
-		"/ui/":                                 waiting, // how many wait, of each account
+		"/ui/":                                 waiting + 1000, // how many are queued, of each account, and how the newest 1,000 have completed
 		"/ui/jobs":                             0,
 		"/ui/jobs?ended=true":                  0,
 		"/ui/jobs?account=org-3&limit=10":      0,
+		"/ui/jobs?name=no-such-job":            10_000, // two reads of each of the newest 5,000 at most
+		"/ui/jobs?conclusion=failure":          10_000,
 		"/ui/jobs/100401":                      waiting / 20, // how many of its account wait
 		"/ui/jobs/101000":                      waiting / 20,
 		"/ui/pools":                            0,
@@ -201,7 +207,9 @@ func TestPages_CostTheSameAtTenThousandJobs(t *testing.T) {
 		"/ui/nodes":                            0,
 		"/ui/accounts":                         waiting,
 		"/ui/accounts/org-3":                   waiting / 20,
-		"/ui/usage":                            ended + manyBusy, // the months' sessions
+		"/ui/usage":                            2 * (ended + manyBusy), // the months' sessions, for months and for days
+		"/ui/?window=14d":                      waiting + 1000,
+		"/ui/pools/runners/linux-4?window=14d": 0,
 		"/ui/pools/runners/linux-4?stage=busy": 0,
 	} {
 		small, large := costOf(t, few, path), costOf(t, many, path)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -33,6 +34,7 @@ type view struct {
 	watchers map[*watcher]struct{}
 	asked    []string // what is asked for it, by the latest reading
 	content  []byte   // an event's data; nil: not read yet
+	readAt   time.Time
 	sum      [sha256.Size]byte
 	cancel   context.CancelFunc
 }
@@ -108,6 +110,14 @@ func (s *views) latest(address string) (content []byte, asked []string) {
 	return v.content, v.asked
 }
 
+// age is how old the data of an address is; false: it was not read yet.
+func (s *views) age(address string) (time.Duration, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.open[address].readAt
+	return time.Since(at), !at.IsZero()
+}
+
 // read reads an address again and again, until nobody looks at it.
 func (s *views) read(ctx context.Context, address string, v *view, p page, r *http.Request) {
 	defer v.cancel()
@@ -164,7 +174,7 @@ func (s *views) publish(v *view, asked []string, html []byte) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v.asked = asked
+	v.asked, v.readAt = asked, time.Now()
 	if v.content != nil && sum == v.sum {
 		return
 	}
@@ -236,8 +246,9 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 // follow sends what is new to one stream until it ends. Before something is shown that others asked for, and every now and then, the
 // watcher's own right to it is asked about (NET-5).
 func (c *Console) follow(ctx context.Context, out *eventWriter, address string, watching *watcher) {
-	again := time.NewTicker(c.opt.Recheck)
+	again, beat := time.NewTicker(c.opt.Recheck), time.NewTicker(c.opt.Beat)
 	defer again.Stop()
+	defer beat.Stop()
 	pending := false // there is something that was not shown yet
 	for {
 		select {
@@ -245,6 +256,11 @@ func (c *Console) follow(ctx context.Context, out *eventWriter, address string, 
 			return
 		case <-c.views.ctx.Done():
 			return
+		case <-beat.C:
+			if c.beat(out, address) != nil {
+				return
+			}
+			continue
 		case <-watching.news:
 			pending = true
 		case <-again.C:
@@ -255,21 +271,33 @@ func (c *Console) follow(ctx context.Context, out *eventWriter, address string, 
 			_ = out.send("end", []byte(`"You may not see this any more: load the page again."`))
 			return
 		}
-		event, data := "hello", []byte("null") // so that a stream that is cut is noticed on both sides
 		if pending && may {
-			event, data, pending = "page", content, false
+			pending = false
+			if out.send("page", content) != nil {
+				return
+			}
 		}
-		if out.send(event, data) != nil {
+		if c.beat(out, address) != nil {
 			return
 		}
 	}
+}
+
+// beat reports how old the data of a stream's page is, in milliseconds. A browser that hears nothing, or of old data alone, stops calling the page live;
+// and a stream that is cut is noticed on both sides.
+func (c *Console) beat(out *eventWriter, address string) error {
+	age, read := c.views.age(address)
+	if !read {
+		age = c.opt.Fresh
+	}
+	return out.send("fresh", strconv.AppendInt(nil, age.Milliseconds(), 10))
 }
 
 // may says whether the caller may ask for all of this, and whether that is over. Neither, when it could not be asked: then nothing is shown
 // until it can be.
 func (c *Console) may(ctx context.Context, who caller, asked []string) (may, over bool) {
 	if len(asked) == 0 { // nothing was read yet: whether the token still holds
-		err := c.known(ctx, who)
+		_, err := c.known(ctx, who)
 		var refused *refusedError
 		return false, errors.As(err, &refused) && refused.Status == http.StatusUnauthorized
 	}

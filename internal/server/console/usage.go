@@ -22,6 +22,7 @@ type usageView struct {
 	Cut               bool                 // there are more rows than the page shows
 	Total             *adminapi.MonthUsage // of all rows; nil where they are too many to be read at once, or one
 	AsOf              time.Time
+	Charts            usageCharts
 	CSV, JSON         string // where the same is downloaded, whole
 }
 
@@ -47,7 +48,9 @@ func loadUsage(_ *Console, v *visitor, at location) (string, any, error) {
 	if len(view.Usage) > mostUsage {
 		view.Usage, view.Cut = view.Usage[:mostUsage], true
 	}
-	return "Usage", view, nil
+	var err error
+	view.Charts, err = readUsageCharts(v, base, list)
+	return "Usage", view, err
 }
 
 // usageQuery is what of an address says which usage is meant.

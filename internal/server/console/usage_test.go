@@ -38,7 +38,7 @@ func TestUsage_IsShownAndDownloaded(t *testing.T) {
 		return strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(body(t, resp), " ")), " ")
 	}
 	require.Contains(t, text("/ui/usage"), "acme "+month+" linux-4 3 3 0.00")
-	require.Contains(t, text("/ui/usage?from=2020-01&to=2020-02"), "No runner was handed out in these months")
+	require.Contains(t, text("/ui/usage?from=2020-01&to=2020-02"), "No runner was used in these months")
 	require.Contains(t, body(t, d.ask("GET", "/ui/usage?account=acme&from="+month, ada, "")), `href="/ui/usage.csv?account=acme&amp;from=`+month+`"`)
 	require.NotContains(t, body(t, d.ask("GET", "/ui/usage", ada, "")), "data-live", "whole months are not summed up every two seconds")
 	require.Equal(t, http.StatusNotFound, d.ask("GET", "/ui/stream?view="+url.QueryEscape("/ui/usage"), ada, "").StatusCode)

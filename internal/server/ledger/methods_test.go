@@ -128,6 +128,9 @@ var methodCalls = map[string]methodCall{
 	"Intend":        {refused: true},
 	"RecordJob":     {with: map[string]any{"guid": "new", "kind": string(fleet.JobEventQueued), "jobid": newID, "accountid": int64(1)}},
 	"RunnerLog":     {with: map[string]any{"pod": "tail-1"}},
+	"RecordSamples": {with: map[string]any{"minutes": int64(1)}},
+	"Samples":       {with: map[string]any{"name": "linux", "since": time.Time{}}},
+	"StartedJobs":   {with: map[string]any{"since": time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)}}, // those there are may be of two minutes
 	"NoteRefusal":   {with: map[string]any{"reason": "refused"}},
 	"Refuse":        {with: map[string]any{"reason": "refused"}},
 	"Prune":         {with: map[string]any{"kind": string(retention.Deliveries)}},

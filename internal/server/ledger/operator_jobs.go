@@ -50,8 +50,8 @@ func (s *Store) accountsOf(ctx context.Context, q admin.JobQuery) ([]int64, erro
 		id, err := resolveAccount(ctx, s.queries(), q.Account)
 		return []int64{id}, err
 	}
-	owner, _, _ := strings.Cut(q.Repository, "/")
-	if owner == "" {
+	owner, _, whole := strings.Cut(q.Repository, "/")
+	if !whole || owner == "" {
 		return nil, nil
 	}
 	rows, err := s.queries().AccountsByLogin(ctx, owner)
@@ -67,20 +67,7 @@ func (s *Store) accountsOf(ctx context.Context, q admin.JobQuery) ([]int64, erro
 
 // pageOfJobs finds the jobs of a page by an index that has just those, where there is one: what a page costs is what it shows.
 func pageOfJobs(ctx context.Context, queries *sqlcgen.Queries, q admin.JobQuery, accounts []int64) ([]int64, error) {
-	states, live := slices.Clone(q.States), true
-	slices.Sort(states)
-	states = slices.Compact(states) // what is asked for twice is shown once
-	for _, state := range states {
-		live = live && !fleet.JobState(state).Terminal()
-	}
-	if len(states) == 0 {
-		live = !q.Ended
-		for _, state := range fleet.JobStates() {
-			if state != fleet.JobAbsent && (q.Ended || !state.Terminal()) {
-				states = append(states, string(state))
-			}
-		}
-	}
+	states, live := statesOf(q)
 	most := int32(q.Most) //nolint:gosec // at most MaxPage
 	switch {
 	case len(accounts) > 0:
@@ -90,6 +77,26 @@ func pageOfJobs(ctx context.Context, queries *sqlcgen.Queries, q admin.JobQuery,
 	default:
 		return queries.JobIDs(ctx, sqlcgen.JobIDsParams{States: states, Repository: q.Repository, Before: q.Before, Most: most})
 	}
+}
+
+// statesOf are the states that a query asks for, and whether none of them is an end.
+func statesOf(q admin.JobQuery) (states []string, live bool) {
+	states, live = slices.Clone(q.States), true
+	slices.Sort(states)
+	states = slices.Compact(states) // what is asked for twice is shown once
+	for _, state := range states {
+		live = live && !fleet.JobState(state).Terminal()
+	}
+	if len(states) > 0 {
+		return states, live
+	}
+	for _, state := range fleet.JobStates() {
+		// Only a completed job has a conclusion.
+		if state != fleet.JobAbsent && (state.Terminal() && q.Ended || !state.Terminal() && len(q.Conclusions) == 0) {
+			states = append(states, string(state))
+		}
+	}
+	return states, !q.Ended
 }
 
 // jobInFull reads one; false: there is no such row.
@@ -105,14 +112,28 @@ func jobOf(row sqlcgen.JobsInFullRow) adminapi.Job {
 	job := adminapi.Job{
 		ID: row.ID, RunID: row.RunID, RunAttempt: row.RunAttempt, Account: row.Login, Repository: row.Repository, Workflow: row.Workflow,
 		Name: row.Name, Branch: row.HeadBranch, Commit: row.HeadSha, Labels: row.Labels, State: row.State, BlockedBy: row.Held,
-		Conclusion: row.Conclusion, RunnerName: row.RunnerName, Pool: row.Pool, Pod: row.Pod, QueuedAt: row.CreatedAt.UTC(),
+		Conclusion: row.Conclusion, RunnerName: row.RunnerName, Pool: row.Pool, Pod: row.Pod, PodNamespace: row.Namespace, QueuedAt: row.CreatedAt.UTC(),
 		ClaimedAt: row.ClaimedAt, RegisteredAt: row.MintedAt, Acknowledged: row.AcknowledgedAt, StartedAt: row.StartedAt, CompletedAt: row.CompletedAt,
 		ReceivedAt: row.ReceivedAt, ApprovedAt: row.ApprovedAt,
 	}
 	if job.RunnerName == "" {
 		job.RunnerName = row.Registered
 	}
+	recall(&job, row)
 	return job
+}
+
+// recall adds what the session keeps of a claim that is gone.
+func recall(job *adminapi.Job, row sqlcgen.JobsInFullRow) {
+	job.ExitCode, job.RunnerLostAt = row.ExitCode, row.LostAt
+	if job.ClaimedAt != nil || row.SessionStartedAt == nil {
+		return
+	}
+	job.PodNamespace, job.Pod, job.Pool = row.SessionNamespace, row.SessionPod, row.SessionPool
+	job.ClaimedAt, job.Acknowledged = row.SessionClaimedAt, row.SessionAcknowledgedAt
+	if row.SessionClaimedAt != nil { // the registration has opened it, and not the discovery of a busy runner
+		job.RegisteredAt = row.SessionStartedAt
+	}
 }
 
 // Job returns one job; admin.ErrNotFound.
@@ -124,35 +145,7 @@ func (s *Store) Job(ctx context.Context, id int64) (adminapi.Job, error) {
 	case !ok:
 		return adminapi.Job{}, admin.ErrNotFound
 	}
-	job := jobOf(row)
-	if row.RunnerName == "" {
-		return job, nil
-	}
-	session, ok, err := found(s.queries().SessionOfJob(ctx, id, row.RunnerName))
-	if err != nil {
-		return adminapi.Job{}, fmt.Errorf("reading a job's session: %w", err)
-	}
-	if ok {
-		recall(&job, session)
-	}
-	return job, nil
-}
-
-// recall adds what the session keeps of a claim that is gone.
-func recall(job *adminapi.Job, session sqlcgen.SessionOfJobRow) {
-	job.ExitCode, job.RunnerLostAt = session.ExitCode, session.LostAt
-	if job.ClaimedAt != nil {
-		if job.Pod == session.PodName {
-			job.PodNamespace = session.Namespace
-		}
-		return
-	}
-	job.PodNamespace, job.Pod, job.Pool = session.Namespace, session.PodName, session.Pool
-	job.ClaimedAt, job.Acknowledged = session.ClaimedAt, session.AcknowledgedAt
-	if session.ClaimedAt != nil { // it was opened by the registration, and not by the adoption of a busy runner
-		registered := session.StartedAt
-		job.RegisteredAt = &registered
-	}
+	return jobOf(row), nil
 }
 
 // JobEvidence reads what the ledger knows about why a job has no runner, as of one moment.

@@ -33,6 +33,8 @@ var growing = []string{
 var wholeTables = map[string]string{
 	"PoolRunners":      claimsOfPods + "; for the signals of pools, every few seconds",
 	"SessionChanges":   claimsOfPods + "; for the peaks of pools, every few minutes",
+	"StartedJobs":      openSessions + "; when pools are sampled, every minute",
+	"UsageByDay":       openSessions + "; when a user opens the page of usage",
 	"RepositoryScopes": "registrations that may be alive are of pods that exist; when claims are rebuilt after a restore",
 	"EndedPods":        claimsOfPods + "; in a pass that forgets pods that have gone",
 	"ProvenEnds":       claimsOfPods + "; in a pass of recovery",
@@ -59,6 +61,7 @@ var wholeTables = map[string]string{
 
 const (
 	openAsks     = "an index of those deliveries that GitHub was asked for and has not sent: few, and none after a few hours"
+	openSessions = "an index has the sessions that are open, which are of pods that exist: it is read whole, and the table is not"
 	claimsOfPods = "claims are of pods that exist: whatever is forgotten with its pod has no row"
 	oncePerPass  = "accounts are read, in a pass of retention"
 	onceEver     = "when an operator deletes an account; an index would cost each write of a claim or registration more than that ever does"

@@ -39,6 +39,8 @@ func (s *Store) Prune(ctx context.Context, rule retention.Rule, most int32) (int
 			n, err = q.PruneAudit(ctx, rule.Before, most)
 		case retention.Tails:
 			n, err = q.PruneTails(ctx, rule.Before, most)
+		case retention.Samples:
+			n, err = q.PruneSamples(ctx, rule.Before, most)
 		default:
 			err = fmt.Errorf("there is no kind of row called %q", rule.Kind)
 		}

@@ -84,6 +84,8 @@ func TestPrune_TakesWhatIsOverAndNothingElse(t *testing.T) {
 	ledgertest.Exec(t, url, `INSERT INTO ended_installations VALUES (1, now() - interval '91 days'), (2, now() - interval '89 days')`)
 	ledgertest.Exec(t, url, `INSERT INTO audit_events (at, actor, action, subject) VALUES (now() - interval '401 days', 'a', 'old', 'x'),
 		(now() - interval '399 days', 'a', 'new', 'x')`)
+	ledgertest.Exec(t, url, `INSERT INTO pool_samples SELECT 'n', name, now() - age, span, 1, 0, 0, 0, 0, 0, 0, 0, '{}' FROM (VALUES
+		('p-old', interval '15 days 1 minute', 15), ('p-new', interval '14 days 23 hours', 15), ('p-minute', interval '16 days', 1)) AS v (name, age, span)`)
 	// Of an account that was purged; GitHub has removed its runners itself.
 	ledgertest.Exec(t, url, `INSERT INTO runner_registrations (runner_name, pod_uid, account_id, scope, generation, state, created_at)
 		VALUES ('purged-old', 'nobody', 99, 'x', 1, 'alive', now() - interval '8 days'),
@@ -98,6 +100,7 @@ func TestPrune_TakesWhatIsOverAndNothingElse(t *testing.T) {
 		"SELECT name AS x FROM repositories":                "acme/new acme/waits",
 		"SELECT id::text AS x FROM ended_installations":     "2",
 		"SELECT action AS x FROM audit_events":              "new",
+		"SELECT pool AS x FROM pool_samples":                "p-minute p-new",
 		"SELECT job_id::text AS x FROM job_tombstones":      "1 101 5 6",
 		"SELECT runner_name AS x FROM runner_adoptions":     "a-new",
 		"SELECT pod_uid AS x FROM runner_claims":            "live over",
@@ -249,6 +252,7 @@ func TestPrune_ScansNoTable(t *testing.T) {
 	exec(`INSERT INTO ended_installations SELECT i, `+age+` FROM generate_series(1, $1::int) i`, rows)
 	exec(`INSERT INTO audit_events (at, actor, action, subject) SELECT `+age+`, '', '', '' FROM generate_series(1, $1::int) i`, rows)
 	exec(`INSERT INTO runner_tails SELECT i, 'n', 'p', 'p', `+age+`, 1, '', '', false FROM generate_series(1, $1::int) i`, rows)
+	exec(`INSERT INTO pool_samples SELECT 'n', i, `+age+`, 15, 1, 0, 0, 0, 0, 0, 0, 0, '{}' FROM generate_series(1, $1::int) i`, rows)
 	exec("ANALYZE")
 	scans := func() (sum map[string]int64) {
 		t.Helper()
@@ -276,7 +280,7 @@ func TestPrune_ScansNoTable(t *testing.T) {
 	after := scans()
 	for _, kind := range []retention.Kind{retention.Deliveries, retention.Jobs, retention.Tombstones, retention.Sessions,
 		retention.Registrations, retention.Adoptions, retention.Lanes, retention.Repositories, retention.Installations,
-		retention.Audit, retention.Tails} {
+		retention.Audit, retention.Tails, retention.Samples} {
 		require.Equal(t, int64(1000), removed[kind], kind)
 	}
 	require.Positive(t, removed[retention.LabelSets])

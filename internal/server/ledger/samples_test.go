@@ -63,6 +63,9 @@ var seldom = []string{
 	 SELECT 'stray-' || n, 'runners', 'stray-' || n, 'linux', 1, 'linux', 4000, 16384, 'stray-' || n, now() FROM generate_series(1, 20) n`,
 	`INSERT INTO repositories (name, account_id, seen_at, swept_at) SELECT 'org-1/old-' || n, 1, now() - interval '100 days', now() FROM generate_series(1, 20) n`,
 	`INSERT INTO uninstalled_owners SELECT 850000000 + n, 'stranger-' || n, 'stranger/app', now() - interval '8 days' * (n % 2) FROM generate_series(1, 20) n`,
+	// Samples of pools: minutes of whole quarters of an hour, and quarters of an hour.
+	`INSERT INTO pool_samples SELECT 'runners', 'linux', date_bin('15 minutes', now(), 'epoch') - n * interval '1 minute', 1, 1, 1, 1, 1, 1, 1, 1, 1, '{1,2}' FROM generate_series(1, 90) n`,
+	`INSERT INTO pool_samples SELECT 'runners', 'linux', date_bin('15 minutes', now(), 'epoch') - interval '1 day' - n * interval '15 minutes', 15, 15, 1, 1, 1, 1, 1, 1, 1, '{1,2}' FROM generate_series(1, 100) n`,
 	`UPDATE repositories SET missing_at = now() WHERE name = 'org-1/app-6'`,
 	`UPDATE accounts SET installation_missing_at = now() WHERE id = 1`,
 	`INSERT INTO accounts (id, login, kind, created_at, updated_at, deleted_at) SELECT 800000000 + n, 'gone-' || n, 'Organization', now(), now(), now() FROM generate_series(1, 20) n`,
@@ -134,7 +137,7 @@ func parameters(size ledgertest.Size, lineage string, now time.Time) map[string]
 		"account": {int64(1)}, "accountid": {int64(1), "1"}, "accounts": {[]int64{1}}, "acknowledgedat": {now}, "action": {"set_limits"}, "actor": {"ada"},
 		"after": {"", int64(0), []byte(`{}`)}, "afterid": {int64(0)}, "afterlogin": {"org-1"}, "ages": {[]int64{10}}, "anylabels": {true}, "held": {"refused"}, "message": {"x"}, "status": {int32(403)}, "trying": {int64(0)}, "waits": {true}, "allowed": {[]int64{10}},
 		"at": {now}, "attempt": {int64(1)}, "before": {later, int64(math.MaxInt64), []byte(`{}`)}, "beforeid": {int64(math.MaxInt64)}, "began": {now}, "beyond": {later},
-		"claimed": {[]int64{1}}, "completedat": {now}, "conclusion": {"success"}, "counts": {[]int64{100}}, "credential": {""}, "cursor": {""}, "cut": {false},
+		"ats": {[]time.Time{now}}, "bounds": {[]float64{1, 2}}, "busy": {[]int64{1}}, "capacity": {[]int64{1}}, "claimed": {[]int64{1}}, "completedat": {now}, "conclusion": {"success"}, "conclusions": {[]string{}}, "counts": {[]int64{100}}, "credential": {""}, "cursor": {""}, "cut": {false},
 		"deleted": {false}, "delivered": {[]time.Time{now}}, "deliveryids": {[]int64{1}}, "doubts": {int64(0)},
 		"endedat": {now}, "stoppedat": {now}, "gone": {true}, "epoch": {int64(1)}, "etag": {""}, "event": {"workflow_job"}, "events": {[]string{"workflow_job"}}, "every": {float64(0)}, "everythingsince": {now},
 		"excluded": {[]int64{}}, "exitcode": {int32(0)}, "expected": {"minted", int64(1)}, "firsts": {[]time.Time{now.AddDate(0, 0, -30)}}, "floor": {now},
@@ -148,10 +151,11 @@ func parameters(size ledgertest.Size, lineage string, now time.Time) map[string]
 		"namedat": {now}, "names": {[]string{"org-1/app-0"}}, "namespace": {"runners"}, "namespaces": {[]string{"runners"}}, "next": {"executing", int64(2)}, "nextat": {now},
 		"now": {now}, "overepoch": {int64(1)}, "overlineage": {lineage}, "pasts": {[]time.Time{now}}, "paused": {true}, "platform": {"linux"}, "podname": {"live-1"},
 		"podnames": {[]string{"new"}}, "poduid": {"live-1"}, "poduids": {[]string{"live-1"}}, "pool": {"linux"}, "pools": {[]string{"linux"}}, "proof": {"x"},
+		"idle": {[]int64{1}}, "peakbusy": {[]int64{1}}, "peakqueued": {[]int64{1}}, "queued": {[]int64{1}}, "queuetimes": {[]string{"{1}"}}, "samples": {[]int64{1}}, "spans": {[]int64{1}}, "starting": {[]int64{1}},
 		"queuedat": {now}, "readuntil": {now}, "reason": {"repository_limit"}, "reasons": {[]string{""}}, "repositories": {[]string{"org-1/app-0"}}, "repository": {"org-1/app-1"},
 		"repositoryid": {int64(2)}, "repositoryids": {[]int64{0}}, "repositoryjobs": {int64(0)}, "rerun": {"refused"}, "resumerun": {int64(1)}, "resumestatus": {"queued"},
 		"runattempt": {int64(1)}, "runid": {lostRun}, "runnerid": {int64(9000001)}, "runnerids": {[]int64{9000001}}, "runnername": {"live-1"}, "runnernames": {[]string{"live-1"}},
-		"scope": {"org-1"}, "scopes": {[]int64{0}, []string{"org-1"}}, "seensince": {now.AddDate(0, 0, -30)}, "sequence": {int64(1)}, "sequences": {[]int64{1}}, "shown": {[]string{"Running"}},
+		"part": {""}, "scan": {int32(1000)}, "scope": {"org-1"}, "scopes": {[]int64{0}, []string{"org-1"}}, "seensince": {now.AddDate(0, 0, -30)}, "sequence": {int64(1)}, "sequences": {[]int64{1}}, "shown": {[]string{"Running"}},
 		"since": {now.Add(-time.Hour)}, "startedat": {now}, "state": {"queued"}, "states": {[]string{}}, "subject": {"org-1"}, "suspended": {false}, "sweep": {true},
 		"sweptat": {now}, "sweptbefore": {later}, "tail": {"x"}, "top": {now}, "turn": {"mine"}, "unaskedbefore": {later}, "version": {int64(0)}, "versions": {[]int64{1}},
 		"without": {[]int64{}}, "workflow": {"ci"},
@@ -224,7 +228,6 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"TombstoneExists":     {{with: map[string]any{"jobid": ended}}},
 		"JobStates":           {{how: "that wait"}, {how: "that have ended", with: map[string]any{"ids": []int64{ended}}}},
 		"JobsSeen":            {{how: "that wait"}, {how: "that have ended", with: map[string]any{"ids": []int64{ended}}}},
-		"SessionOfJob":        {{with: map[string]any{"jobid": executingJob, "runnername": "live-99"}}},
 		"JobOfRunner":         {{with: map[string]any{"runnername": "live-99", "accountid": int64(1)}}},
 		"RecordDelivery":      {{with: map[string]any{"guid": "new"}}},
 		"DueAdoptions":        {{with: map[string]any{"now": now.Add(time.Hour)}}},
@@ -233,8 +236,10 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"KeepTail":            {{with: map[string]any{"most": int64(1000)}}},
 
 		"UnservedLanes":       {{with: map[string]any{"served": []string{`["other"]`}, "mostsets": int32(100), "maxlanes": int32(20)}}},
+		"RecentConclusions":   {{with: map[string]any{"since": now.AddDate(-10, 0, 0), "most": int32(1000)}}},
 		"RunningOfRepository": {{with: map[string]any{"repository": "org-1/app-0"}}},
 		"SessionChanges":      {{with: map[string]any{"since": now.Add(-30 * time.Minute)}}},
+		"UsageByDay":          {{how: "of an account"}, {how: "of all", with: map[string]any{"accountid": int64(0)}}},
 
 		"PruneRepositories": {{with: map[string]any{"before": now.AddDate(0, 0, -90)}}},
 		"DropOldAsks":       {{with: map[string]any{"before": now.AddDate(0, 0, -3)}}},
@@ -273,6 +278,20 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		{how: "of all states", with: map[string]any{"repository": "", "states": states}},
 		{how: "of a repository", with: map[string]any{"repository": "ORG-1/app-0", "states": live}},
 		{how: "of an account without any", with: map[string]any{"accounts": []int64{goneAccount}, "repository": "", "states": states}},
+	}
+	// Searches: whatever they find, they read no more than the newest jobs.
+	all["SearchLiveJobs"] = []variant{
+		{how: "by a part of a repository", with: map[string]any{"repository": "", "part": "APP-0", "name": "", "states": live}},
+		{how: "for a name that no job has", with: map[string]any{"repository": "", "name": "no such job", "states": live}},
+	}
+	all["SearchJobs"] = []variant{
+		{how: "by name and repository", with: map[string]any{"repository": "", "part": "app-", "name": "BUILD", "states": states}},
+		{how: "for failures", with: map[string]any{"repository": "", "name": "", "conclusions": []string{"failure"}, "states": states}},
+		{how: "for a name that no job has", with: map[string]any{"repository": "", "name": "no such job", "states": states}},
+	}
+	all["SearchJobsOfAccounts"] = []variant{
+		{how: "for failures", with: map[string]any{"repository": "", "name": "", "conclusions": []string{"failure"}, "states": []string{"completed", "cancelled", "stale"}}},
+		{how: "for a name that no job has", with: map[string]any{"repository": "", "name": "no such job", "states": states}},
 	}
 	page := make([]int64, 100)
 	for i := range page {

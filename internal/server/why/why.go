@@ -70,7 +70,7 @@ type Job struct {
 	Repository string
 	Labels     []string
 	Conclusion string
-	RunnerName string
+	RunnerName string // its pod's, or that at GitHub of a runner that is no pod of a pool
 	QueuedAt   time.Time
 	StartedAt  time.Time
 	EndedAt    time.Time
@@ -106,7 +106,6 @@ type Mint struct {
 type Claim struct {
 	Pod, Pool      string
 	State          fleet.ClaimState
-	RunnerName     string
 	ClaimedAt      time.Time
 	MintedAt       time.Time
 	AcknowledgedAt time.Time

@@ -34,7 +34,7 @@ func TestExplain(t *testing.T) {
 	claim := func(change func(*Claim)) func(*Evidence) {
 		return func(e *Evidence) {
 			e.Job.State = fleet.JobMinted
-			e.Claim = &Claim{Pod: "linux-4-x7k2p", Pool: "linux-4", State: fleet.ClaimMinted, RunnerName: "linux-4-x7k2p-1", ClaimedAt: t0.Add(-9 * time.Second), MintedAt: t0.Add(-8 * time.Second)}
+			e.Claim = &Claim{Pod: "linux-4-x7k2p", Pool: "linux-4", State: fleet.ClaimMinted, ClaimedAt: t0.Add(-9 * time.Second), MintedAt: t0.Add(-8 * time.Second)}
 			change(e.Claim)
 		}
 	}
@@ -121,9 +121,9 @@ func TestExplain(t *testing.T) {
 		"busy":            {func(e *Evidence) { e.Pool.Idle, e.Pool.Busy = 0, 5 }, PoolSaturated, "No runner of pool linux-4 is idle: 5 busy."},
 		"behind":          {func(e *Evidence) { e.Ahead = 1 }, BehindOthers, "1 job from acme is ahead of it in the queue."},
 		"nothing":         {func(*Evidence) {}, AboutToBeClaimed, "The next idle runner of pool linux-4 takes it."},
-		"registering":     {claim(func(c *Claim) { c.State = fleet.ClaimClaimed }), Registering, "Pod linux-4-x7k2p of pool linux-4 claimed the job 9s ago"},
-		"runner starts":   {claim(func(*Claim) {}), RunnerStarting, "Runner linux-4-x7k2p-1 was registered 8s ago"},
-		"not assigned":    {claim(func(c *Claim) { c.AcknowledgedAt = t0.Add(-3 * time.Second) }), NotAssigned, "got its configuration 3s ago"},
+		"registering":     {claim(func(c *Claim) { c.State = fleet.ClaimClaimed }), Registering, "Runner linux-4-x7k2p of pool linux-4 was claimed for it 9s ago"},
+		"runner starts":   {claim(func(*Claim) {}), RunnerStarting, "Runner linux-4-x7k2p was registered 8s ago"},
+		"not assigned":    {claim(func(c *Claim) { c.AcknowledgedAt = t0.Add(-3 * time.Second) }), NotAssigned, "Runner linux-4-x7k2p got its configuration 3s ago"},
 		"registering, limited": {func(e *Evidence) {
 			claim(func(c *Claim) { c.State = fleet.ClaimClaimed })(e)
 			e.Mint = Mint{Until: t0.Add(time.Minute), Limited: true}

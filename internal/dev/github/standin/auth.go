@@ -62,7 +62,7 @@ const (
 	authInstallation                 // an installation's token, or a person's
 	authAnyToken                     // either, or a registration token
 	authRegistration                 // a registration token alone
-	authNone                         // anybody
+	authNone                         // any client
 )
 
 func suspended() *apiError {

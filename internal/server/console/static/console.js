@@ -17,6 +17,7 @@
       const past = (Date.now() - at) / 1000;
       const text = time.dataset.style === "for" ? spell(past) : past < 0 ? `in ${spell(-past)}` : `${spell(past)} ago`;
       if (time.textContent !== text) time.textContent = text;
+      if (time.dataset.late) time.classList.toggle("late", past >= +time.dataset.late);
       if (!time.title) time.title = at.toLocaleString();
     }
   };
@@ -76,25 +77,40 @@
     };
     let source = null;
     let again = 0;
+    // The server says how old its data is. A server that hangs says nothing, and one that cannot read says that the data grows old.
+    const bound = +document.body.dataset.fresh;
+    let until = 0;
+    const fresh = (old) => {
+      until = performance.now() + bound - old;
+      check();
+    };
+    const check = () => {
+      if (!source || sign.dataset.state === "over") return;
+      if (performance.now() < until) say("on", "live");
+      else if (sign.dataset.state === "on") say("old", `not live: no new data for ${bound / 1000}s`);
+    };
     const open = () => {
       clearTimeout(again);
       if (source || document.hidden) return;
       source = new EventSource(`/ui/stream?view=${encodeURIComponent(view)}`);
-      source.addEventListener("hello", () => say("on", "live"));
+      source.addEventListener("hello", () => fresh(0));
+      source.addEventListener("fresh", (event) => fresh(+event.data));
       source.addEventListener("page", (event) => {
-        say("on", "live");
         const template = document.createElement("template"); // which runs and loads nothing, and keeps white space as it is
         template.innerHTML = JSON.parse(event.data);
-        const fresh = template.content;
-        age(fresh);
-        children(part, fresh);
+        const content = template.content;
+        age(content);
+        children(part, content);
+        const named = part.querySelector("[data-title]");
+        if (named) document.title = named.dataset.title;
       });
       source.addEventListener("end", (event) => {
         close();
         say("over", JSON.parse(event.data));
       });
       source.addEventListener("error", () => {
-        say("off", "not live, trying again");
+        until = 0;
+        say("off", "not live: reconnecting");
         if (source && source.readyState === EventSource.CLOSED) { // refused: the browser does not come back by itself
           close();
           again = setTimeout(open, 20000 + Math.random() * 20000);
@@ -114,6 +130,7 @@
       }
     });
     addEventListener("pagehide", close);
+    setInterval(check, 1000);
     open();
   };
 

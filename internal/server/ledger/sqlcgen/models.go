@@ -125,6 +125,22 @@ type PodSighting struct {
 	Since  time.Time
 }
 
+type PoolSample struct {
+	Namespace  string
+	Pool       string
+	At         time.Time
+	Span       int16
+	Samples    int16
+	Queued     int64
+	Busy       int64
+	Idle       int64
+	Starting   int64
+	Capacity   int64
+	PeakQueued int64
+	PeakBusy   int64
+	QueueTimes []int64
+}
+
 type Refusal struct {
 	AccountID  int64
 	Repository string

@@ -99,50 +99,65 @@ const jobsInFull = `-- name: JobsInFull :many
 SELECT w.id, w.account_id, w.repository, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha, w.label_key, w.state,
     w.held, w.conclusion, w.runner_name, w.queued_at, coalesce(w.created_at, w.queued_at)::timestamptz AS created_at, w.started_at, w.completed_at,
     a.login, s.labels,
-    coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
-    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at
+    coalesce(c.namespace, '')::text AS namespace, coalesce(c.pod_name, '')::text AS pod, coalesce(c.pool, '')::text AS pool, coalesce(c.state, '')::text AS claim,
+    coalesce(c.runner_name, '')::text AS registered, c.claimed_at, c.minted_at, c.acknowledged_at, w.received_at, w.approved_at,
+    coalesce(e.namespace, '')::text AS session_namespace, coalesce(e.pod_name, '')::text AS session_pod, coalesce(e.pool, '')::text AS session_pool,
+    e.claimed_at AS session_claimed_at, e.started_at AS session_started_at, e.acknowledged_at AS session_acknowledged_at, e.exit_code, e.lost_at
 FROM workflow_jobs w
 CROSS JOIN LATERAL (SELECT o.login FROM accounts o WHERE o.id = w.account_id LIMIT 1) a
 CROSS JOIN LATERAL (SELECT k.labels FROM label_sets k WHERE k.label_key = w.label_key LIMIT 1) s
 LEFT JOIN LATERAL (SELECT r.pod_uid FROM runner_claims r WHERE r.job_id = w.id AND r.state IN ('claimed', 'minted', 'executing') LIMIT 1) o ON true
 LEFT JOIN runner_claims c ON c.pod_uid = o.pod_uid
+LEFT JOIN LATERAL (SELECT x.pod_uid FROM runner_sessions x WHERE x.executed_job_id = w.id AND x.runner_name = w.runner_name
+    ORDER BY x.started_at DESC LIMIT 1) f ON true
+LEFT JOIN runner_sessions e ON e.pod_uid = f.pod_uid
 WHERE w.id = ANY ($1::bigint[])
 ORDER BY w.id DESC
 `
 
 type JobsInFullRow struct {
-	ID             int64
-	AccountID      int64
-	Repository     string
-	RunID          int64
-	RunAttempt     int64
-	Name           string
-	Workflow       string
-	HeadBranch     string
-	HeadSha        string
-	LabelKey       string
-	State          string
-	Held           string
-	Conclusion     string
-	RunnerName     string
-	QueuedAt       time.Time
-	CreatedAt      time.Time
-	StartedAt      *time.Time
-	CompletedAt    *time.Time
-	Login          string
-	Labels         []string
-	Pod            string
-	Pool           string
-	Claim          string
-	Registered     string
-	ClaimedAt      *time.Time
-	MintedAt       *time.Time
-	AcknowledgedAt *time.Time
-	ReceivedAt     *time.Time
-	ApprovedAt     *time.Time
+	ID                    int64
+	AccountID             int64
+	Repository            string
+	RunID                 int64
+	RunAttempt            int64
+	Name                  string
+	Workflow              string
+	HeadBranch            string
+	HeadSha               string
+	LabelKey              string
+	State                 string
+	Held                  string
+	Conclusion            string
+	RunnerName            string
+	QueuedAt              time.Time
+	CreatedAt             time.Time
+	StartedAt             *time.Time
+	CompletedAt           *time.Time
+	Login                 string
+	Labels                []string
+	Namespace             string
+	Pod                   string
+	Pool                  string
+	Claim                 string
+	Registered            string
+	ClaimedAt             *time.Time
+	MintedAt              *time.Time
+	AcknowledgedAt        *time.Time
+	ReceivedAt            *time.Time
+	ApprovedAt            *time.Time
+	SessionNamespace      string
+	SessionPod            string
+	SessionPool           string
+	SessionClaimedAt      *time.Time
+	SessionStartedAt      *time.Time
+	SessionAcknowledgedAt *time.Time
+	ExitCode              *int32
+	LostAt                *time.Time
 }
 
-// Each with what belongs to it, by their keys.
+// Each with what belongs to it, by their keys. The session is that of the runner that GitHub has named: a pod whose job is over loses its claim, but
+// not its session.
 func (q *Queries) JobsInFull(ctx context.Context, ids []int64) ([]JobsInFullRow, error) {
 	rows, err := q.db.Query(ctx, jobsInFull, ids)
 	if err != nil {
@@ -173,6 +188,7 @@ func (q *Queries) JobsInFull(ctx context.Context, ids []int64) ([]JobsInFullRow,
 			&i.CompletedAt,
 			&i.Login,
 			&i.Labels,
+			&i.Namespace,
 			&i.Pod,
 			&i.Pool,
 			&i.Claim,
@@ -182,6 +198,14 @@ func (q *Queries) JobsInFull(ctx context.Context, ids []int64) ([]JobsInFullRow,
 			&i.AcknowledgedAt,
 			&i.ReceivedAt,
 			&i.ApprovedAt,
+			&i.SessionNamespace,
+			&i.SessionPod,
+			&i.SessionPool,
+			&i.SessionClaimedAt,
+			&i.SessionStartedAt,
+			&i.SessionAcknowledgedAt,
+			&i.ExitCode,
+			&i.LostAt,
 		); err != nil {
 			return nil, err
 		}
@@ -267,6 +291,40 @@ func (q *Queries) OlderInLane(ctx context.Context, arg OlderInLaneParams) (int64
 	return count, err
 }
 
+const recentConclusions = `-- name: RecentConclusions :many
+SELECT r.conclusion, count(*) AS jobs FROM (
+    SELECT w.conclusion FROM workflow_jobs w
+    WHERE w.completed_at IS NOT NULL AND w.completed_at > $1::timestamptz
+    ORDER BY w.completed_at DESC LIMIT $2::integer) r
+GROUP BY r.conclusion ORDER BY r.conclusion
+`
+
+type RecentConclusionsRow struct {
+	Conclusion string
+	Jobs       int64
+}
+
+// How many of the newest jobs that have completed since then had which conclusion.
+func (q *Queries) RecentConclusions(ctx context.Context, since time.Time, most int32) ([]RecentConclusionsRow, error) {
+	rows, err := q.db.Query(ctx, recentConclusions, since, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RecentConclusionsRow
+	for rows.Next() {
+		var i RecentConclusionsRow
+		if err := rows.Scan(&i.Conclusion, &i.Jobs); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const runningOfRepository = `-- name: RunningOfRepository :many
 SELECT c.platform, count(*) AS jobs
 FROM runner_claims c CROSS JOIN LATERAL (SELECT w.repository FROM workflow_jobs w WHERE w.id = c.job_id LIMIT 1) j
@@ -299,37 +357,155 @@ func (q *Queries) RunningOfRepository(ctx context.Context, accountID int64, repo
 	return items, nil
 }
 
-const sessionOfJob = `-- name: SessionOfJob :one
-SELECT s.namespace, s.pod_name, s.pool, s.claimed_at, s.started_at, s.acknowledged_at, s.exit_code, s.lost_at
-FROM runner_sessions s
-WHERE s.executed_job_id = $1::bigint AND s.runner_name = $2
-ORDER BY s.started_at DESC LIMIT 1
+const searchJobs = `-- name: SearchJobs :one
+WITH seen AS MATERIALIZED (
+    SELECT w.id, w.repository, w.name, w.state, w.conclusion FROM workflow_jobs w
+    WHERE w.id < $8::bigint ORDER BY w.id DESC LIMIT $7::integer
+)
+SELECT ARRAY(
+    SELECT m.id FROM seen m
+    WHERE m.state = ANY ($1::text[])
+        AND (cardinality($2::text[]) = 0 OR m.conclusion = ANY ($2::text[]))
+        AND ($3::text = '' OR lower(m.repository) = lower($3::text))
+        AND ($4::text = '' OR strpos(lower(m.repository), lower($4::text)) > 0)
+        AND ($5::text = '' OR strpos(lower(m.name), lower($5::text)) > 0)
+    ORDER BY m.id DESC LIMIT $6::integer)::bigint[] AS ids,
+    coalesce((SELECT min(e.id) FROM seen e HAVING count(*) >= $7::integer), 0)::bigint AS rest
 `
 
-type SessionOfJobRow struct {
-	Namespace      string
-	PodName        string
-	Pool           string
-	ClaimedAt      *time.Time
-	StartedAt      time.Time
-	AcknowledgedAt *time.Time
-	ExitCode       *int32
-	LostAt         *time.Time
+type SearchJobsParams struct {
+	States      []string
+	Conclusions []string
+	Repository  string
+	Part        string
+	Name        string
+	Most        int32
+	Scan        int32
+	Before      int64
 }
 
-// Of the runner that GitHub has named: one that ends loses its claim, but not its session.
-func (q *Queries) SessionOfJob(ctx context.Context, jobID int64, runnerName string) (SessionOfJobRow, error) {
-	row := q.db.QueryRow(ctx, sessionOfJob, jobID, runnerName)
-	var i SessionOfJobRow
-	err := row.Scan(
-		&i.Namespace,
-		&i.PodName,
-		&i.Pool,
-		&i.ClaimedAt,
-		&i.StartedAt,
-		&i.AcknowledgedAt,
-		&i.ExitCode,
-		&i.LostAt,
+type SearchJobsRow struct {
+	Ids  []int64
+	Rest int64
+}
+
+// The same of all accounts, and of any state: the newest are read, whatever their state is.
+func (q *Queries) SearchJobs(ctx context.Context, arg SearchJobsParams) (SearchJobsRow, error) {
+	row := q.db.QueryRow(ctx, searchJobs,
+		arg.States,
+		arg.Conclusions,
+		arg.Repository,
+		arg.Part,
+		arg.Name,
+		arg.Most,
+		arg.Scan,
+		arg.Before,
 	)
+	var i SearchJobsRow
+	err := row.Scan(&i.Ids, &i.Rest)
+	return i, err
+}
+
+const searchJobsOfAccounts = `-- name: SearchJobsOfAccounts :one
+WITH seen AS MATERIALIZED (
+    SELECT j.id, j.repository, j.name, j.conclusion FROM unnest($7::bigint[]) AS a (id) CROSS JOIN unnest($8::text[]) AS s (state)
+    CROSS JOIN LATERAL (
+        SELECT w.id, w.repository, w.name, w.conclusion FROM workflow_jobs w
+        WHERE w.account_id = a.id AND w.state >= s.state AND (w.state, w.id) < (s.state, $9::bigint)
+        ORDER BY w.state DESC, w.id DESC LIMIT $6::integer) j
+    ORDER BY j.id DESC LIMIT $6::integer
+)
+SELECT ARRAY(
+    SELECT m.id FROM seen m
+    WHERE (cardinality($1::text[]) = 0 OR m.conclusion = ANY ($1::text[]))
+        AND ($2::text = '' OR lower(m.repository) = lower($2::text))
+        AND ($3::text = '' OR strpos(lower(m.repository), lower($3::text)) > 0)
+        AND ($4::text = '' OR strpos(lower(m.name), lower($4::text)) > 0)
+    ORDER BY m.id DESC LIMIT $5::integer)::bigint[] AS ids,
+    coalesce((SELECT min(e.id) FROM seen e HAVING count(*) >= $6::integer), 0)::bigint AS rest
+`
+
+type SearchJobsOfAccountsParams struct {
+	Conclusions []string
+	Repository  string
+	Part        string
+	Name        string
+	Most        int32
+	Scan        int32
+	Accounts    []int64
+	States      []string
+	Before      int64
+}
+
+type SearchJobsOfAccountsRow struct {
+	Ids  []int64
+	Rest int64
+}
+
+// The same of these accounts alone, and of any state.
+func (q *Queries) SearchJobsOfAccounts(ctx context.Context, arg SearchJobsOfAccountsParams) (SearchJobsOfAccountsRow, error) {
+	row := q.db.QueryRow(ctx, searchJobsOfAccounts,
+		arg.Conclusions,
+		arg.Repository,
+		arg.Part,
+		arg.Name,
+		arg.Most,
+		arg.Scan,
+		arg.Accounts,
+		arg.States,
+		arg.Before,
+	)
+	var i SearchJobsOfAccountsRow
+	err := row.Scan(&i.Ids, &i.Rest)
+	return i, err
+}
+
+const searchLiveJobs = `-- name: SearchLiveJobs :one
+WITH seen AS MATERIALIZED (
+    SELECT j.id, j.repository, j.name FROM unnest($6::text[]) AS s (state)
+    CROSS JOIN LATERAL (
+        SELECT w.id, w.repository, w.name FROM workflow_jobs w
+        WHERE w.state >= s.state AND (w.state, w.id) < (s.state, $7::bigint) AND w.state NOT IN ('completed', 'cancelled', 'stale')
+        ORDER BY w.state DESC, w.id DESC LIMIT $5::integer) j
+    ORDER BY j.id DESC LIMIT $5::integer
+)
+SELECT ARRAY(
+    SELECT m.id FROM seen m
+    WHERE ($1::text = '' OR lower(m.repository) = lower($1::text))
+        AND ($2::text = '' OR strpos(lower(m.repository), lower($2::text)) > 0)
+        AND ($3::text = '' OR strpos(lower(m.name), lower($3::text)) > 0)
+    ORDER BY m.id DESC LIMIT $4::integer)::bigint[] AS ids,
+    coalesce((SELECT min(e.id) FROM seen e HAVING count(*) >= $5::integer), 0)::bigint AS rest
+`
+
+type SearchLiveJobsParams struct {
+	Repository string
+	Part       string
+	Name       string
+	Most       int32
+	Scan       int32
+	States     []string
+	Before     int64
+}
+
+type SearchLiveJobsRow struct {
+	Ids  []int64
+	Rest int64
+}
+
+// Of the newest live jobs in these states, those that match. Of each state at most scan are read. Rest is the lowest id that was read, where there may be
+// older ones; else 0. The condition is written as the index workflow_jobs_live has it.
+func (q *Queries) SearchLiveJobs(ctx context.Context, arg SearchLiveJobsParams) (SearchLiveJobsRow, error) {
+	row := q.db.QueryRow(ctx, searchLiveJobs,
+		arg.Repository,
+		arg.Part,
+		arg.Name,
+		arg.Most,
+		arg.Scan,
+		arg.States,
+		arg.Before,
+	)
+	var i SearchLiveJobsRow
+	err := row.Scan(&i.Ids, &i.Rest)
 	return i, err
 }

@@ -22,6 +22,7 @@ const (
 	Installations Kind = "ended_installations"
 	Audit         Kind = "audit_events"
 	Tails         Kind = "runner_tails"
+	Samples       Kind = "pool_samples"
 )
 
 // Policy says how long each kind is kept after its end.
@@ -57,6 +58,9 @@ func Default() Policy {
 
 // lanesKept is how long a lane in which nothing waits or runs is kept. With the pass's interval it is gone within an hour (TEN-2).
 const lanesKept = 30 * time.Minute
+
+// samplesKept is how long the samples of pools are kept: the console shows 14 days of them, in whole steps.
+const samplesKept = 15 * day
 
 // GitHub delivers again what it sent in the last 3 days; a day more covers clocks and slow redeliveries.
 const leastDeliveries = 4 * day
@@ -111,5 +115,6 @@ func (p Policy) Rules(now time.Time) []Rule {
 		{Installations, now.Add(-p.Installations)},
 		{Audit, now.Add(-p.Audit)},
 		{Tails, now.Add(-p.Deliveries)},
+		{Samples, now.Add(-samplesKept)},
 	}
 }
