@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/util/certificate"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // slowFiles is a FileStore whose writes take until the test lets them end.
@@ -18,7 +20,7 @@ type slowFiles struct {
 
 func (s *slowFiles) Update([]byte, []byte) (*tls.Certificate, error) {
 	close(s.begun)
-	<-s.end
+	<-s.end // bounded: the test closes it, or has failed
 	s.written++
 	return &tls.Certificate{}, nil
 }
@@ -32,7 +34,7 @@ func TestStore_NET5_WritesNothingOnceItIsClosed(t *testing.T) {
 		_, err := s.Update(nil, nil)
 		updated <- err
 	}()
-	<-files.begun
+	await.Receive(t, files.begun, "the write begins")
 	go func() {
 		s.close()
 		closed <- files.written
@@ -43,8 +45,8 @@ func TestStore_NET5_WritesNothingOnceItIsClosed(t *testing.T) {
 	default:
 	}
 	close(files.end)
-	require.NoError(t, <-updated)
-	require.Equal(t, 1, <-closed, "the write had ended")
+	require.NoError(t, await.Receive(t, updated, "the write ends"))
+	require.Equal(t, 1, await.Receive(t, closed, "the store is closed"), "the write had ended")
 	_, err := s.Update(nil, nil)
 	require.ErrorIs(t, err, errClosed)
 	require.Equal(t, 1, files.written)
