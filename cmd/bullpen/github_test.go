@@ -26,6 +26,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	devrunner "github.com/bullpen-ci/bullpen/internal/dev/runner"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/proxytest"
 )
 
@@ -35,26 +38,33 @@ type enterprise struct {
 	URL     string // as people see it in their browser
 	CAFile  string
 	KeyFile string
+
+	admin *standin.AdminClient
 }
+
+const enterpriseInstallation = 7
 
 func newEnterprise(t *testing.T) enterprise {
 	t.Helper()
-	hub, err := standin.Start(t.Context(), standin.Options{})
-	require.NoError(t, err)
-	t.Cleanup(hub.Close)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", ":0")
 	require.NoError(t, err)
 	host := notLoopback(t)
 	authority, certificate := certificateOf(t, host)
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	require.NoError(t, err)
+	e := enterprise{URL: "https://" + net.JoinHostPort(host, port)}
+	hub, err := standin.Start(t.Context(), standin.Options{
+		URL: e.URL, Installations: []standin.Installation{{ID: enterpriseInstallation, Account: "acme", Repositories: []string{"app"}}},
+	})
+	require.NoError(t, err)
+	t.Cleanup(hub.Close)
 	front := httptest.NewUnstartedServer(hub.Server)
 	require.NoError(t, front.Listener.Close())
 	front.Listener, front.TLS = listener, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
 	front.StartTLS()
 	t.Cleanup(front.Close)
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	require.NoError(t, err)
 	dir := t.TempDir()
-	e := enterprise{URL: "https://" + net.JoinHostPort(host, port), CAFile: filepath.Join(dir, "ca.crt"), KeyFile: filepath.Join(dir, "app.pem")}
+	e.CAFile, e.KeyFile, e.admin = filepath.Join(dir, "ca.crt"), filepath.Join(dir, "app.pem"), hub.Admin
 	require.NoError(t, os.WriteFile(e.CAFile, authority, 0o600))
 	require.NoError(t, os.WriteFile(e.KeyFile, hub.AppKeyPEM, 0o600))
 	return e
@@ -124,15 +134,26 @@ func TestGitHub_R7_NET12_AnEnterpriseServerBehindAProxy(t *testing.T) {
 		require.NotContains(t, string(output), "s3cret", "a password is in no error")
 		return string(output), err
 	}
-	for _, part := range []string{"server", "controller", "doctor"} {
+	runs, err := e.admin.Submit(t.Context(), standin.Submission{
+		FileName: "ci.yaml", Repo: "acme/app", Content: "on: push\njobs: {build: {runs-on: linux, steps: [{run: 'true'}]}}\n",
+	})
+	require.NoError(t, err)
+	for _, part := range []string{"server", "controller", "doctor", "runner"} {
 		e.Part = part
 		before := len(proxy.Connected())
-		output, err := child(e, "HTTPS_PROXY="+proxy.URL())
+		environment := []string{"HTTPS_PROXY=" + proxy.URL()}
+		if part == "runner" {
+			environment = append(environment, "SSL_CERT_FILE="+e.CAFile)
+		}
+		output, err := child(e, environment...)
 		require.NoError(t, err, output)
 		made := proxy.Connected()[before:]
 		require.NotEmpty(t, made, "the %s has used the proxy", part)
 		require.Empty(t, slices.DeleteFunc(slices.Clone(made), func(to string) bool { return to == address }), "and for nothing else")
 	}
+	ran, err := e.admin.WaitRun(t.Context(), runs[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, "success", ran.Conclusion)
 	e.Part = "controller"
 	before := len(proxy.Connected())
 	output, err := child(e, "HTTPS_PROXY="+proxy.URL(), "NO_PROXY="+strings.Split(address, ":")[0])
@@ -166,6 +187,17 @@ func (e enterprise) connect(t *testing.T) {
 		require.NotNil(t, made.Keep)
 		_, err = made.App.Installations(t.Context())
 		require.NoError(t, err)
+	case "runner": // registers and runs a job, as the environment of a runner's container has it
+		r := wired(t, func(cfg *serverConfig, _ func(name, content string) string) {
+			cfg.github, cfg.keyFile = flags, e.KeyFile
+		})
+		jit, err := r.forge.Mint(t.Context(), enterpriseInstallation, fleet.MintRequest{
+			Scope: fleet.Scope{Owner: "acme"}, Name: "behind-a-proxy", Labels: []string{"linux"}, RunnerGroupID: 1, WorkFolder: "_work",
+		})
+		require.NoError(t, err)
+		runner, err := devrunner.New(devrunner.Options{JIT: jit.Encoded.Reveal(), WorkDir: t.TempDir()})
+		require.NoError(t, err)
+		require.NoError(t, runner.Run(await.Context(t)))
 	case "doctor":
 		t.Setenv("XDG_STATE_HOME", t.TempDir())
 		code := run(t.Context(), []string{

@@ -36,14 +36,14 @@ func TestHostApply_BadInputSaysWhatToDo(t *testing.T) {
 	config := filepath.Join(root, "host.yaml")
 	require.NoError(t, os.WriteFile(config, []byte("user: ci\negress: {allow: [10.0.0.0/33]}\n"), 0o600))
 	for want, args := range map[string][]string{
-		"[config stdin]":       {"apply", "--root", root},
-		"must be text or json":     {"apply", "--root", root, "--config", config, "-o", "yaml"},
-		"egress.allow[0]":      {"apply", "--root", root, "--config", config},
-		"no such file":         {"apply", "--root", root, "--config", config + "x"},
-		"none of the others":   {"apply", "--root", root, "--config", config, "--stdin"},
-		"standard input":       {"apply", "--root", root, "--stdin"},
-		"must be text or json ":    {"status", "--root", root, "-o", "yaml"},
-		"egress.allow[0]: \"1": {"status", "--root", root, "--config", config},
+		"[config stdin]":        {"apply", "--root", root},
+		"must be text or json":  {"apply", "--root", root, "--config", config, "-o", "yaml"},
+		"egress.allow[0]":       {"apply", "--root", root, "--config", config},
+		"no such file":          {"apply", "--root", root, "--config", config + "x"},
+		"none of the others":    {"apply", "--root", root, "--config", config, "--stdin"},
+		"standard input":        {"apply", "--root", root, "--stdin"},
+		"must be text or json ": {"status", "--root", root, "-o", "yaml"},
+		"egress.allow[0]: \"1":  {"status", "--root", root, "--config", config},
 	} {
 		_, err := hostCommand(t, "", args...)
 		require.ErrorContains(t, err, strings.TrimSpace(want), args)

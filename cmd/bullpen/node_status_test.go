@@ -56,9 +56,9 @@ func TestNodeStatus_SaysWhatPeopleOnTheHostAskFor(t *testing.T) {
 
 func TestNodeStatus_BadInputSaysWhatToDo(t *testing.T) {
 	for want, args := range map[string][]string{
-		"no node agent has worked with this state folder": {"--state-dir", t.TempDir()},
-		"must be table or json": {"--state-dir", t.TempDir(), "-o", "yaml"},
-		"state-dir":         {},
+		"no node agent has used this state directory": {"--state-dir", t.TempDir()},
+		"must be table or json":                       {"--state-dir", t.TempDir(), "-o", "yaml"},
+		"state-dir":                                   {},
 	} {
 		cmd := newNodeStatusCommand()
 		cmd.SetArgs(args)

@@ -58,7 +58,7 @@ type Options struct {
 // Identity is a node's certificate, kept valid until Close.
 type Identity struct {
 	opt     Options
-	store   certificate.FileStore
+	store   *store
 	manager certificate.Manager
 }
 
@@ -108,7 +108,7 @@ func (i *Identity) begin(ctx context.Context) error {
 }
 
 func (i *Identity) newManager() (err error) {
-	if i.store, err = certificate.NewFileStore(file, i.opt.Dir, i.opt.Dir, "", ""); err != nil {
+	if i.store, err = newStore(file, i.opt.Dir); err != nil {
 		return fmt.Errorf("opening the directory of the node's certificate: %w", err)
 	}
 	cfg := &certificate.Config{
@@ -213,8 +213,11 @@ func (i *Identity) Config() *rest.Config {
 // Current is the certificate in use; nil when it has expired.
 func (i *Identity) Current() *tls.Certificate { return i.manager.Current() }
 
-// Close stops keeping the certificate valid.
-func (i *Identity) Close() { i.manager.Stop() }
+// Close stops keeping the certificate valid. Nothing is written to Dir once it has returned.
+func (i *Identity) Close() {
+	i.manager.Stop()
+	i.store.close()
+}
 
 // Dir is where a node agent with that state folder keeps its identity.
 func Dir(stateDir string) string { return filepath.Join(stateDir, "identity") }

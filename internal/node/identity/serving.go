@@ -44,6 +44,7 @@ type ServingOptions struct {
 // certificates (kubernetes.io/kubelet-serving) and kept valid until Close. Nothing in a cluster approves such requests by itself: until
 // somebody does, a certificate that it has signed itself serves, which an API server that verifies its nodes refuses.
 type Serving struct {
+	store   *store
 	manager certificate.Manager
 	own     tls.Certificate
 	log     *slog.Logger
@@ -62,8 +63,8 @@ func OpenServing(opt ServingOptions) (*Serving, error) {
 	if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of the node's certificates: %w", err)
 	}
-	store, err := certificate.NewFileStore(servingFile, opt.Dir, opt.Dir, "", "")
-	if err != nil {
+	var err error
+	if s.store, err = newStore(servingFile, opt.Dir); err != nil {
 		return nil, fmt.Errorf("opening the directory of the node's certificates: %w", err)
 	}
 	template := &x509.CertificateRequest{
@@ -71,7 +72,7 @@ func OpenServing(opt ServingOptions) (*Serving, error) {
 		DNSNames: []string{opt.Name}, IPAddresses: []net.IP{opt.Address},
 	}
 	cfg := &certificate.Config{
-		Name: servingFile, SignerName: certificatesv1.KubeletServingSignerName, CertificateStore: store,
+		Name: servingFile, SignerName: certificatesv1.KubeletServingSignerName, CertificateStore: s.store,
 		// A function, so that a certificate for another address is replaced.
 		GetTemplate: func() *x509.CertificateRequest { return template },
 		GetUsages:   certificate.DefaultKubeletServingGetUsages,
@@ -105,8 +106,11 @@ func (s *Serving) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 // Signed reports whether the cluster's signer has signed what is served with.
 func (s *Serving) Signed() bool { return s.manager.Current() != nil }
 
-// Close stops keeping the certificate valid.
-func (s *Serving) Close() { s.manager.Stop() }
+// Close stops keeping the certificate valid. Nothing is written to the directory once it has returned.
+func (s *Serving) Close() {
+	s.manager.Stop()
+	s.store.close()
+}
 
 // selfSigned makes a certificate for the names of a request.
 func selfSigned(request *x509.CertificateRequest, now time.Time) (tls.Certificate, error) {
