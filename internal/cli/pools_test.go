@@ -61,7 +61,7 @@ func TestPools_AreShownWithWhatWaitsForThem(t *testing.T) {
 	require.Contains(t, body, `"name":"linux-4"`)
 	status, body = d.raw(http.MethodGet, "/api/v1/pools/elsewhere/linux-4", "", "")
 	require.Equal(t, http.StatusNotFound, status)
-	require.Contains(t, body, "not found in namespace elsewhere: list pools with `bullpen pools`")
+	require.Contains(t, body, "pool \\\"linux-4\\\" not found in namespace elsewhere: list pools with `bullpen pools`")
 }
 
 // The status starts with the number of problems, and names each.
@@ -114,17 +114,17 @@ func TestStatus_CLAIM21_NamesJobsThatNoPoolServes(t *testing.T) {
 	ask(2, "ubuntu-latest")
 	ask(3, "windows-2025")
 	require.Contains(t, show(), "All is well.\n")
-	require.Contains(t, show(), "0 for something else, 2 for GitHub's own runners\n")
+	require.Contains(t, show(), "0 blocked, 2 for GitHub's own runners\n")
 
 	ask(4, "linx-4")
 	ask(5, "self-hosted", "linux", "x64")
 	ask(6, "self-hosted", "linux", "x64")
-	require.Contains(t, show(), "2 to look at:\n")
+	require.Contains(t, show(), "2 problems:\n")
 	require.Contains(t, show(), "  - 1 job queued for labels that no pool serves: linx-4. Nearest: pool linux-4 has linux-4, not linx-4. "+
 		"Write `runs-on: linux-4` in the workflow, or add linx-4 to spec.labels of pool linux-4.\n")
 	require.Contains(t, show(), "  - 2 jobs queued for labels that no pool serves: linux, self-hosted, x64. "+
 		"Write the label of a pool in runs-on, such as linux-4, or add a RunnerPool with these labels.\n")
-	require.Regexp(t, `0 for something else, 3 with no pool \(oldest 1m0\ds\), 2 for GitHub's own runners\n`, show())
+	require.Regexp(t, `0 blocked, 3 with no pool \(oldest 1m0\ds\), 2 for GitHub's own runners\n`, show())
 
 	pools, err := d.Pools(t.Context())
 	require.NoError(t, err)

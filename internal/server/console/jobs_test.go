@@ -90,7 +90,7 @@ func TestJobs_AreSearched(t *testing.T) {
 	require.Equal(t, 10, strings.Count(d.page(address.String(), ada), "data-key="))
 	resp := d.ask("GET", "/ui/jobs?conclusion=bad", ada, "")
 	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
-	for state, want := range map[string]int{"running": 0, "queued": 1, "completed": 50, "executing": 0} {
+	for state, want := range map[string]int{"running": 0, "queued": 1, "completed": 50, "blocked": 0, "assigned": 0} {
 		require.Equal(t, want, found("state="+state), state)
 	}
 	require.Contains(t, d.page("/ui/jobs?state=pending_approval", ada), `<option value="pending_approval" selected>pending approval</option>`)
