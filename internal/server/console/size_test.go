@@ -219,6 +219,6 @@ func TestPages_CostTheSameAtTenThousandJobs(t *testing.T) {
 		require.LessOrEqual(t, large.statements, int64(12), path)
 		require.LessOrEqual(t, large.rows, small.rows+more+200, path)
 		require.InDelta(t, small.bytes, large.bytes, 512, path)
-		require.LessOrEqual(t, large.bytes, int64(64<<10), path)
+		require.LessOrEqual(t, large.bytes, int64(80<<10), path) // of a pool half is its runners, half its history
 	}
 }
