@@ -352,8 +352,8 @@ func TestPools_ShowWhatTheyHave(t *testing.T) {
 	require.Contains(t, body(t, d.ask("GET", "/ui/pools/runners/linux-4", ada, "")), `href="/ui/jobs/2"`)
 	for name, want := range map[string]string{ // ADR 0029: the console says who can change it, and cannot
 		"linux-4": "open Its runners are given jobs. It is changed with your own rights in the cluster: bullpen pool pause linux-4 -n runners bullpen pool drain linux-4 -n runners Runners",
-		"macs":    "paused Its runners stay, and are given no job. It is changed with your own rights in the cluster: bullpen pool resume macs -n runners bullpen pool drain macs -n runners Runners",
-		"linux-8": "drained Its runners are given no job, and idle ones leave. It is changed with your own rights in the cluster: bullpen pool resume linux-8 -n runners bullpen pool pause linux-8 -n runners Runners",
+		"macs":    "paused Its runners stay, and are given no job. It is changed with your own rights in the cluster: bullpen pool resume macs -n runners bullpen pool drain macs -n runners History",
+		"linux-8": "drained Its runners are given no job, and idle ones leave. It is changed with your own rights in the cluster: bullpen pool resume linux-8 -n runners bullpen pool pause linux-8 -n runners History",
 	} {
 		require.Contains(t, strings.Replace(text("/ui/pools/runners/"+name), "The oldest of those that wait", "Runners", 1), want)
 	}
