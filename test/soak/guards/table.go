@@ -106,12 +106,12 @@ func fenceGuards() []Guard {
     - expression: oldObject.metadata.?annotations[?'bullpen.dev/allow-deletion'].orValue('') != ''
       reason: Forbidden
       messageExpression: >-
-        'runners are removed by the controller, which asks first whether one has just been given a job: ' +`, New: `'nobody'
+        'runners are removed by the controller, which first checks whether they have just received a job: ' +`, New: `'nobody'
   validations:
     - expression: oldObject.metadata.?annotations[?'bullpen.dev/allow-deletion'].orValue('') != ''
       reason: Forbidden
       messageExpression: >-
-        'runners are removed by the controller, which asks first whether one has just been given a job: ' +`,
+        'runners are removed by the controller, which first checks whether they have just received a job: ' +`,
 				},
 			},
 			Covers:   "the policy alone keeps the garbage collector away",
