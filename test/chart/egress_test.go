@@ -190,6 +190,6 @@ func TestNotes_R7_SayWhatRunnersMayNotReachAndWhichSecretsAreMissing(t *testing.
 	require.Contains(t, said, doubt)
 	require.Contains(t, said, "- ghes.example.com: set github.cidrs")
 	require.Contains(t, said, "- the proxy: set proxy.cidrs")
-	require.Contains(t, said, "github-ca: ca.crt; in bullpen-runners, too")
-	require.Contains(t, said, "proxy: http, https; in bullpen-runners, too")
+	require.Contains(t, said, "github-ca: ca.crt; also in bullpen-runners")
+	require.Contains(t, said, "proxy: http, https; also in bullpen-runners")
 }
