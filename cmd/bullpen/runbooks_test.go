@@ -85,7 +85,7 @@ func TestRunbooks_EveryAlertHasOneAndEveryOneAnAlert(t *testing.T) {
 		require.Equal(t, runbooksURL+name, one.Annotations.RunbookURL, one.Alert)
 		page, there := pages[name]
 		require.True(t, there, "%s has no runbook", one.Alert)
-		require.Equal(t, []string{"# " + one.Alert, "## What it means", "## Look", "## Do", "## It ends when"}, heading.FindAllString(page, -1), name)
+		require.Equal(t, []string{"# " + one.Alert, "## Meaning", "## Diagnosis", "## Mitigation", "## Resolved when"}, heading.FindAllString(page, -1), name)
 		capital := strings.ToUpper(one.Labels.Severity[:1]) + one.Labels.Severity[1:]
 		require.Contains(t, page, "# "+one.Alert+"\n\n"+capital+": ", "%s does not say what the alert says", name)
 		for _, section := range heading.Split(page, -1)[1:] {
