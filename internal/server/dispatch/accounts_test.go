@@ -323,7 +323,7 @@ func TestDelete_CLAIM4_OnlyWhatIsNotLive(t *testing.T) {
 	}
 	conflict("the App is still installed at acme")
 	h.installation("deleted", acme)
-	conflict("1 jobs of acme still run")
+	conflict("1 jobs of acme are still running")
 	h.finish(claim)
 	require.NoError(t, h.store.DeleteAccount(t.Context(), change("acme"), false))
 	require.NoError(t, h.store.DeleteAccount(t.Context(), change("acme"), false), "twice is once")
