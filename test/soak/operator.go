@@ -220,7 +220,7 @@ func (s *System) deleteNode(ctx context.Context, node string) error {
 }
 
 // drainNode is kubectl drain: no new pods, and evictions of busy runners again and again until the time is up. Every one must be refused
-// (EXCL-7): a busy runner is removed when it has ended, and one that has ended meanwhile is no longer as it was seen. Idle runners leave
+// (EXCL-7): a busy runner is removed when it has ended, and one that has ended since then is not expected to be there. Idle runners leave
 // through the fence, because the node is cordoned.
 func (s *System) drainNode(ctx context.Context, node string, length time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, length)

@@ -100,7 +100,7 @@ func renames() Scenario {
 
 func visits() Scenario {
 	s := Scenario{
-		Name: "visits", Says: "somebody drains nodes and deletes pods that work", Length: 25 * time.Second,
+		Name: "visits", Says: "an administrator drains nodes and deletes busy pods", Length: 25 * time.Second,
 		Load: bursts(1, schedule.PoolBulk, 2, 5, 22, 4, 5),
 	}
 	for i, when := range []float64{4, 9, 14, 19} {
