@@ -286,7 +286,7 @@ func TestBusyRunner_EXCL7_POOL9_RunnersThatRunAreNotEvicted(t *testing.T) {
 		return y.evict(failed, &metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}) == nil
 	})
 	require.True(t, apierrors.IsNotFound(y.evict(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: "gone"}},
-		&metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](600)})), "R5: the cluster autoscaler is told that it is gone")
+		&metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](600)})), "R5: the cluster autoscaler gets not found")
 	foreign := y.runner("foreign", working, func(pod *corev1.Pod) { delete(pod.Labels, runnerpod.LabelRunner) }, on(node.Name))
 	require.NoError(t, y.evict(foreign, &metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](30)}), "a pod that is no runner")
 	y.env.AllowDeletion(t, y.namespace, unlabelled[0].Name)
@@ -323,7 +323,7 @@ func TestIdleRunner_R5_POOL9_HoldsNoNode(t *testing.T) {
 	}
 }
 
-// R5, EXCL-7: the eviction of a runner that looks idle is a deletion with its whole grace period, which nobody cuts. A job that it was given in
+// R5, EXCL-7: the eviction of a runner that looks idle is a deletion with its whole grace period, which no client can shorten. A job that it was given in
 // the same moment runs in it.
 func TestIdleRunner_R5_EXCL7_AnEvictionLeavesItsWholeGracePeriod(t *testing.T) {
 	y := newYard(t)

@@ -64,7 +64,7 @@ func TestExamine_R17_NodesThatAreReplacedUnderLongJobs(t *testing.T) {
 		upgrades Upgrades
 		says     map[string]string // by code and subject
 	}{
-		"nobody is recognized": {[]Pool{long}, Upgrades{}, nil},
+		"no service is recognized": {[]Pool{long}, Upgrades{}, nil},
 		"EKS": {[]Pool{short, long, deleted}, on(ServiceEKS), map[string]string{
 			"node-upgrade-limit EKS": "EKS waits 15m for the pods of a node that it upgrades, and jobs of pool long may take 6h: after that the update of a managed node group fails",
 		}},
