@@ -69,5 +69,5 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 	up.await(t, "the job that waited", jobEnded("waited", "success"))
 	require.Equal(t, "Open", pool().Intake)
 	require.True(t, longJobRuns(t, dir))
-	refused(t, `runnerpools.bullpen.dev "nothing" not found`, "pool", "pause", "nothing", "--state-dir", dir)
+	refused(t, `pool "nothing" not found`, "pool", "pause", "nothing", "--state-dir", dir)
 }

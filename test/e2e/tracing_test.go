@@ -26,7 +26,7 @@ func traced(t *testing.T, dir string, collector *tracingtest.Collector) {
 	require.Equal(t, "https://traces.example.com/"+job.TraceID, job.TraceURL)
 	stdout, stderr, code = run(t, "job", id, "--state-dir", dir)
 	require.Zero(t, code, "%s", stderr)
-	require.Contains(t, stdout, "Trace "+job.TraceID+" "+job.TraceURL)
+	require.Regexp(t, `(?m)^Trace +`+job.TraceID+" "+job.TraceURL+"$", stdout)
 
 	spans := map[string]tracingtest.Span{}
 	require.Eventually(t, func() bool {

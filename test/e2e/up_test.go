@@ -137,7 +137,7 @@ func TestUp_ExitsWithTheResultOfItsWorkflows(t *testing.T) {
 		code           int
 	}{
 		"success":             {shortJob, "", 0},
-		"failure":             {failingJob, "w.yaml (run 1): failure", 2},
+		"failure":             {failingJob, "): failure\n", 2},
 		"labels without pool": {strings.Replace(failingJob, "runs-on: bullpen", "runs-on: bulpen", 1), "no pool has these labels", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,7 +222,7 @@ func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 	up.await(t, "the job that was withheld", jobEnded("held", "success"))
 	stdout, stderr, code := run(t, "why", id, "--state-dir", dir)
 	require.Zero(t, code, "%s", stderr)
-	require.Contains(t, stdout, "It has ended with success on runner ")
+	require.Contains(t, stdout, "Succeeded on runner ")
 
 	require.EqualValues(t, 30, account("set-limits", "acme", "--jobs", "30").Budgets[0].Limits.Jobs)
 	stdout, stderr, code = run(t, "audit", "--account", "acme", "--state-dir", dir)
