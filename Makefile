@@ -97,13 +97,19 @@ devcluster: ## Download or compile the development control plane once, and print
 
 ##### Check it
 
-.PHONY: test
+.PHONY: test test-packages test-modules
 test: ## Run all tests; installs PostgreSQL, PgBouncer, OpenSSH's server, Prometheus, Chromium, axe-core and GitHub's descriptions and compiles the devcluster when missing (a part: PACKAGES=./internal/agent/...)
 	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc
+	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
+
+test-packages:
 	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) $(if $(filter ./...,$(PACKAGES)),TEST_P=$(TEST_P) scripts/test.sh,$(GO) test -race -p $(TEST_P)) $(TEST_FLAGS) $(if $(filter ./...,$(PACKAGES)),--) $(PACKAGES)
 	$(if $(filter ./internal/node/identity,$(PACKAGES)),@$(FIND_ASSETS) && $(PLAIN) && set -x && $(GO) test -vet=off -run RenewsItself ./internal/node/identity)
-	$(PLAIN); cd devcluster && $(GO) test ./multicall/...
-	$(PLAIN); cd images && $(GO) test -timeout 20m ./...
+
+# Modules of their own, beside the others. What they compute takes only the time that tests of the whole system leave.
+test-modules:
+	$(PLAIN); cd devcluster && nice $(GO) test ./multicall/...
+	$(PLAIN); cd images && nice $(GO) test -timeout 20m ./...
 
 .PHONY: test-times
 test-times: ## Show where the time of the last `make test` went: compiling, linking, running, per package
