@@ -267,13 +267,13 @@ func TestApply_AnInterruptedProgramIsNoFailedOne(t *testing.T) {
 // Every failure names the step, the file and what to do.
 func TestApply_FailuresNameStepFileAndRemedy(t *testing.T) {
 	for want, failure := range map[string]error{
-		"read-only":                 &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.EROFS},
-		"The disk is full":          fmt.Errorf("fetching: %w", &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.ENOSPC}),
-		"Apply as root":             &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.EPERM},
-		"part of macOS 14":          &machost.ProgramError{Path: "/etc/pf.conf", Err: fs.ErrNotExist},
-		"what created the link":     &machost.LinkError{Path: "/etc/pf.conf", Link: "/etc"},
+		"read-only":                         &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.EROFS},
+		"The disk is full":                  fmt.Errorf("fetching: %w", &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.ENOSPC}),
+		"Apply as root":                     &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.EPERM},
+		"part of macOS 14":                  &machost.ProgramError{Path: "/etc/pf.conf", Err: fs.ErrNotExist},
+		"what created the link":             &machost.LinkError{Path: "/etc/pf.conf", Link: "/etc"},
 		"another kind of file exists there": &fs.PathError{Op: "writing", Path: "/etc/pf.conf", Err: syscall.ENOTDIR},
-		"do this":                   fmt.Errorf("more: %w", &machost.StepError{File: "/etc/pf.conf", Remedy: "do this", Err: errors.New("why")}),
+		"do this":                           fmt.Errorf("more: %w", &machost.StepError{File: "/etc/pf.conf", Remedy: "do this", Err: errors.New("why")}),
 	} {
 		b := newBench(t)
 		one := b.step("one")

@@ -128,7 +128,7 @@ func TestDisk_AReserveInBytes(t *testing.T) {
 	s.fill(gib, 0, nil)
 	n = f.node(func(n *corev1.Node) bool { return nodeCondition(n, "DiskPressure").Status == corev1.ConditionTrue })
 	require.Contains(t, nodeCondition(n, "DiskPressure").Message, "1024 MiB of 102400 MiB are free")
-	require.Contains(t, nodeCondition(n, "DiskPressure").Message, "and 2Gi should be")
+	require.Contains(t, nodeCondition(n, "DiskPressure").Message, ", 2Gi required")
 	require.Eventually(t, func() bool { return len(s.collected()) > 0 }, patience, 10*time.Millisecond, "its images are asked for room by themselves")
 	require.Equal(t, 4*gib, s.collected()[0])
 }

@@ -36,8 +36,8 @@ func TestHistory_IsASeriesAndKeptForAMoment(t *testing.T) {
 	now := time.Date(2026, 11, 26, 12, 7, 0, 0, time.UTC)
 	gone := history.Pool{Namespace: "runners", Name: "gone"}
 	store := &archive{oracle: oracle{yes: true}, samples: map[history.Pool][]history.Sample{
-		{}:   {{At: now.Add(-time.Hour), Span: history.Minute, Minutes: 1, Sum: history.Gauges{Queued: 3, Busy: 2, Capacity: 8}, PeakQueued: 3, PeakBusy: 2}},
-		gone: {{At: now.Add(-time.Hour), Span: history.Minute, QueueTimes: history.Histogram{}.With(history.Bucket(10), 7)}},
+		{}:   {{At: now.Add(-time.Hour), Span: history.FineSpan, Minutes: 1, Sum: history.Gauges{Queued: 3, Busy: 2, Capacity: 8}, PeakQueued: 3, PeakBusy: 2}},
+		gone: {{At: now.Add(-time.Hour), Span: history.FineSpan, QueueTimes: history.Histogram{}.With(history.Bucket(10), 7)}},
 	}}
 	api, err := New(Options{Store: store, Access: store, Fleet: store, Now: func() time.Time { return now }})
 	require.NoError(t, err)

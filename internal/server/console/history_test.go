@@ -24,13 +24,13 @@ func (d *desk) sample(pool history.Pool, ago time.Duration, gauges history.Gauge
 	var samples []history.Sample
 	for _, of := range []history.Pool{pool, {}} {
 		samples = append(samples,
-			history.Sample{Pool: of, At: at, Span: history.Minute, Minutes: 1, Sum: gauges, PeakQueued: gauges.Queued, PeakBusy: gauges.Busy},
+			history.Sample{Pool: of, At: at, Span: history.FineSpan, Minutes: 1, Sum: gauges, PeakQueued: gauges.Queued, PeakBusy: gauges.Busy},
 		)
 	}
 	require.NoError(d.t, d.store.RecordSamples(d.t.Context(), samples))
 	for i := range samples {
 		samples[i] = history.Sample{
-			Pool: samples[i].Pool, At: at, Span: history.Minute, QueueTimes: history.Histogram{}.With(history.Bucket(queued.Seconds()), jobs),
+			Pool: samples[i].Pool, At: at, Span: history.FineSpan, QueueTimes: history.Histogram{}.With(history.Bucket(queued.Seconds()), jobs),
 		}
 	}
 	require.NoError(d.t, d.store.RecordSamples(d.t.Context(), samples))
@@ -39,16 +39,16 @@ func (d *desk) sample(pool history.Pool, ago time.Duration, gauges history.Gauge
 // past gives a pool and the fleet a fortnight of working days, with one interruption.
 func (d *desk) past(pool history.Pool) {
 	d.t.Helper()
-	now := time.Now().UTC().Truncate(history.Minute)
-	kept := now.Add(-history.MinutesKept).Truncate(history.Quarter)
+	now := time.Now().UTC().Truncate(history.FineSpan)
+	kept := now.Add(-history.MinutesKept).Truncate(history.CoarseSpan)
 	moment := func(at time.Time, span time.Duration) history.Sample {
 		clock := float64(at.Hour()) + float64(at.Minute())/60
 		load := math.Max(.05, math.Sin((clock-6)/24*2*math.Pi)) * (1 + .25*math.Sin(float64(at.Unix()/900)))
 		busy := int64(math.Min(24, 26*load))
-		n := int64(span / history.Minute)
+		n := int64(span / history.FineSpan)
 		queued := int64(math.Max(0, 40*load-24))
 		g := history.Gauges{Queued: n * queued, Busy: n * busy, Idle: n * 3, Starting: n * (int64(at.Minute()) / 15 % 3), Capacity: n * 30}
-		s := history.Sample{At: at, Span: span, Minutes: n, Sum: g, PeakQueued: queued + int64(at.Unix()/60%7)*queued/10, PeakBusy: busy}
+		s := history.Sample{At: at, Span: span, Minutes: n, Sum: g, PeakQueued: queued + at.Unix()/60%7*queued/10, PeakBusy: busy}
 		s.QueueTimes = history.Histogram{}.With(history.Bucket(2+float64(queued)), 3+busy).With(history.Bucket(8+12*float64(queued)), 1)
 		return s
 	}
@@ -59,12 +59,12 @@ func (d *desk) past(pool history.Pool) {
 			samples = append(samples, s)
 		}
 	}
-	for at := now.Add(-14 * 24 * time.Hour).Truncate(history.Quarter); at.Before(kept); at = at.Add(history.Quarter) {
-		add(moment(at, history.Quarter))
+	for at := now.Add(-14 * 24 * time.Hour).Truncate(history.CoarseSpan); at.Before(kept); at = at.Add(history.CoarseSpan) {
+		add(moment(at, history.CoarseSpan))
 	}
-	for at := kept; !at.After(now); at = at.Add(history.Minute) {
+	for at := kept; !at.After(now); at = at.Add(history.FineSpan) {
 		if ago := now.Sub(at); ago < 7*time.Hour || ago > 8*time.Hour {
-			add(moment(at, history.Minute))
+			add(moment(at, history.FineSpan))
 		}
 	}
 	require.NoError(d.t, d.store.RecordSamples(d.t.Context(), samples))

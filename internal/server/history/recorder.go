@@ -67,12 +67,12 @@ func New(opt Options) (*Recorder, error) {
 // Run is one pass: it samples the current minute, counts the queue times of earlier minutes again, and rolls up old minutes. Minutes
 // without a pass stay unknown. Run may be repeated.
 func (r *Recorder) Run(ctx context.Context) error {
-	minute := r.opt.Now().UTC().Truncate(Minute)
+	minute := r.opt.Now().UTC().Truncate(FineSpan)
 	gauges, err := r.opt.Source.Gauges(ctx)
 	if err != nil {
 		gauges, err = nil, fmt.Errorf("reading the gauges of pools: %w", err)
 	}
-	return errors.Join(err, r.record(ctx, minute, gauges), r.rollUp(ctx, minute.Add(-MinutesKept).Truncate(Quarter)))
+	return errors.Join(err, r.record(ctx, minute, gauges), r.rollUp(ctx, minute.Add(-MinutesKept).Truncate(CoarseSpan)))
 }
 
 func (r *Recorder) record(ctx context.Context, minute time.Time, gauges map[Pool]Gauges) error {

@@ -32,8 +32,8 @@ func (g Gauges) plus(other Gauges) Gauges {
 
 // The spans of stored samples.
 const (
-	Minute  = time.Minute
-	Quarter = 15 * time.Minute
+	FineSpan   = time.Minute
+	CoarseSpan = 15 * time.Minute
 )
 
 // Sample is the history of a pool in one span. Samples add up: the sample of a longer span is the sum of its parts.
@@ -102,7 +102,7 @@ func Minutes(minute time.Time, gauges map[Pool]Gauges, started []Started, mostPo
 		at := spot{s.Pool, s.At}
 		sum, known := samples[at]
 		if !known {
-			sum = Sample{Pool: s.Pool, At: s.At, Span: Minute}
+			sum = Sample{Pool: s.Pool, At: s.At, Span: FineSpan}
 		}
 		samples[at] = sum.plus(s)
 	}

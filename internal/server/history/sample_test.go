@@ -17,7 +17,7 @@ func minutes(t *rapid.T) (samples []Sample) {
 	number := rapid.Int64Range(0, 1000)
 	for range rapid.IntRange(0, 40).Draw(t, "samples") {
 		s := Sample{
-			Pool: Pool{"runners", rapid.SampledFrom([]string{"a", "b"}).Draw(t, "pool")}, Span: Minute, Minutes: 1,
+			Pool: Pool{"runners", rapid.SampledFrom([]string{"a", "b"}).Draw(t, "pool")}, Span: FineSpan, Minutes: 1,
 			At:  noon.Add(time.Duration(rapid.IntRange(0, 24*60-1).Draw(t, "minute")) * time.Minute),
 			Sum: Gauges{Queued: number.Draw(t, "queued"), Busy: number.Draw(t, "busy"), Idle: number.Draw(t, "idle"), Capacity: number.Draw(t, "capacity")},
 		}
@@ -35,10 +35,10 @@ func minutes(t *rapid.T) (samples []Sample) {
 func TestRollUp_ShowsAsTheMinutesDid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		samples := minutes(t)
-		rolled := RollUp(samples, Quarter)
+		rolled := RollUp(samples, CoarseSpan)
 		for i, s := range rolled {
-			require.Equal(t, s.At.Truncate(Quarter), s.At)
-			require.Equal(t, Quarter, s.Span)
+			require.Equal(t, s.At.Truncate(CoarseSpan), s.At)
+			require.Equal(t, CoarseSpan, s.Span)
 			require.LessOrEqual(t, s.Minutes, int64(15))
 			if i > 0 {
 				require.Negative(t, rolled[i-1].Pool.compare(s.Pool)*1000+rolled[i-1].At.Compare(s.At), "each pool and span once, in order")
@@ -58,7 +58,7 @@ func TestRollUp_ShowsAsTheMinutesDid(t *testing.T) {
 				require.Equal(t, w.Series(now, of(samples)), w.Series(now, of(rolled)), w.Name)
 			}
 		}
-		require.Equal(t, rolled, RollUp(rolled, Quarter), "once more changes nothing")
+		require.Equal(t, rolled, RollUp(rolled, CoarseSpan), "once more changes nothing")
 	})
 }
 
@@ -99,11 +99,11 @@ func TestWindowByName(t *testing.T) {
 		require.True(t, known)
 		require.Equal(t, length, w.Length)
 		require.Zero(t, w.Length%w.Step)
-		require.Zero(t, w.Step%Quarter, "what is rolled up fits")
+		require.Zero(t, w.Step%CoarseSpan, "what is rolled up fits")
 	}
 	_, known := WindowByName("1y")
 	require.False(t, known)
-	require.GreaterOrEqual(t, MinutesKept, 24*time.Hour+Quarter, "the window of 24 hours is of minutes")
+	require.GreaterOrEqual(t, MinutesKept, 24*time.Hour+CoarseSpan, "the window of 24 hours is of minutes")
 }
 
 // Every pool counts in the fleet's sample, also those beyond the bound, and those that are gone; only the first have samples of their own.
@@ -118,7 +118,7 @@ func TestMinutes_TheFleetIsTheSumOfAllPools(t *testing.T) {
 	}
 	by := map[spot]Sample{}
 	for _, s := range Minutes(noon, gauges, started, 3) {
-		require.Equal(t, Minute, s.Span)
+		require.Equal(t, FineSpan, s.Span)
 		by[spot{s.Pool, s.At}] = s
 	}
 	require.Len(t, by, 3+2+2, "p0, p1 and the fleet, now; p0 and the fleet a minute before, gone and the fleet two")
@@ -132,5 +132,5 @@ func TestMinutes_TheFleetIsTheSumOfAllPools(t *testing.T) {
 	require.NotContains(t, by, spot{Pool{"runners", "p2"}, noon}, "gone comes before it by name")
 
 	require.Empty(t, Minutes(noon, nil, nil, 3), "what could not be read is no sample")
-	require.Equal(t, []Sample{{At: noon, Span: Minute, Minutes: 1}}, Minutes(noon, map[Pool]Gauges{}, nil, 3), "a fleet without pools is one")
+	require.Equal(t, []Sample{{At: noon, Span: FineSpan, Minutes: 1}}, Minutes(noon, map[Pool]Gauges{}, nil, 3), "a fleet without pools is one")
 }

@@ -11,7 +11,7 @@ type Window struct {
 // Windows returns the supported windows; the first is the default. Steps are aligned to midnight UTC.
 func Windows() []Window {
 	return []Window{
-		{Name: "24h", Length: 24 * time.Hour, Step: Quarter},
+		{Name: "24h", Length: 24 * time.Hour, Step: CoarseSpan},
 		{Name: "14d", Length: 14 * 24 * time.Hour, Step: 4 * time.Hour},
 	}
 }

@@ -46,7 +46,7 @@ func (s *Store) RollUpMinutes(ctx context.Context, before time.Time) (int, error
 		if taken = len(rows); err != nil || taken == 0 {
 			return err
 		}
-		return q.RecordSamples(ctx, recorded(history.RollUp(samplesOf(rows), history.Quarter)))
+		return q.RecordSamples(ctx, recorded(history.RollUp(samplesOf(rows), history.CoarseSpan)))
 	})
 	return taken, err
 }

@@ -83,10 +83,10 @@ func TestRecordSamples_IsIdempotent(t *testing.T) {
 	ctx, at := t.Context(), time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 	pool := history.Pool{Namespace: "r", Name: "p"}
 	gauges := func(busy int64) history.Sample {
-		return history.Sample{Pool: pool, At: at, Span: history.Minute, Minutes: 1, Sum: history.Gauges{Busy: busy, Capacity: 9}, PeakBusy: busy}
+		return history.Sample{Pool: pool, At: at, Span: history.FineSpan, Minutes: 1, Sum: history.Gauges{Busy: busy, Capacity: 9}, PeakBusy: busy}
 	}
 	times := func(jobs int64) history.Sample {
-		return history.Sample{Pool: pool, At: at, Span: history.Minute, QueueTimes: history.Histogram{}.With(3, jobs)}
+		return history.Sample{Pool: pool, At: at, Span: history.FineSpan, QueueTimes: history.Histogram{}.With(3, jobs)}
 	}
 	row := func() string {
 		return ledgertest.Text(t, url, "SELECT coalesce(string_agg(xmin::text, ' '), '') FROM pool_samples")
@@ -109,7 +109,7 @@ func TestRecordSamples_IsIdempotent(t *testing.T) {
 	}
 	is := samplesNow(t, store, "p")[0]
 	require.Equal(t, history.Sample{
-		Pool: pool, At: at, Span: history.Minute, Minutes: 1, Sum: history.Gauges{Busy: 2, Capacity: 9}, PeakBusy: 2, QueueTimes: history.Histogram{0, 0, 0, 4},
+		Pool: pool, At: at, Span: history.FineSpan, Minutes: 1, Sum: history.Gauges{Busy: 2, Capacity: 9}, PeakBusy: 2, QueueTimes: history.Histogram{0, 0, 0, 4},
 	}, is)
 }
 
@@ -133,7 +133,7 @@ func TestRollUpMinutes_KeepsTheSeriesAndBoundsTheTable(t *testing.T) {
 	before := fortnight.Series(now, samplesNow(t, store, "p"))
 	rolled := int64(0)
 	for {
-		n, err := store.RollUpMinutes(ctx, now.Add(-history.MinutesKept).Truncate(history.Quarter))
+		n, err := store.RollUpMinutes(ctx, now.Add(-history.MinutesKept).Truncate(history.CoarseSpan))
 		require.NoError(t, err)
 		if n == 0 {
 			break
@@ -143,7 +143,7 @@ func TestRollUpMinutes_KeepsTheSeriesAndBoundsTheTable(t *testing.T) {
 		require.Equal(t, before, fortnight.Series(now, samplesNow(t, store, "p")))
 	}
 	require.Positive(t, rolled)
-	require.Zero(t, ledgertest.Int(t, url, "SELECT count(*) FROM pool_samples WHERE span = 1 AND at < $1", now.Add(-history.MinutesKept).Truncate(history.Quarter)))
+	require.Zero(t, ledgertest.Int(t, url, "SELECT count(*) FROM pool_samples WHERE span = 1 AND at < $1", now.Add(-history.MinutesKept).Truncate(history.CoarseSpan)))
 	require.LessOrEqual(t, ledgertest.Int(t, url, "SELECT count(*) FROM pool_samples WHERE span = 1 AND pool = 'p'"), int64(1500+15))
 
 	recorder, err := history.New(history.Options{
@@ -156,7 +156,7 @@ func TestRollUpMinutes_KeepsTheSeriesAndBoundsTheTable(t *testing.T) {
 	require.NoError(t, recorder.Run(ctx))
 	require.Equal(t, whole, ledgertest.Text(t, url, "SELECT md5(string_agg(s::text, ' ' ORDER BY s::text)) FROM pool_samples s"))
 	require.EqualValues(t, 1, ledgertest.Int(t, url, "SELECT count(*) FROM pool_samples WHERE namespace = '' AND pool = '' AND busy = 4"), "the fleet has a row of its own")
-	require.Zero(t, ledgertest.Int(t, url, "SELECT count(*) FROM pool_samples WHERE span = 1 AND at < $1", now.Add(-history.MinutesKept).Truncate(history.Quarter)))
+	require.Zero(t, ledgertest.Int(t, url, "SELECT count(*) FROM pool_samples WHERE span = 1 AND at < $1", now.Add(-history.MinutesKept).Truncate(history.CoarseSpan)))
 }
 
 // Days add up to what months say, each second is of the day in which it passed, and an account's are its own.

@@ -196,7 +196,7 @@ func TestEnclosure_AnImageThatIsNotThereIsNoEndOfTheContainer(t *testing.T) {
 	pod := newPod()
 	require.NoError(t, sb.Prepare(t.Context(), pod))
 	for image, says := range map[string]string{
-		"example.com/team/machine:v2": "there is no image example.com/team/machine:v2",
+		"example.com/team/machine:v2": "image example.com/team/machine:v2 not found",
 		"example.com/team/machine":    "/latest",
 		"../../etc:passwd":            "not the name of an image",
 	} {

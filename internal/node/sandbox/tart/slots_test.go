@@ -26,7 +26,7 @@ func TestSlots_NODE5_AreCountedByTheAgent(t *testing.T) {
 	pod, c := m.newPod(runs)
 	err := m.tryStart(t.Context(), s, pod, c)
 	requireDelayed(t, err, reasonNoSlot)
-	require.ErrorContains(t, err, "2 run for pods")
+	require.ErrorContains(t, err, "2 used by pods")
 	require.Len(t, m.calls("run"), 2, "it was not even tried")
 
 	again := m.open() // what an agent before has started is counted before anything else can be
