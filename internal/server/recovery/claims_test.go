@@ -2,6 +2,7 @@ package recovery_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -245,9 +246,16 @@ func TestPass_CLAIM20_AGroupThatDoesNotServeTheRepository(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	polled := make(chan error, 1)
-	go func() { _, err := w.d.Poll(ctx, w.pod().Pod, 0); polled <- err }()
+	third := w.pod().Pod
+	go func() {
+		answer, err := w.d.Poll(ctx, third, 0)
+		if err == nil {
+			err = fmt.Errorf("the third runner's poll was answered: %s", answer.Reply)
+		}
+		polled <- err
+	}()
 	w.eventually("it is set aside", func() bool {
-		return ledgertest.Int(t, w.url, `SELECT count(*) FROM workflow_jobs WHERE held = 'refused'`) == 1
+		return len(polled) > 0 || ledgertest.Int(t, w.url, `SELECT count(*) FROM workflow_jobs WHERE held = 'refused'`) == 1
 	})
 	cancel()
 	require.ErrorIs(t, await.Receive(t, polled, "the poll ends"), context.Canceled)
