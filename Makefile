@@ -14,7 +14,9 @@ TEST_P ?= 4
 
 # Go begins packages in the order in which they are named: first those that take minutes, or the last of them would run alone.
 SLOW := $(addprefix ./, test/e2e internal/controller test/soak internal/machost/remote internal/controller/selfregistering/runnerowner test/scale \
-	internal/controller/machost test/hosts test/network internal/node/sandbox/tart internal/cli/doctor internal/server/ledger)
+	internal/controller/machost test/hosts test/network internal/node/sandbox/tart internal/cli/doctor internal/server/ledger \
+	internal/server/console internal/machost/steps internal/controller/selfregistering/runner internal/node/identity internal/server/recovery \
+	internal/server/cluster test/chart)
 
 # What runs with the race detector in a run of everything, beside the others: the whole system in one process, and what does most
 # concurrently. make test-race runs everything with it.
