@@ -139,5 +139,11 @@ func TestTemplate_R9_POOL13_AppliedAndDeletedAtOnceInAnyOrder(t *testing.T) {
 		require.Eventually(t, func() bool {
 			return !there("Namespace", "", "bullpen-runners") && !there("Namespace", "", "bullpen-system") && !there("RunnerPool", "bullpen-runners", "linux")
 		}, patience, interval, "something holds a namespace")
+		require.Eventually(t, func() bool { // a kind that is being deleted takes no new objects
+			return !slices.ContainsFunc(objects, func(object *unstructured.Unstructured) bool {
+				return object.GetKind() == "CustomResourceDefinition" &&
+					!apierrors.IsNotFound(admin.Get(t.Context(), client.ObjectKeyFromObject(object), object.DeepCopy()))
+			})
+		}, patience, interval, "something holds a kind")
 	}
 }
