@@ -32,7 +32,7 @@ func (d *desk) refused(name string) *cli.APIError {
 
 func (d *desk) retirements() []adminapi.AuditEvent {
 	d.t.Helper()
-	events, err := d.Audit(d.t.Context(), "", 100)
+	events, err := d.Audit(d.t.Context(), cli.AuditFilter{Most: 100})
 	require.NoError(d.t, err)
 	var found []adminapi.AuditEvent
 	for _, event := range events {
