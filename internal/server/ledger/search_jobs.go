@@ -106,7 +106,7 @@ func shownConclusion(stored string) string {
 
 // storedConclusions are those to search for; not nil, which would be NULL.
 func storedConclusions(shown []string) []string {
-	stored := slices.Concat([]string{}, shown)
+	stored := append([]string{}, shown...)
 	if slices.Contains(shown, adminapi.ConclusionStale) {
 		stored = append(stored, accountDeleted)
 	}
