@@ -150,7 +150,7 @@ func namesOf(ctx context.Context, pools dynamic.ResourceInterface) []string {
 	return names
 }
 
-// note is for people; the cluster's audit log is the proof.
+// note is for people; AnnotationChangedBy is what the cluster verifies.
 func (c IntakeChange) note(who string) string {
 	note := "since " + c.At.UTC().Format("2006-01-02 15:04 MST")
 	if who != "" {

@@ -83,7 +83,7 @@ func New(opt Options) (*Auditor, error) {
 	return &Auditor{opt: opt, changed: make(chan struct{}, 1)}, nil
 }
 
-// Changed tells that the spec of a pool changed, or that a pool appeared. It does not block.
+// Changed requests a pass, after the spec of a pool changed or a pool appeared. It does not block.
 func (a *Auditor) Changed() {
 	select {
 	case a.changed <- struct{}{}:

@@ -131,8 +131,8 @@ func TestAuditor_NET5_NamesAreVerifiedByTheCluster(t *testing.T) {
 	require.Equal(t, []string{"ada", ""}, []string{verified.Requester, verified.Stated})
 	w.pools["u"] = Pool{UID: "u", Generation: 3}
 	require.NoError(t, a.pass(t.Context()))
-	nobody := await.Receive(t, w.written, "it is recorded")
-	require.Equal(t, []string{"", ""}, []string{nobody.Requester, nobody.Stated})
+	unnamed := await.Receive(t, w.written, "it is recorded")
+	require.Equal(t, []string{"", ""}, []string{unnamed.Requester, unnamed.Stated})
 }
 
 // A failed write is repeated, and one that no retry changes is not.
