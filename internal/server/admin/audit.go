@@ -52,27 +52,24 @@ func auditQuery(q url.Values) (query AuditQuery, err error) {
 			return query, &InvalidError{"before must be the value of next of the previous page"}
 		}
 	}
-	for name, into := range map[string]*time.Time{"since": &query.Since, "until": &query.Until} {
-		text := q.Get(name)
-		if text == "" {
-			continue
-		}
-		var ok bool
-		if *into, ok = parseTime(text); !ok {
-			return query, &InvalidError{name + " must be a time such as 2026-11-20T20:35:14Z, or a date such as 2026-11-20"}
-		}
+	if query.Since, err = readTime("since", q.Get("since")); err != nil {
+		return query, err
 	}
-	return query, nil
+	query.Until, err = readTime("until", q.Get("until"))
+	return query, err
 }
 
-// parseTime reads a time, or a date as its first instant in UTC.
-func parseTime(text string) (time.Time, bool) {
+// readTime reads a parameter: a time, or a date as its first instant in UTC. Without one it is zero.
+func readTime(name, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
 	for _, layout := range []string{time.RFC3339, time.DateOnly} {
 		if at, err := time.Parse(layout, text); err == nil {
-			return at, true
+			return at, nil
 		}
 	}
-	return time.Time{}, false
+	return time.Time{}, &InvalidError{name + " must be a time such as 2026-11-20T20:35:14Z, or a date such as 2026-11-20"}
 }
 
 func (a *API) hasPool(ref string) bool {
