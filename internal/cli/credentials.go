@@ -141,12 +141,3 @@ func (c *credentials) create(ctx context.Context, client kubernetes.Interface, a
 		Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: &seconds},
 	}, metav1.CreateOptions{})
 }
-
-// userName is the name by which the cluster knows the user of this client; empty if the cluster does not say.
-func userName(ctx context.Context, client kubernetes.Interface) string {
-	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		return ""
-	}
-	return review.Status.UserInfo.Username
-}

@@ -68,6 +68,9 @@ func SetIntake(ctx context.Context, config *rest.Config, c IntakeChange) (PoolIn
 		out, err = c.set(ctx, pools, user)
 		return err
 	})
+	if apierrors.IsConflict(err) {
+		return PoolIntake{}, fmt.Errorf("conflict: pool %s was changed at the same time. Check `bullpen pools` and retry", c.Pool)
+	}
 	return out, err
 }
 
@@ -93,34 +96,24 @@ func (c IntakeChange) set(ctx context.Context, pools dynamic.ResourceInterface, 
 		out.Note = c.note(who)
 		note = out.Note
 	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{
-			"resourceVersion": pool.GetResourceVersion(),
-			"annotations":     map[string]any{v1alpha1.AnnotationIntakeNote: note, v1alpha1.AnnotationChangedBy: author(pool, who)},
-		},
-		"spec": map[string]any{"intake": c.Intake},
-	})
+	change := map[string]any{
+		"metadata": map[string]any{"resourceVersion": pool.GetResourceVersion(), "annotations": map[string]any{v1alpha1.AnnotationIntakeNote: note}},
+		"spec":     map[string]any{"intake": c.Intake},
+	}
+	sign(change, pool, who)
+	patch, err := json.Marshal(change)
 	if err != nil {
 		return PoolIntake{}, fmt.Errorf("encoding the change: %w", err)
 	}
 	_, err = pools.Patch(ctx, c.Pool, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: intakeManager})
 	switch {
 	case apierrors.IsConflict(err):
-		return PoolIntake{}, fmt.Errorf("changing pool %s: %w", c.Pool, err)
+		return PoolIntake{}, err
 	case err != nil:
 		return PoolIntake{}, reach.Cluster("changing pool "+c.Pool, err)
 	}
 	out.Changed = true
 	return out, nil
-}
-
-// author is the annotation that names the user of the next change of a pool's spec. The chart's admission policy accepts it only with the
-// user's own name and that generation, so that the audit log can rely on it (ADR 0054). nil, which removes it, if the user is unknown.
-func author(pool metav1.Object, user string) any {
-	if user == "" {
-		return nil
-	}
-	return v1alpha1.ChangedBy(pool.GetUID(), pool.GetGeneration()+1, user)
 }
 
 // Already says that a pool is in the state that was asked for; empty if it was changed.
