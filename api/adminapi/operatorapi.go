@@ -9,6 +9,10 @@ import (
 // Audience is the audience of tokens for this API. Tokens for the cluster's audience are accepted too.
 const Audience = "bullpen-api"
 
+// AudienceUser begins an audience that names the user who requested a ServiceAccount's token: the prefix and then the user's name. The
+// chart's admission policy lets a user request it for their own name only.
+const AudienceUser = "bullpen-user:"
+
 // Paths. One account is PathAccounts + "/" + its login, or "@" + its ID; a verb is appended as ":suspend".
 const (
 	PathAccounts = "/api/v1/accounts"
@@ -155,18 +159,38 @@ type AccountList struct {
 type AuditEvent struct {
 	ID         int64           `json:"id"`
 	At         time.Time       `json:"at"`
-	Actor      string          `json:"actor"`                // a Kubernetes user, or "github"
-	Credential string          `json:"credential,omitempty"` // the ID of its token, as in Kubernetes' audit log
+	Actor      string          `json:"actor"`                // a Kubernetes user, "github", or "kubernetes" for changes of objects in the cluster
+	User       string          `json:"user,omitempty"`       // the user who requested the actor's token, or changed the object; verified by the cluster
+	StatedUser string          `json:"statedUser,omitempty"` // the same as stated by the client; not verified
+	Credential string          `json:"credential,omitempty"` // the ID of the actor's token, as in Kubernetes' audit log
+	Manager    string          `json:"manager,omitempty"`    // the field manager of a change of an object, as stated by the client
 	Action     string          `json:"action"`
 	AccountID  int64           `json:"accountId,omitempty"`
-	Account    string          `json:"account"` // the login at that time
+	Account    string          `json:"account"`        // the login at that time; of a retired runner its namespace/name; empty for pools
+	Pool       string          `json:"pool,omitempty"` // namespace/name
 	Before     json.RawMessage `json:"before,omitempty"`
 	After      json.RawMessage `json:"after,omitempty"`
 	Reason     string          `json:"reason,omitempty"`
 }
 
-// ActorGitHub is the actor of changes at GitHub.
-const ActorGitHub = "github"
+// Author is the person, if known: the user that the cluster verified, or the actor, with the name that the client stated.
+func (e AuditEvent) Author() string {
+	switch {
+	case e.User != "":
+		return e.User
+	case e.StatedUser != "":
+		return e.Actor + " (stated by the client: " + e.StatedUser + ")"
+	case e.Manager != "":
+		return e.Actor + " (" + e.Manager + ")"
+	}
+	return e.Actor
+}
+
+// Actors that are not Kubernetes users.
+const (
+	ActorGitHub     = "github"     // of changes at GitHub
+	ActorKubernetes = "kubernetes" // of changes of objects in the cluster, whose user the cluster's audit log has
+)
 
 // Actions of audit events.
 const (
@@ -181,6 +205,11 @@ const (
 	ActionGitResume  = "gh_resume"   // and resumed
 	ActionReposTaken = "repos_taken" // repositories were removed from the installation
 	ActionReposGiven = "repos_given" // and added again
+	ActionPoolPause  = "pool_pause"  // spec.intake of a RunnerPool was set to Paused
+	ActionPoolDrain  = "pool_drain"  // to Drained
+	ActionPoolResume = "pool_resume" // to Open
+	ActionPoolScale  = "pool_scale"  // spec.replicas or spec.autoscaling was changed, and nothing else
+	ActionPoolSet    = "pool_set"    // other fields of the spec were changed
 )
 
 // AuditList is one page, newest first.

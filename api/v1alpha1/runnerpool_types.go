@@ -1,7 +1,10 @@
 package v1alpha1
 
 import (
+	"strconv"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -68,6 +71,16 @@ const (
 
 // AnnotationIntakeNote of a pool records the user who paused or drained it, the time and the reason. It is informational.
 const AnnotationIntakeNote = "bullpen.dev/intake-note"
+
+// AnnotationChangedBy of a pool names the user who changed its spec, as ChangedBy writes it. An admission policy of the chart verifies the
+// name.
+const AnnotationChangedBy = "bullpen.dev/changed-by"
+
+// ChangedBy is the value of AnnotationChangedBy: the pool's UID, the generation after the change, and the user. The UID makes it void in a
+// copy of the pool, and the generation after the next change.
+func ChangedBy(uid types.UID, generation int64, user string) string {
+	return string(uid) + " " + strconv.FormatInt(generation, 10) + " " + user
+}
 
 // Scope says where runners are registered.
 // +kubebuilder:validation:Enum=Organization;Repository

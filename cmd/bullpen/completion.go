@@ -40,7 +40,9 @@ func completeNames(root *cobra.Command) {
 	for _, command := range []string{"jobs", "usage", "audit"} {
 		completeFlag(find(root, command), "account", completion(accountNames))
 	}
-	completeFlag(find(root, "runners"), "pool", pools)
+	for _, command := range []string{"runners", "audit"} {
+		completeFlag(find(root, command), "pool", pools)
+	}
 	completeFlag(find(root, "runners"), "stage", cobra.FixedCompletions(cli.RunnerStageNames(), cobra.ShellCompDirectiveNoFileComp))
 	completeFlag(find(root, "jobs"), "state", cobra.FixedCompletions(cli.JobStateNames(), cobra.ShellCompDirectiveNoFileComp))
 }

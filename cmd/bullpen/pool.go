@@ -17,7 +17,7 @@ func newPoolCommand() *cobra.Command {
 		Long: `Stop and start the dispatch of jobs to a pool. Runners that have a job finish it in any case.
 
 It sets spec.intake of the RunnerPool with your own rights in the cluster (get and patch on runnerpools.bullpen.dev), as kubectl does,
-and an annotation with the user, the time and the reason, which bullpen pools and bullpen why show. The cluster's audit log is the proof.
+and annotations with the user, the time and the reason, which bullpen pools and bullpen why show. bullpen audit records the change.
 A GitOps tool that sets spec.intake itself reverts the change; one that does not set it keeps it.`,
 		Example: "  bullpen pool pause linux --reason 'the registry is down'\n  bullpen pool drain linux\n  bullpen pool resume linux",
 	}

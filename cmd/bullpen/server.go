@@ -36,6 +36,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/internal/server/periodic"
 	"github.com/bullpen-ci/bullpen/internal/server/periodic/retention"
+	"github.com/bullpen-ci/bullpen/internal/server/poolaudit"
 	"github.com/bullpen-ci/bullpen/internal/server/recovery"
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
 	"github.com/bullpen-ci/bullpen/internal/server/tracing"
@@ -141,7 +142,9 @@ type replica struct {
 	passes        *periodic.Runner
 	keeper        *epoch.Keeper
 	http          *server.Server
+	authors       *cluster.Authors // nil: names of users are not verified
 	operators     *admin.API
+	poolAudit     *poolaudit.Auditor
 	console       *web.Console
 	installations *installations.Pass
 	forge         *github.Client
@@ -181,7 +184,7 @@ func (r *replica) wire(ctx context.Context) error {
 	if err := cfg.webhooks.check(); err != nil {
 		return err
 	}
-	if r.view, err = newView(cfg, r.log); err != nil {
+	if r.view, err = newView(cfg, r); err != nil {
 		return err
 	}
 	if err := r.openLedger(ctx, url); err != nil {
@@ -200,6 +203,9 @@ func (r *replica) wire(ctx context.Context) error {
 		return err
 	}
 	if r.operators, err = newOperatorAPI(cfg, r); err != nil {
+		return err
+	}
+	if r.poolAudit, err = newPoolAudit(cfg, r); err != nil {
 		return err
 	}
 	if r.console, err = newConsole(cfg, r); err != nil {
@@ -315,14 +321,17 @@ func newRecovery(cfg serverConfig, r *replica, forge *github.Client, lists *rost
 	})
 }
 
-func newView(cfg serverConfig, log *slog.Logger) (*cluster.View, error) {
+func newView(cfg serverConfig, r *replica) (*cluster.View, error) {
 	rest, err := clusterConfig(cfg.kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	rest.QPS, rest.Burst = 200, 400 // one token review per poll and minute, one label per job
 	rest.UserAgent = "bullpen-server"
-	return cluster.New(cluster.Options{Config: rest, Namespace: cfg.namespace, MacHosts: cfg.macHosts, Log: log})
+	return cluster.New(cluster.Options{
+		Config: rest, Namespace: cfg.namespace, MacHosts: cfg.macHosts, Log: r.log,
+		PoolSpecChanged: func() { r.poolAudit.Changed() }, // it is made before the watch runs
+	})
 }
 
 // openLedger connects, sets the clock by it and has it know what accounts may have.
@@ -424,6 +433,7 @@ func (r *replica) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.view.Run(ctx, r.dispatcher) })
 	group.Go(func() error { return r.dispatcher.Run(ctx) })
+	group.Go(func() error { r.poolAudit.Run(ctx); return nil })
 	group.Go(func() error { r.clock.Run(ctx); return nil })
 	group.Go(func() error { r.credentials.Run(ctx); return nil })
 	group.Go(func() error { return r.keeper.Run(ctx) })

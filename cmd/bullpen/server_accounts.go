@@ -17,6 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/events/installations"
 	"github.com/bullpen-ci/bullpen/internal/server/periodic"
+	"github.com/bullpen-ci/bullpen/internal/server/poolaudit"
 	"github.com/bullpen-ci/bullpen/internal/server/why"
 )
 
@@ -25,11 +26,14 @@ type operatorConfig struct {
 	listen               string
 	linuxJobs, macosJobs string
 	repositoryCaps       bool
+	authorPolicy         string
 }
 
 func (c *operatorConfig) flags(f *pflag.FlagSet) {
 	const like = ", such as jobs=40,cpu=32,memory=64Gi,jobs-per-repository=5; others keep the built-in default"
 	f.StringVar(&c.listen, "operator-listen", ":8082", "listen address for the administrators' API and the console; empty: disabled")
+	f.StringVar(&c.authorPolicy, "author-policy", "", "name of the chart's admission policy on authors, and of its binding: while it is enforced, the audit log "+
+		"records names of users as verified; empty: as stated by the client")
 	f.StringVar(&c.linuxJobs, "default-limits-linux", "", "limits of new accounts on Linux"+like)
 	f.BoolVar(&c.repositoryCaps, "repository-caps", false, "enforce limits per repository; set it on all servers. Recovery then reads the runners of "+
 		"every repository, because runners of an account with such a limit are registered there")
@@ -61,7 +65,14 @@ func newOperatorAPI(cfg serverConfig, r *replica) (*admin.API, error) {
 		return nil, err
 	}
 	rest.UserAgent = "bullpen-server"
-	access, err := cluster.NewOperators(cluster.OperatorsOptions{Config: rest, RunnerNamespace: cfg.namespace})
+	if cfg.operators.authorPolicy != "" {
+		if r.authors, err = cluster.NewAuthors(cluster.AuthorsOptions{Config: rest, Policy: cfg.operators.authorPolicy}); err != nil {
+			return nil, err
+		}
+	}
+	access, err := cluster.NewOperators(cluster.OperatorsOptions{
+		Config: rest, RunnerNamespace: cfg.namespace, Namespace: cfg.epoch.namespace, Authors: r.authors,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -69,6 +80,14 @@ func newOperatorAPI(cfg serverConfig, r *replica) (*admin.API, error) {
 		Store: r.store, Access: access, Fleet: fleetView{r}, Trace: r.tracer.Trace, GitHub: pagesOf(r.forge.Site()), Log: r.log, Metrics: r.registry,
 		Now: r.clock.Now, Version: version,
 	})
+}
+
+func newPoolAudit(cfg serverConfig, r *replica) (*poolaudit.Auditor, error) {
+	opt := poolaudit.Options{Store: r.store, Source: r.view, Namespace: cfg.namespace, Log: r.log, Now: r.clock.Now}
+	if r.authors != nil {
+		opt.Verified = r.authors.Enforced
+	}
+	return poolaudit.New(opt)
 }
 
 // pagesOf is the web address of GitHub that jobs link to. A GitHub on this machine is a stand-in, which has no pages.

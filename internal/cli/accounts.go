@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
@@ -140,20 +139,4 @@ func count(n int64) string {
 		return strconv.Itoa(adminapi.MaxQueued) + "+"
 	}
 	return strconv.FormatInt(n, 10)
-}
-
-// AuditTable shows events, newest first.
-func AuditTable(events []adminapi.AuditEvent) Table {
-	t := Table{
-		Columns: []string{"TIME", "ACTOR", "ACTION", "ACCOUNT", "CHANGE", "REASON"},
-		Wide:    []string{"ID", "ACCOUNT ID", "BEFORE", "CREDENTIAL"},
-		Empty:   "No changes recorded.",
-	}
-	for _, e := range events {
-		t.Rows = append(t.Rows, []string{
-			e.At.UTC().Format(time.RFC3339), e.Actor, e.Action, e.Account, string(e.After), e.Reason,
-			strconv.FormatInt(e.ID, 10), orDash(e.AccountID), string(e.Before), e.Credential,
-		})
-	}
-	return t
 }

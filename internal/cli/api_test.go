@@ -117,7 +117,7 @@ func TestAPI_TwoOperatorsDoNotOverwriteEachOther(t *testing.T) {
 	status, _ = d.raw("DELETE", "/api/v1/accounts/acme", read.ETag(), "")
 	require.Equal(t, http.StatusPreconditionFailed, status)
 
-	events, err := d.Audit(t.Context(), "acme", 10)
+	events, err := d.Audit(t.Context(), cli.AuditFilter{Account: "acme", Most: 10})
 	require.NoError(t, err)
 	require.Len(t, events, 2)
 	require.Equal(t, []string{"ada", "JTI=1", "set_limits", "acme", "tests"},
@@ -162,7 +162,7 @@ func TestAPI_BadInput(t *testing.T) {
 		require.Equal(t, c.status, status, "%s %s %s: %s", c.method, c.path, c.body, text)
 		require.Contains(t, text, c.says, "%s %s %s", c.method, c.path, c.body)
 	}
-	events, err := d.Audit(t.Context(), "", 10)
+	events, err := d.Audit(t.Context(), cli.AuditFilter{Most: 10})
 	require.NoError(t, err)
 	require.Len(t, events, 1, "the installation alone")
 }
@@ -195,7 +195,7 @@ func TestAPI_Pages(t *testing.T) {
 		_, err = d.Resume(t.Context(), "org-02", "")
 		require.NoError(t, err)
 	}
-	events, err := d.Audit(t.Context(), "", 25)
+	events, err := d.Audit(t.Context(), cli.AuditFilter{Most: 25})
 	require.NoError(t, err)
 	require.Len(t, events, 25)
 	for i := 1; i < len(events); i++ {
@@ -203,7 +203,7 @@ func TestAPI_Pages(t *testing.T) {
 	}
 	d.install("deleted", 2, "Org-02")
 	require.NoError(t, d.DeleteAccount(t.Context(), "org-02", "gone", true))
-	events, err = d.Audit(t.Context(), "ORG-02", 2)
+	events, err = d.Audit(t.Context(), cli.AuditFilter{Account: "ORG-02", Most: 2})
 	require.NoError(t, err)
 	require.Equal(t, adminapi.ActionPurge, events[0].Action, "the log outlives what it tells of")
 }

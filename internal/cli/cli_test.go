@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,16 +69,27 @@ func kubeconfig(t *testing.T, server string, user *clientcmdapi.AuthInfo) string
 func TestConnection_TokenOfAKubeconfig(t *testing.T) {
 	var asked string
 	var seconds float64
+	var audiences []any
+	var refused bool // a policy of the cluster knows no audiences of users
 	cluster := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = r.URL.Path
 		var body map[string]any
 		_ = json.NewDecoder(r.Body).Decode(&body)
-		if got := body["spec"].(map[string]any)["audiences"].([]any)[0]; got != adminapi.Audience {
-			t.Errorf("asked for the audience %v", got)
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
+			w.WriteHeader(http.StatusCreated)
+			body["status"] = map[string]any{"userInfo": map[string]any{"username": "ada"}}
+			_ = json.NewEncoder(w).Encode(body)
+			return
+		}
+		asked = r.URL.Path
+		audiences = body["spec"].(map[string]any)["audiences"].([]any)
+		if refused && len(audiences) > 1 {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`))
+			return
 		}
 		seconds, _ = body["spec"].(map[string]any)["expirationSeconds"].(float64)
 		body["status"] = map[string]any{"token": "requested", "expirationTimestamp": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}
-		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(body)
 	}))
@@ -114,6 +126,7 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 	}
 	require.Equal(t, "/api/v1/namespaces/bullpen-system/serviceaccounts/bullpen-operator/token", asked)
 	require.InDelta(t, 600, seconds, 0, "the shortest that Kubernetes issues")
+	require.Equal(t, []any{adminapi.Audience, adminapi.AudienceUser + "ada"}, audiences, "the audit log names the user")
 
 	console := cli.Connection{
 		Server: server.URL, Kubeconfig: kubeconfig(t, cluster.URL, &clientcmdapi.AuthInfo{}), ServiceAccount: cli.DefaultServiceAccount,
@@ -124,6 +137,12 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 	_, err = client.Accounts(t.Context(), false)
 	require.NoError(t, err)
 	require.InDelta(t, 8*3600, seconds, 0, "a session of the console lasts a working day")
+	refused = true
+	client, err = console.Client()
+	require.NoError(t, err)
+	_, err = client.Accounts(t.Context(), false)
+	require.NoError(t, err)
+	require.Equal(t, []any{adminapi.Audience}, audiences, "without a name where the cluster allows none")
 
 	conn := cli.Connection{Server: server.URL, Kubeconfig: kubeconfig(t, cluster.URL, &clientcmdapi.AuthInfo{Token: "x"}), ServiceAccount: "ns/other"}
 	client, err = conn.Client()

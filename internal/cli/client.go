@@ -227,25 +227,3 @@ func (c *Client) DeleteAccount(ctx context.Context, ref, reason string, purge bo
 	}
 	return c.call(ctx, http.MethodDelete, accountPath(ref), query, "", adminapi.Change{Reason: reason}, nil)
 }
-
-// Audit reads the newest events, at most so many; of one account, or of all.
-func (c *Client) Audit(ctx context.Context, account string, most int) ([]adminapi.AuditEvent, error) {
-	var all []adminapi.AuditEvent
-	query := url.Values{}
-	if account != "" {
-		query.Set("account", account)
-	}
-	for len(all) < most {
-		query.Set("limit", strconv.Itoa(min(most-len(all), adminapi.MaxPage)))
-		var page adminapi.AuditList
-		if err := c.call(ctx, http.MethodGet, adminapi.PathAudit, query, "", nil, &page); err != nil {
-			return nil, err
-		}
-		all = append(all, page.Events...)
-		if page.Next == 0 {
-			break
-		}
-		query.Set("before", strconv.FormatInt(page.Next, 10))
-	}
-	return all, nil
-}

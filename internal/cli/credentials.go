@@ -101,7 +101,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // tokenLife is the default lifetime of a requested token: the shortest that Kubernetes issues.
 const tokenLife = 10 * time.Minute
 
-// request asks the cluster for a token of the ServiceAccount.
+// request asks the cluster for a token of the ServiceAccount. An audience names the user who requests it, for the audit log (ADR 0054).
 func (c *credentials) request(ctx context.Context) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,10 +114,14 @@ func (c *credentials) request(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("making a Kubernetes client: %w", err)
 	}
-	seconds := int64(c.life / time.Second)
-	issued, err := client.CoreV1().ServiceAccounts(c.namespace).CreateToken(ctx, c.name, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{adminapi.Audience}, ExpirationSeconds: &seconds},
-	}, metav1.CreateOptions{})
+	audiences := []string{adminapi.Audience}
+	if user := userName(ctx, client); user != "" {
+		audiences = append(audiences, adminapi.AudienceUser+user)
+	}
+	issued, err := c.create(ctx, client, audiences)
+	if len(audiences) > 1 && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
+		issued, err = c.create(ctx, client, audiences[:1]) // a policy of the cluster may allow known audiences only
+	}
 	switch {
 	case apierrors.IsForbidden(err):
 		return "", fmt.Errorf("requesting a token of ServiceAccount %s/%s: not allowed. The kubeconfig has only a client certificate: "+
@@ -129,4 +133,11 @@ func (c *credentials) request(ctx context.Context) (string, error) {
 	}
 	c.issued, c.until = issued.Status.Token, issued.Status.ExpirationTimestamp.Time
 	return c.issued, nil
+}
+
+func (c *credentials) create(ctx context.Context, client kubernetes.Interface, audiences []string) (*authenticationv1.TokenRequest, error) {
+	seconds := int64(c.life / time.Second)
+	return client.CoreV1().ServiceAccounts(c.namespace).CreateToken(ctx, c.name, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: &seconds},
+	}, metav1.CreateOptions{})
 }

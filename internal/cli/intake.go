@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
-	authnv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/cli/reach"
@@ -56,7 +57,25 @@ func SetIntake(ctx context.Context, config *rest.Config, c IntakeChange) (PoolIn
 	if err != nil {
 		return PoolIntake{}, fmt.Errorf("making a Kubernetes client: %w", err)
 	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return PoolIntake{}, fmt.Errorf("making a Kubernetes client: %w", err)
+	}
+	user := sync.OnceValue(func() string { return userName(ctx, client) })
 	pools := cluster.Resource(v1alpha1.GroupVersion.WithResource("runnerpools")).Namespace(c.Namespace)
+	var out PoolIntake
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) { // the controller writes the pool's status every few seconds
+		out, err = c.set(ctx, pools, user)
+		return err
+	})
+	if apierrors.IsConflict(err) {
+		return PoolIntake{}, fmt.Errorf("conflict: pool %s was changed at the same time. Check `bullpen pools` and retry", c.Pool)
+	}
+	return out, err
+}
+
+// set is one attempt of SetIntake; a conflict is returned as the cluster reports it.
+func (c IntakeChange) set(ctx context.Context, pools dynamic.ResourceInterface, user func() string) (PoolIntake, error) {
 	pool, err := pools.Get(ctx, c.Pool, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && !reach.NoSuchKind(err) {
 		return PoolIntake{}, poolNotFound(c.Pool, " in namespace "+c.Namespace, namesOf(ctx, pools))
@@ -71,19 +90,26 @@ func SetIntake(ctx context.Context, config *rest.Config, c IntakeChange) (PoolIn
 	if out.Was == c.Intake {
 		return out, nil
 	}
-	var note any // nil takes it off
+	note, who := any(nil), user() // nil takes it off
 	out.Note = ""
 	if c.Intake != v1alpha1.IntakeOpen {
-		out.Note = c.note(whoAmI(ctx, config))
+		out.Note = c.note(who)
 		note = out.Note
 	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationIntakeNote: note}}, "spec": map[string]any{"intake": c.Intake},
-	})
+	change := map[string]any{
+		"metadata": map[string]any{"resourceVersion": pool.GetResourceVersion(), "annotations": map[string]any{v1alpha1.AnnotationIntakeNote: note}},
+		"spec":     map[string]any{"intake": c.Intake},
+	}
+	sign(change, pool, who)
+	patch, err := json.Marshal(change)
 	if err != nil {
 		return PoolIntake{}, fmt.Errorf("encoding the change: %w", err)
 	}
-	if _, err := pools.Patch(ctx, c.Pool, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: intakeManager}); err != nil {
+	_, err = pools.Patch(ctx, c.Pool, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: intakeManager})
+	switch {
+	case apierrors.IsConflict(err):
+		return PoolIntake{}, err
+	case err != nil:
 		return PoolIntake{}, reach.Cluster("changing pool "+c.Pool, err)
 	}
 	out.Changed = true
@@ -117,7 +143,7 @@ func namesOf(ctx context.Context, pools dynamic.ResourceInterface) []string {
 	return names
 }
 
-// note is for people; the cluster's audit log is the proof.
+// note is for people; AnnotationChangedBy is what the cluster verifies.
 func (c IntakeChange) note(who string) string {
 	note := "since " + c.At.UTC().Format("2006-01-02 15:04 MST")
 	if who != "" {
@@ -127,19 +153,6 @@ func (c IntakeChange) note(who string) string {
 		note += ": " + c.Reason
 	}
 	return note
-}
-
-// whoAmI is empty if the cluster does not tell.
-func whoAmI(ctx context.Context, config *rest.Config) string {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return ""
-	}
-	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authnv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		return ""
-	}
-	return review.Status.UserInfo.Username
 }
 
 func intakeOf(pool *unstructured.Unstructured) v1alpha1.Intake {

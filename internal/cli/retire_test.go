@@ -32,7 +32,7 @@ func (d *desk) refused(name string) *cli.APIError {
 
 func (d *desk) retirements() []adminapi.AuditEvent {
 	d.t.Helper()
-	events, err := d.Audit(d.t.Context(), "", 100)
+	events, err := d.Audit(d.t.Context(), cli.AuditFilter{Most: 100})
 	require.NoError(d.t, err)
 	var found []adminapi.AuditEvent
 	for _, event := range events {
@@ -66,6 +66,10 @@ func TestRetire_EXCL5_AnIdleRunner(t *testing.T) {
 	require.Len(t, events, 1, "a repetition changes nothing")
 	require.Equal(t, []string{"ada", "JTI=1", "runners/linux-4-a", "its disk is slow"},
 		[]string{events[0].Actor, events[0].Credential, events[0].Account, events[0].Reason})
+	require.Equal(t, "runners/linux-4", events[0].Pool)
+	ofPool, err := d.Audit(t.Context(), cli.AuditFilter{Pool: "linux-4", Most: 10})
+	require.NoError(t, err)
+	require.Equal(t, events, ofPool)
 	require.JSONEq(t, `{"pod":"linux-4-a","pool":"linux-4","uid":"`+pod.UID+`"}`, string(events[0].After))
 
 	d.tell(fleet.JobEventQueued, 7)

@@ -79,7 +79,12 @@ func accountOperations() []operation {
 		},
 		{
 			route: "GET " + adminapi.PathAudit, id: "listAudit", tag: "audit", says: "Lists changes, newest first.",
-			query: append(page("before", "integer", "The value of next of the previous page."), ofAccount), answer: adminapi.AuditList{}, errors: []int{notFound, conflict},
+			query: append(page("before", "integer", "The value of next of the previous page."), ofAccount,
+				parameter{name: "pool", kind: "string", says: "Filter by pool: name or namespace/name. Not together with account."},
+				parameter{name: "since", kind: "string", says: "Only changes since this time (RFC 3339), or this date in UTC."},
+				parameter{name: "until", kind: "string", says: "Only changes before this time (RFC 3339), or this date in UTC."},
+			),
+			answer: adminapi.AuditList{}, errors: []int{notFound, conflict},
 		},
 		{
 			route: "GET " + adminapi.PathUsage, id: "listUsage", tag: "usage", says: "Lists the usage of accounts by month and pool. With only one of from and to: that month; with neither: the current month.",

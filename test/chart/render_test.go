@@ -454,7 +454,10 @@ func TestReleases_PrincipalsAreThoseOfTheRelease(t *testing.T) {
 	find(t, objects, "ServiceAccount team-a/ci-bullpen-server")
 	require.Empty(t, regexp.MustCompile(`[^-](bullpen-system|bullpen-runners)`).FindAllString(all.String(), -1))
 	for _, object := range objects {
-		if object.GetKind() == "ValidatingAdmissionPolicy" {
+		switch {
+		case object.GetKind() == "ValidatingAdmissionPolicy" && object.GetName() == "ci-bullpen-authors.team-a":
+			require.Equal(t, []any{"team-a", "team-a-bullpen-runners"}, at(t, object.Object, "spec", "matchConstraints", "namespaceSelector", "matchExpressions", 0, "values"))
+		case object.GetKind() == "ValidatingAdmissionPolicy":
 			require.Equal(t, "team-a-bullpen-runners", at(t, object.Object, "spec", "matchConstraints", "namespaceSelector", "matchLabels", "kubernetes.io/metadata.name"), object.GetName())
 		}
 	}

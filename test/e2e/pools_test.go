@@ -69,5 +69,31 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 	up.await(t, "the job that waited", jobEnded("waited", "success"))
 	require.Equal(t, "Open", pool().Intake)
 	require.True(t, longJobRuns(t, dir))
+	changesOfThePool(t, dir)
+	refused(t, `pool "nothing" not found, and not in the audit log`, "audit", "--pool", "nothing", "--state-dir", dir)
+	refused(t, `account "nobody" not found`, "audit", "--account", "nobody", "--state-dir", dir)
 	refused(t, `pool "nothing" not found`, "pool", "pause", "nothing", "--state-dir", dir)
+}
+
+// changesOfThePool awaits that the audit log has each change of the pool, once, with the user whose client certificate bullpen used.
+func changesOfThePool(t *testing.T, dir string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		stdout, stderr, code := run(t, "audit", "--pool", "default", "--since", "1h", "-o", "json", "--state-dir", dir)
+		require.Zero(t, code, "%s", stderr)
+		var events []adminapi.AuditEvent
+		require.NoError(t, json.Unmarshal([]byte(stdout), &events))
+		var actions []string
+		for _, e := range events {
+			if e.Action == adminapi.ActionRetire {
+				continue
+			}
+			actions = append(actions, e.Action)
+			if e.User+e.StatedUser != "bullpen-admin" || e.Manager != "bullpen-pool" || e.Pool != "bullpen-runners/default" {
+				t.Logf("unexpected: %+v", e)
+				return false
+			}
+		}
+		return slices.Equal(actions, []string{adminapi.ActionPoolResume, adminapi.ActionPoolDrain, adminapi.ActionPoolPause})
+	}, patience, commandInterval)
 }

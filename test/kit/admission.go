@@ -30,9 +30,12 @@ func installAdmission(ctx context.Context, config *rest.Config, kube kubernetes.
 	if err != nil {
 		return err
 	}
-	// The chart's hold in one namespace.
+	// The chart's hold in one namespace, and the one on authors in two.
 	for _, object := range objects {
-		if object.GetKind() == "ValidatingAdmissionPolicy" {
+		switch {
+		case object.GetName() == "bullpen-authors":
+			unstructured.RemoveNestedField(object.Object, "spec", "matchConstraints", "namespaceSelector")
+		case object.GetKind() == "ValidatingAdmissionPolicy":
 			err := unstructured.SetNestedStringMap(object.Object, map[string]string{labelNamespace: "true"}, "spec", "matchConstraints", "namespaceSelector", "matchLabels")
 			if err != nil {
 				return fmt.Errorf("preparing %s: %w", object.GetName(), err)

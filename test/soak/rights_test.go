@@ -15,6 +15,7 @@ import (
 const (
 	controllerUser = "system:serviceaccount:bullpen-system:bullpen-controller"
 	operatorUser   = "system:serviceaccount:bullpen-system:bullpen-operator"
+	serverUser     = "system:serviceaccount:bullpen-system:bullpen-server"
 )
 
 // unusedRights are those that everythingOnce does not use, or not always. The tests that they name run under the same roles.
@@ -51,6 +52,14 @@ var unusedRights = []rights.Exception{
 	{
 		User: controllerUser, Verbs: []string{"get"}, Resource: "pods/log", Namespace: runnerNamespace, Sometimes: true,
 		Why: "only of runners that died is the log read", Test: "TestUp",
+	},
+	{
+		User: serverUser, Verbs: []string{"get"}, Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicies", Name: "bullpen-authors", Sometimes: true,
+		Why: "it is read for tokens and changes of pools that name a user", Test: "TestAuthors_NET5_TheClusterVerifiesNames",
+	},
+	{
+		User: serverUser, Verbs: []string{"get"}, Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicybindings", Name: "bullpen-authors", Sometimes: true,
+		Why: "as above", Test: "TestAuthors_NET5_TheClusterVerifiesNames",
 	},
 	{
 		User: operatorUser, Verbs: []string{"get", "list", "update", "delete"}, Group: "bullpen.dev", Resource: "accounts",

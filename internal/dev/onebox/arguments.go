@@ -42,6 +42,7 @@ func (s Server) Args() []string {
 		"--database-url-file=" + s.DatabaseURLFile,
 		"--kubeconfig=" + s.Kubeconfig,
 		"--runner-namespace=" + s.RunnerNamespace,
+		"--author-policy=bullpen-authors", // of charts/rendered
 		"--github-url=" + s.GitHubURL,
 		"--github-app-id=" + strconv.FormatInt(s.AppID, 10),
 		"--github-private-key-file=" + s.AppKeyFile,

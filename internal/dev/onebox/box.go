@@ -17,6 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane/assets"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/internal/dev/postgres"
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
@@ -174,6 +175,11 @@ func open(ctx context.Context, opts Options) (*Box, error) {
 	}
 	if _, err := layout.check(); err != nil {
 		return nil, err
+	}
+	if opts.DatabaseURL == "" { // before anything is created
+		if err := postgres.CheckDir(layout.Dir); err != nil {
+			return nil, err
+		}
 	}
 	lock, err := layout.lock()
 	if err != nil {

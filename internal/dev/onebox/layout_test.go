@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/postgres"
 )
 
 func testLayout(t *testing.T) Layout {
@@ -138,6 +140,26 @@ func TestLockMakesFoldersThatCanBePassedThrough(t *testing.T) {
 	info, err := os.Stat(above)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o711), info.Mode().Perm())
+}
+
+// A state directory that PostgreSQL's user cannot reach is refused before anything is created. Users other than root run PostgreSQL themselves.
+func TestOpen_RefusesADirectoryThatPostgreSQLCannotReach(t *testing.T) {
+	private := filepath.Join(t.TempDir(), "private")
+	require.NoError(t, os.Mkdir(private, 0o700))
+	state := filepath.Join(private, "a", "b")
+	if os.Geteuid() != 0 {
+		require.NoError(t, postgres.CheckDir(state))
+		return
+	}
+	_, err := open(t.Context(), Options{StateDir: state})
+	require.ErrorContains(t, err, "cannot access "+private+": choose a state directory elsewhere")
+	left, err := os.ReadDir(private)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	for _, dir := range []string{private, filepath.Dir(private), filepath.Dir(filepath.Dir(private))} {
+		require.NoError(t, os.Chmod(dir, 0o711)) //nolint:gosec // that is the point
+	}
+	require.NoError(t, postgres.CheckDir(state), "directories that do not exist yet are created for others to enter")
 }
 
 func TestLockIsRefusedWithTheOwnersNumber(t *testing.T) {

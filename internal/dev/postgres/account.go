@@ -3,6 +3,7 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -64,6 +65,15 @@ func (a account) own(dir string) error {
 	return nil
 }
 
+// CheckDir says why a server could not use a directory, before anything is created; nil: it can. The directory need not exist.
+func CheckDir(dir string) error {
+	who, err := serverAccount()
+	if err != nil {
+		return err
+	}
+	return who.canEnter(dir)
+}
+
 // canEnter checks that every directory above dir may be passed through by that account. Root's own directories often may
 // not, and PostgreSQL's complaint about it would name a path and no remedy.
 func (a account) canEnter(dir string) error {
@@ -72,6 +82,9 @@ func (a account) canEnter(dir string) error {
 	}
 	for parent := filepath.Dir(dir); ; parent = filepath.Dir(parent) {
 		info, err := os.Stat(parent)
+		if errors.Is(err, fs.ErrNotExist) && parent != filepath.Dir(parent) {
+			continue // it is going to be created so that others can enter it
+		}
 		if err != nil {
 			return fmt.Errorf("inspecting %s: %w", parent, err)
 		}

@@ -146,31 +146,3 @@ func (a *API) deleteAccount(w http.ResponseWriter, r request) error {
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
-
-func (a *API) listAudit(w http.ResponseWriter, r request) error {
-	q := r.URL.Query()
-	most, err := pageSize(q.Get("limit"))
-	if err != nil {
-		return err
-	}
-	var before int64
-	if text := q.Get("before"); text != "" {
-		if before, err = strconv.ParseInt(text, 10, 64); err != nil || before < 1 {
-			return &InvalidError{"before must be the value of next of the previous page"}
-		}
-	}
-	r.name = q.Get("account")
-	events, err := a.opt.Store.Audit(r.Context(), AuditQuery{Account: r.name, Before: before, Most: most})
-	if err != nil {
-		return err
-	}
-	list := adminapi.AuditList{Events: events}
-	if list.Events == nil {
-		list.Events = []adminapi.AuditEvent{}
-	}
-	if len(events) == most {
-		list.Next = events[most-1].ID
-	}
-	write(w, http.StatusOK, list)
-	return nil
-}

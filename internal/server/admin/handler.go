@@ -82,7 +82,8 @@ type request struct {
 // change begins a change by the request's user.
 func (r request) change(reason string, version int64, now time.Time) Change {
 	return Change{
-		Account: r.name, Actor: r.user.Name, Credential: r.user.Credential, Reason: reason, Version: version, At: now,
+		Account: r.name, Actor: r.user.Name, Credential: r.user.Credential, Requester: r.user.Requester, Stated: r.user.Stated,
+		Reason: reason, Version: version, At: now,
 	}
 }
 
@@ -310,6 +311,9 @@ func absent(r request) string {
 	}
 	if name := r.PathValue("pool"); name != "" {
 		return "pool \"" + name + "\" not found in namespace " + r.PathValue("namespace") + ": list pools with `bullpen pools`"
+	}
+	if name := r.URL.Query().Get("pool"); name != "" {
+		return "pool \"" + name + "\" not found, and not in the audit log: list pools with `bullpen pools`"
 	}
 	return "account \"" + cmp.Or(r.name, r.URL.Query().Get("account")) + "\" not found: list accounts with `bullpen accounts list`"
 }

@@ -21,7 +21,7 @@ type Store interface {
 	// DeleteAccount ends what is queued and forgets the limits, or with purge everything; *ConflictError while anything of
 	// the account is live, or the App is installed.
 	DeleteAccount(ctx context.Context, c Change, purge bool) error
-	// Audit returns a page, the latest first.
+	// Audit returns a page, newest first; ErrNotFound for an account that neither exists nor has events.
 	Audit(ctx context.Context, q AuditQuery) ([]adminapi.AuditEvent, error)
 
 	JobStore
@@ -41,8 +41,11 @@ type AccountQuery struct {
 
 // AuditQuery asks for a page of the audit log.
 type AuditQuery struct {
-	Account string // login or "@id"; empty: all
-	Before  int64  // only events with a lower id; 0: the latest
+	Account string    // login or "@id"; empty: all
+	Pool    string    // name or namespace/name; empty: all. Not together with Account
+	Since   time.Time // zero: from the beginning
+	Until   time.Time // not including it; zero: to the end
+	Before  int64     // continues after the event with that ID; 0: the newest
 	Most    int
 }
 
@@ -50,6 +53,7 @@ type AuditQuery struct {
 type Change struct {
 	Account           string // login or "@id"
 	Actor, Credential string
+	Requester, Stated string // as User has them
 	Reason            string
 	Version           int64 // 0: whatever it is
 	At                time.Time
@@ -85,6 +89,9 @@ type User struct {
 	Groups     []string
 	Extra      map[string][]string
 	Credential string // the id of the token; empty when it has none
+	// Requester is the user who requested a ServiceAccount's token, as the cluster verified. Stated is the same as the client stated it; at
+	// most one of them is set.
+	Requester, Stated string
 }
 
 // userKey is where a context has somebody who was identified in this process.

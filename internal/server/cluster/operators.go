@@ -29,7 +29,11 @@ type OperatorsOptions struct {
 	// RunnerNamespace is where runner pods are: whatever bindings exist there, no ServiceAccount of it is an
 	// administrator.
 	RunnerNamespace string
-	Now             func() time.Time
+	// Namespace is the server's own, in which the policy of Authors checks who requests a token.
+	Namespace string
+	// Authors says whether names of users can be relied on; nil: no name can.
+	Authors *Authors
+	Now     func() time.Time
 }
 
 // Operators asks Kubernetes who an administrator is and what they may do: a TokenReview and a SubjectAccessReview on
@@ -72,13 +76,15 @@ func NewOperators(opt OperatorsOptions) (*Operators, error) {
 	}, nil
 }
 
-// Identify says whose token it is: one made for this API, or one that the cluster's own API takes.
+// Identify says whose token it is: one made for this API, or one that the cluster's own API takes. A token for this API may name the user who
+// requested it.
 func (o *Operators) Identify(ctx context.Context, token string) (admin.User, error) {
 	key := sha256.Sum256([]byte(token))
 	if user, ok := recall(o, o.users, key); ok {
 		return user, nil
 	}
-	for _, audiences := range [][]string{{adminapi.Audience}, nil} {
+	named := claimsOf(token)
+	for _, audiences := range [][]string{named.audiences(), nil} {
 		review, err := o.client.AuthenticationV1().TokenReviews().Create(ctx, &authnv1.TokenReview{
 			Spec: authnv1.TokenReviewSpec{Token: token, Audiences: audiences},
 		}, metav1.CreateOptions{})
@@ -89,11 +95,39 @@ func (o *Operators) Identify(ctx context.Context, token string) (admin.User, err
 			continue
 		}
 		user := toUser(review.Status.User)
+		if audiences != nil {
+			if err := o.addRequester(ctx, &user, named, review.Status.Audiences); err != nil {
+				return admin.User{}, err
+			}
+		}
 		keep(o, o.users, key, user)
 		return user, nil
 	}
 	return admin.User{}, admin.ErrRejected
 }
+
+// addRequester adds the user whom a ServiceAccount's token names. The cluster has verified that the token has that audience. It issued the
+// token to that user only if it enforced the policy by then (NET-5); otherwise the name is what the client stated.
+func (o *Operators) addRequester(ctx context.Context, user *admin.User, named tokenClaims, audiences []string) error {
+	if named.user == "" || !contains(audiences, adminapi.AudienceUser+named.user) || !strings.HasPrefix(user.Name, serviceAccountPrefix) {
+		return nil
+	}
+	enforced := false
+	if o.opt.Authors != nil && strings.HasPrefix(user.Name, serviceAccountPrefix+o.opt.Namespace+":") {
+		var err error
+		if enforced, err = o.opt.Authors.Enforced(ctx, named.issued); err != nil {
+			return err
+		}
+	}
+	if enforced { // NET-5
+		user.Requester = named.user
+	} else {
+		user.Stated = named.user
+	}
+	return nil
+}
+
+const serviceAccountPrefix = "system:serviceaccount:"
 
 func toUser(info authnv1.UserInfo) admin.User {
 	user := admin.User{
@@ -108,7 +142,7 @@ func toUser(info authnv1.UserInfo) admin.User {
 
 // Allowed asks whether the user may do it (NET-5).
 func (o *Operators) Allowed(ctx context.Context, user admin.User, right admin.Right) (bool, error) {
-	if strings.HasPrefix(user.Name, "system:serviceaccount:"+o.opt.RunnerNamespace+":") {
+	if strings.HasPrefix(user.Name, serviceAccountPrefix+o.opt.RunnerNamespace+":") {
 		return false, nil // NET-5: other people's code runs there
 	}
 	question, err := json.Marshal([]any{user, right})

@@ -29,8 +29,10 @@ type Options struct {
 	Namespace string // of runner pods, pools and MacHosts
 	// MacHosts has those watched, too; nothing waits for them.
 	MacHosts bool
-	Log      *slog.Logger
-	Now      func() time.Time
+	// PoolSpecChanged is called when a pool appears, or its spec changes; nil: nothing is. It must not block.
+	PoolSpecChanged func()
+	Log             *slog.Logger
+	Now             func() time.Time
 }
 
 // Handler gets the changes, one at a time per kind. It must not block.
@@ -93,8 +95,8 @@ func (v *View) Run(ctx context.Context, h Handler) error {
 		DeleteFunc: func(obj any) { v.podEvent(obj, h.PodGone) },
 	}
 	poolEvents := cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { h.PoolsChanged() },
-		UpdateFunc: func(_, _ any) { h.PoolsChanged() },
+		AddFunc:    func(obj any) { h.PoolsChanged(); v.poolSpecEvent(nil, obj) },
+		UpdateFunc: func(old, obj any) { h.PoolsChanged(); v.poolSpecEvent(old, obj) },
 		DeleteFunc: func(any) { h.PoolsChanged() },
 	}
 	if _, err := v.pods.AddEventHandler(podEvents); err != nil {

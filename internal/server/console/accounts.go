@@ -71,9 +71,9 @@ func loadAccount(_ *Console, v *visitor, at location) (string, any, error) {
 
 // auditView is a page of the audit log.
 type auditView struct {
-	Changes     []changeView
-	Account     string
-	First, Next string
+	Changes                     []changeView
+	Account, Pool, Since, Until string // as typed
+	First, Next                 string
 }
 
 // changeView is an event, and what it made different.
@@ -86,11 +86,13 @@ type changeView struct {
 type difference struct{ Name, Was, Is string }
 
 func loadAudit(_ *Console, v *visitor, at location) (string, any, error) {
-	view := auditView{Account: at.query.Get("account")}
+	view := auditView{}
 	query, base := url.Values{"limit": {strconv.Itoa(jobsPerPage)}}, url.Values{}
-	if view.Account != "" {
-		query.Set("account", view.Account)
-		base.Set("account", view.Account)
+	for name, into := range map[string]*string{"account": &view.Account, "pool": &view.Pool, "since": &view.Since, "until": &view.Until} {
+		if *into = strings.TrimSpace(at.query.Get(name)); *into != "" {
+			query.Set(name, *into)
+			base.Set(name, *into)
+		}
 	}
 	if before := at.query.Get("before"); before != "" {
 		query.Set("before", before)

@@ -55,6 +55,13 @@ func jobFilters() []string {
 	return []string{"state", "conclusion", "account", "repository", "name", "ended", "limit"}
 }
 
+// anyFailure is the filter for all conclusions that the overview counts as failed.
+const anyFailure = "any_failure"
+
+func failures() []string {
+	return slices.DeleteFunc(adminapi.Conclusions(), func(conclusion string) bool { return !adminapi.Failed(conclusion) })
+}
+
 func loadJobs(_ *Console, v *visitor, at location) (string, any, error) {
 	view := jobsView{
 		Account: at.query.Get("account"), Repository: at.query.Get("repository"), Name: at.query.Get("name"),
@@ -66,11 +73,14 @@ func loadJobs(_ *Console, v *visitor, at location) (string, any, error) {
 			query.Set(name, value)
 		}
 	}
+	if query.Get("conclusion") == anyFailure {
+		query["conclusion"] = failures()
+	}
 	for _, state := range adminapi.JobStates() {
 		view.Statuses = append(view.Statuses, choice{Value: state, Text: words(state), Selected: query.Get("state") == state})
 	}
-	for _, conclusion := range adminapi.Conclusions() {
-		view.Conclusions = append(view.Conclusions, choice{Value: conclusion, Text: words(conclusion), Selected: query.Get("conclusion") == conclusion})
+	for _, conclusion := range append([]string{anyFailure}, adminapi.Conclusions()...) {
+		view.Conclusions = append(view.Conclusions, choice{Value: conclusion, Text: words(conclusion), Selected: at.query.Get("conclusion") == conclusion})
 	}
 	var list adminapi.JobList
 	if err := v.get(adminapi.PathJobs+"?"+query.Encode(), &list); err != nil {

@@ -73,6 +73,7 @@ func TestJobs_AreSearched(t *testing.T) {
 	d.tell(fleet.JobEventQueued, 100)
 	found := func(query string) int { return strings.Count(d.page("/ui/jobs?"+query, ada), "data-key=") }
 	require.Equal(t, 30, found("conclusion=failure"))
+	require.Equal(t, 30, found("conclusion=any_failure"))
 	require.Equal(t, 15, found("conclusion=failure&repository=LIB"))
 	require.Equal(t, 1, found("ended=true&name=BUILD-42"))
 	require.Equal(t, 1, found("name=build"), "of active jobs only")
@@ -221,7 +222,7 @@ func TestOverview_ProblemsAreMarked(t *testing.T) {
 	require.Regexp(t, `(?s)<dd id="oldest"><time [^>]*data-late="300"`, text)
 	require.Contains(t, text, `<div class="warn"><dt>Accounts at their limit</dt><dd>1</dd></div>`)
 	require.Contains(t, text, `<div><dt>Running</dt>`)
-	require.Contains(t, text, `<div class="bad"><dt>Failed in the last hour</dt><dd id="failed"><a href="/ui/jobs?conclusion=failure">1</a></dd></div>`)
+	require.Contains(t, text, `<div class="bad"><dt>Failed in the last hour</dt><dd id="failed"><a href="/ui/jobs?conclusion=any_failure">1</a></dd></div>`)
 	require.NotRegexp(t, `(?s)<nav aria-label="Main">.*Recovery.*</nav>.*<main`, text, "it is no page for every day")
 	require.Regexp(t, `(?s)<nav aria-label="More">.*href="/ui/recovery"`, text)
 	require.Contains(t, d.page("/ui/recovery", ada), `<tr data-key="lost_webhook" class="risen">`)

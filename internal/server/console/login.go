@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,7 +105,7 @@ func (c *Console) known(ctx context.Context, who caller) (name string, err error
 	if errors.As(err, &refused) && refused.Status == http.StatusForbidden {
 		err = nil
 	}
-	return user.Name, err
+	return cmp.Or(user.Requester, user.Name), err
 }
 
 func (c *Console) logout(w http.ResponseWriter, r *http.Request) {

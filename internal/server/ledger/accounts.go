@@ -2,8 +2,6 @@ package ledger
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -267,26 +265,6 @@ func (t *changing) audit(ctx context.Context, action string, before, after any) 
 	return audit(ctx, t.q, t.account, t.c, action, before, after)
 }
 
-func audit(ctx context.Context, q *sqlcgen.Queries, account sqlcgen.Account, c admin.Change, action string, before, after any) error {
-	arg := sqlcgen.InsertAuditParams{
-		At: c.At, Actor: c.Actor, Credential: c.Credential, Action: action, AccountID: &account.ID, Subject: account.Login, Reason: c.Reason,
-	}
-	for _, side := range []struct {
-		value any
-		into  *[]byte
-	}{{before, &arg.Before}, {after, &arg.After}} {
-		if side.value == nil {
-			continue
-		}
-		encoded, err := json.Marshal(side.value)
-		if err != nil {
-			return fmt.Errorf("encoding an audit event: %w", err)
-		}
-		*side.into = encoded
-	}
-	return q.InsertAudit(ctx, arg)
-}
-
 // maxLimit bounds a limit so that no sum of claims can overflow.
 const maxLimit = 1 << 40
 
@@ -447,41 +425,4 @@ func (s *Store) ForgetDeletedAccounts(ctx context.Context, before time.Time, mos
 		return 0, fmt.Errorf("forgetting deleted accounts: %w", err)
 	}
 	return n, nil
-}
-
-// Audit returns a page of the audit log, newest first.
-func (s *Store) Audit(ctx context.Context, query admin.AuditQuery) ([]adminapi.AuditEvent, error) {
-	q, before, most := s.queries(), query.Before, int32(query.Most) //nolint:gosec // at most MaxPage
-	if before == 0 {
-		before = math.MaxInt64
-	}
-	rows, err := auditRows(ctx, q, query.Account, before, most)
-	if err != nil {
-		return nil, err
-	}
-	events := make([]adminapi.AuditEvent, len(rows))
-	for i, row := range rows {
-		events[i] = adminapi.AuditEvent{
-			ID: row.ID, At: row.At.UTC(), Actor: row.Actor, Credential: row.Credential, Action: row.Action,
-			AccountID: deref(row.AccountID), Account: row.Subject, Before: row.Before, After: row.After, Reason: row.Reason,
-		}
-	}
-	return events, nil
-}
-
-func auditRows(ctx context.Context, q *sqlcgen.Queries, account string, before int64, most int32) ([]sqlcgen.AuditEvent, error) {
-	if account == "" {
-		return q.AuditPage(ctx, before, most)
-	}
-	id, err := resolveAccount(ctx, q, account)
-	switch {
-	case err == nil:
-		return q.AuditPageOfAccount(ctx, &id, before, most)
-	case errors.Is(err, admin.ErrNotFound) && !storable(account):
-		return nil, nil
-	case errors.Is(err, admin.ErrNotFound):
-		return q.AuditPageOfSubject(ctx, account, before, most)
-	default:
-		return nil, err
-	}
 }

@@ -183,6 +183,33 @@ func TestJobs_SearchesFindAllThatMatches(t *testing.T) {
 	})
 }
 
+// The jobs that were queued when their account was deleted are shown as stale, and found as such.
+func TestJobs_OfADeletedAccountAreStale(t *testing.T) {
+	t.Parallel()
+	store, url := retained(t)
+	_, err := store.RecordJob(t.Context(), delivery(), queuedEvent(5))
+	require.NoError(t, err)
+	ledgertest.Exec(t, url, `UPDATE accounts SET installation_id = NULL`)
+	require.NoError(t, store.DeleteAccount(t.Context(), admin.Change{Account: "acme", Actor: "ada", At: time.Now()}, false))
+	for _, account := range []string{"", "@1"} {
+		jobs, _, err := store.SearchJobs(t.Context(), admin.JobQuery{Account: account, Conclusions: []string{"stale"}, Ended: true, Most: 10})
+		require.NoError(t, err)
+		require.Len(t, jobs, 1)
+		require.EqualValues(t, 5, jobs[0].ID)
+	}
+	counts, err := store.Conclusions(t.Context(), time.Now().Add(-time.Hour), 10)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int64{"stale": 1}, counts)
+}
+
+func TestStoredConclusions(t *testing.T) {
+	require.Equal(t, []string{"stale", "failure", "account_deleted"}, storedConclusions([]string{"stale", "failure"}))
+	require.Equal(t, []string{"failure"}, storedConclusions([]string{"failure"}))
+	require.NotNil(t, storedConclusions(nil), "nil would be NULL")
+	require.Equal(t, "stale", shownConclusion("account_deleted"))
+	require.Equal(t, "failure", shownConclusion("failure"))
+}
+
 // A page of a search reads so many jobs and no more, and says where the next one begins when it has found nothing among them.
 func TestJobs_ASearchIsBounded(t *testing.T) {
 	t.Parallel()

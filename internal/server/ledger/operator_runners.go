@@ -2,8 +2,6 @@ package ledger
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
@@ -30,13 +28,10 @@ func (s *Store) RetireRunner(ctx context.Context, c admin.Change, pod dispatch.P
 		if !changed {
 			return nil
 		}
-		known, err := json.Marshal(map[string]string{"pod": pod.Name, "uid": pod.UID, "pool": pod.Pool.Name})
-		if err != nil {
-			return fmt.Errorf("encoding an audit event: %w", err)
-		}
-		return q.InsertAudit(ctx, sqlcgen.InsertAuditParams{
-			At: c.At, Actor: c.Actor, Credential: c.Credential, Action: adminapi.ActionRetire, Subject: c.Account, After: known, Reason: c.Reason,
-		})
+		return insertAudit(ctx, q, sqlcgen.InsertAuditParams{
+			At: c.At, Actor: c.Actor, Credential: c.Credential, Requester: c.Requester, Stated: c.Stated, Action: adminapi.ActionRetire,
+			Subject: c.Account, PoolNamespace: pod.Pool.Namespace, Pool: pod.Pool.Name, Reason: c.Reason,
+		}, nil, map[string]string{"pod": pod.Name, "uid": pod.UID, "pool": pod.Pool.Name})
 	})
 	return claim, changed, err
 }

@@ -66,6 +66,8 @@ var seldom = []string{
 	// Samples of pools: minutes of whole quarters of an hour, and quarters of an hour.
 	`INSERT INTO pool_samples SELECT 'runners', 'linux', date_bin('15 minutes', now(), 'epoch') - n * interval '1 minute', 1, 1, 1, 1, 1, 1, 1, 1, 1, '{1,2}' FROM generate_series(1, 90) n`,
 	`INSERT INTO pool_samples SELECT 'runners', 'linux', date_bin('15 minutes', now(), 'epoch') - interval '1 day' - n * interval '15 minutes', 15, 15, 1, 1, 1, 1, 1, 1, 1, '{1,2}' FROM generate_series(1, 100) n`,
+	`INSERT INTO audit_events (at, actor, manager, action, subject, pool_namespace, pool) SELECT now(), 'kubernetes', 'kubectl-edit', 'pool_scale', '', 'runners', 'linux' FROM generate_series(1, 20) n`,
+	`INSERT INTO audited_pools SELECT 'pool-' || n, 'runners', 'linux', 1, '{}', now() FROM generate_series(1, 20) n`,
 	`UPDATE repositories SET missing_at = now() WHERE name = 'org-1/app-6'`,
 	`UPDATE accounts SET installation_missing_at = now() WHERE id = 1`,
 	`INSERT INTO accounts (id, login, kind, created_at, updated_at, deleted_at) SELECT 800000000 + n, 'gone-' || n, 'Organization', now(), now(), now() FROM generate_series(1, 20) n`,
@@ -159,6 +161,8 @@ func parameters(size ledgertest.Size, lineage string, now time.Time) map[string]
 		"since": {now.Add(-time.Hour)}, "startedat": {now}, "state": {"queued"}, "states": {[]string{}}, "subject": {"org-1"}, "suspended": {false}, "sweep": {true},
 		"sweptat": {now}, "sweptbefore": {later}, "tail": {"x"}, "top": {now}, "turn": {"mine"}, "unaskedbefore": {later}, "version": {int64(0)}, "versions": {[]int64{1}},
 		"without": {[]int64{}}, "workflow": {"ci"},
+		"changedat": {now}, "manager": {"kubectl-edit"}, "poolnamespace": {"runners"}, "requester": {"ada"}, "spec": {[]byte(`{}`)}, "stated": {""}, "uid": {"pool-1"},
+		"uids": {[]string{"pool-1"}},
 	}
 }
 
@@ -197,6 +201,8 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"RepositoriesTaken": {{with: map[string]any{"repositories": []string{"org-1/old"}}}},
 		"SeeRepositories":   {{with: map[string]any{"names": []string{"org-1/app-6"}}}},
 		"InsertAudit":       {{with: map[string]any{"before": []byte(`{}`)}}},
+		"AuditTime":         {{with: map[string]any{"id": int64(1)}}},
+		"InsertAuditedPool": {{with: map[string]any{"uid": "new"}}},
 
 		"InsertJob":           {{with: map[string]any{"id": newID, "name": "build", "startedat": (*time.Time)(nil), "completedat": (*time.Time)(nil)}}},
 		"IdentifyJob":         {{before: fmt.Sprintf("UPDATE workflow_jobs SET repository_id = 0 WHERE id = %d", mintedJob)}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,7 +59,7 @@ func searchJobs(ctx context.Context, queries *sqlcgen.Queries, q admin.JobQuery,
 	if !strings.Contains(q.Repository, "/") {
 		repository, part = "", q.Repository
 	}
-	conclusions := append([]string{}, q.Conclusions...) // a nil one would be NULL
+	conclusions := storedConclusions(q.Conclusions)
 	states, live := statesOf(q)
 	most := int32(q.Most) //nolint:gosec // at most MaxPage
 	switch {
@@ -88,7 +89,26 @@ func (s *Store) Conclusions(ctx context.Context, since time.Time, most int) (map
 	}
 	counts := map[string]int64{}
 	for _, row := range rows {
-		counts[row.Conclusion] = row.Jobs
+		counts[shownConclusion(row.Conclusion)] += row.Jobs
 	}
 	return counts, nil
+}
+
+// accountDeleted is the stored conclusion of the jobs that an account had queued when it was deleted. The API shows them as stale.
+const accountDeleted = "account_deleted"
+
+func shownConclusion(stored string) string {
+	if stored == accountDeleted {
+		return adminapi.ConclusionStale
+	}
+	return stored
+}
+
+// storedConclusions are those to search for; not nil, which would be NULL.
+func storedConclusions(shown []string) []string {
+	stored := append([]string{}, shown...)
+	if slices.Contains(shown, adminapi.ConclusionStale) {
+		stored = append(stored, accountDeleted)
+	}
+	return stored
 }

@@ -162,20 +162,6 @@ DELETE FROM accounts WHERE accounts.id IN (
       AND (SELECT 1 FROM workflow_jobs w WHERE w.account_id = a.id LIMIT 1) IS NULL
     LIMIT @most);
 
--- name: InsertAudit :exec
-INSERT INTO audit_events (at, actor, credential, action, account_id, subject, before, after, reason)
-VALUES (@at, @actor, @credential, @action, @account_id, @subject, @before, @after, @reason);
-
--- name: AuditPage :many
-SELECT * FROM audit_events WHERE id < @before_id ORDER BY id DESC LIMIT @most;
-
--- name: AuditPageOfAccount :many
-SELECT * FROM audit_events WHERE account_id = @account_id AND id < @before_id ORDER BY id DESC LIMIT @most;
-
--- name: AuditPageOfSubject :many
--- Of an account that is no more.
-SELECT * FROM audit_events WHERE lower(subject) = lower(@subject::text) AND id < @before_id ORDER BY id DESC LIMIT @most;
-
 -- name: InstalledAccounts :many
 SELECT * FROM accounts WHERE installation_id IS NOT NULL ORDER BY id;
 

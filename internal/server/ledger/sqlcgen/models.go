@@ -34,16 +34,30 @@ type AccountLimit struct {
 }
 
 type AuditEvent struct {
-	ID         int64
-	At         time.Time
-	Actor      string
-	Credential string
-	Action     string
-	AccountID  *int64
-	Subject    string
-	Before     []byte
-	After      []byte
-	Reason     string
+	ID            int64
+	At            time.Time
+	Actor         string
+	Credential    string
+	Action        string
+	AccountID     *int64
+	Subject       string
+	Before        []byte
+	After         []byte
+	Reason        string
+	Requester     string
+	Stated        string
+	Manager       string
+	PoolNamespace string
+	Pool          string
+}
+
+type AuditedPool struct {
+	Uid        string
+	Namespace  string
+	Pool       string
+	Generation int64
+	Spec       []byte
+	ChangedAt  time.Time
 }
 
 type DeliveryAsk struct {
