@@ -9,14 +9,17 @@ import (
 )
 
 func newAuditCommand() *cobra.Command {
-	conn, format, account, most := connection(), cli.FormatTable, "", 50
+	conn, output, account, most := connection(), cli.OutputOf[adminapi.AuditEvent](), "", 50
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "List changes with their author, newest first",
 		Long: `List every change of an account by an administrator, every retired runner, and every change of an installation at GitHub. Each entry is
 written in the transaction of the change itself.`,
-		Example: "  bullpen audit\n  bullpen audit --account acme --limit 200 -o wide\n  bullpen audit -o json | jq '.[] | select(.actor != \"github\")'",
-		Args:    cobra.NoArgs,
+		Example: `  bullpen audit
+  bullpen audit --account acme --limit 200 -o wide
+  bullpen audit -o custom-columns=TIME:.at,ACTOR:.actor,ACTION:.action
+  bullpen audit -o json | jq '.[] | select(.actor != "github")'`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := conn.Client()
 			if err != nil {
@@ -26,14 +29,11 @@ written in the transaction of the change itself.`,
 			if err != nil {
 				return err
 			}
-			if events == nil {
-				events = []adminapi.AuditEvent{}
-			}
-			return cli.Print(cmd.OutOrStdout(), format, events, cli.AuditTable(events))
+			return cli.AuditRows().Print(cmd.OutOrStdout(), &output, events)
 		},
 	}
 	conn.Flags(cmd.Flags())
-	cli.OutputFlag(cmd.Flags(), &format)
+	listOutput(cmd, &output)
 	cmd.Flags().StringVar(&account, "account", "", "only this account, by login or @ID")
 	commandline.AtLeast(cmd.Flags(), &most, "limit", 1, 50, "maximum number of changes to show")
 	return cmd

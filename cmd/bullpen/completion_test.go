@@ -36,13 +36,13 @@ func completionServer(t *testing.T) (address string, asked *atomic.Int32) {
 				{Namespace: "bullpen-runners", Name: "linux", Labels: []string{"linux-4"}}, {Namespace: "other", Name: "large"},
 			}}
 		case adminapi.PathRunners:
-			if r.URL.Query().Get("stage") != "idle" {
-				http.Error(w, "only idle runners can be retired", http.StatusBadRequest)
-				return
-			}
-			answer = adminapi.RunnerList{Runners: []adminapi.Runner{
+			runners := []adminapi.Runner{
 				{Namespace: "bullpen-runners", Name: "linux-abc", Pool: "linux"}, {Namespace: "other", Name: "linux-def", Pool: "large"},
-			}}
+			}
+			if r.URL.Query().Get("stage") != "idle" {
+				runners = append(runners, adminapi.Runner{Namespace: "bullpen-runners", Name: "linux-bsy", Pool: "linux"})
+			}
+			answer = adminapi.RunnerList{Runners: runners}
 		case adminapi.PathAccounts:
 			accounts := []adminapi.Account{{Login: "acme", State: adminapi.AccountActive}, {Login: "zoo"}}
 			if r.URL.Query().Get("deleted") == "true" {
@@ -100,6 +100,15 @@ func TestCompletion_OffersNamesOfTheFleet(t *testing.T) {
 		"pool pause |":                  {"linux"},
 		"pool drain -n other |":         {"large"},
 		"pool resume x|":                nil,
+		"pool set |":                    {"linux"},
+		"pool scale -n other |":         {"large"},
+		"pool get l|":                   {"linux", "large"},
+		"pools l|":                      {"linux", "large"},
+		"runners get |":                 {"linux-abc", "linux-bsy"},
+		"runner get -n other |":         {"linux-def"},
+		"runners --sort-by |":           {"namespace", "name", "pool", "stage", "node", "createdAt", "account", "jobId", "runnerName", "claimedAt"},
+		"usage -o |":                    {"table", "wide", "json", "yaml", "csv", "jsonpath=", "custom-columns="},
+		"job 271 -o |":                  {"table", "wide", "json", "yaml", "name", "jsonpath=", "custom-columns="},
 		"accounts get |":                {"acme", "zoo"},
 		"accounts set-limits a|":        {"acme"},
 		"accounts suspend |":            {"acme", "zoo"},
