@@ -135,7 +135,7 @@ func TestDecide_OtherManagers(t *testing.T) {
 		{name: "another field", managers: []string{manager("argocd-controller", "Apply", "", `{"f:spec":{"f:replicas":{},"f:autoscaling":{".":{},"f:enabled":{}}}}`)}},
 		{
 			name: "an applier", managers: []string{manager("argocd-controller", "Apply", "", `{"f:spec":{"f:autoscaling":{".":{},"f:minIdle":{},"f:maxReplicas":{}}}}`)},
-			conflict: "conflict: spec.autoscaling.minIdle, spec.autoscaling.maxReplicas of pool linux is managed by argocd-controller. Change it there, or take it over with --force-conflicts",
+			conflict: "conflict: spec.autoscaling.minIdle, spec.autoscaling.maxReplicas of pool linux are managed by argocd-controller. Change them there, or overwrite with --force-conflicts",
 			warnings: []string{
 				"spec.autoscaling.minIdle was managed by argocd-controller, which reverts this change if it writes the field again",
 				"spec.autoscaling.maxReplicas was managed by argocd-controller, which reverts this change if it writes the field again",

@@ -28,8 +28,12 @@ type ConflictError struct {
 
 // Error names the managers and the fields.
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("conflict: %s of pool %s is managed by %s. Change it there, or take it over with --force-conflicts",
-		strings.Join(e.Fields, ", "), e.Pool, strings.Join(e.Managers, ", "))
+	is, it := "is", "it"
+	if len(e.Fields) > 1 {
+		is, it = "are", "them"
+	}
+	return fmt.Sprintf("conflict: %s of pool %s %s managed by %s. Change %s there, or overwrite with --force-conflicts",
+		strings.Join(e.Fields, ", "), e.Pool, is, strings.Join(e.Managers, ", "), it)
 }
 
 // Conflicts returns a *ConflictError if another manager applies a field that would change, as the API server does for server-side apply.
