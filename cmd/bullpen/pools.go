@@ -101,7 +101,7 @@ func newPoolGetCommand() *cobra.Command {
 		Short: "Show one pool with its runners and queued jobs",
 		Long: `Show one pool, as bullpen pools does, and the sentence of each of its problems. POOL is a name, or namespace/name. bullpen pool set
 changes its size; kubectl get runnerpool POOL -o yaml shows the whole specification.`,
-		Example: "  bullpen pool get linux\n  bullpen pool get bullpen-runners/linux -o yaml\n  bullpen pool get linux -o jsonpath='{.idle}'",
+		Example: "  bullpen pool get linux-4\n  bullpen pool get bullpen-runners/linux-4 -o yaml\n  bullpen pool get linux-4 -o jsonpath='{.idle}'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := conn.Client()
