@@ -84,7 +84,7 @@ func TestParsePath(t *testing.T) {
 	require.NoError(t, err, "without names any will do")
 }
 
-// An index from the end is counted for each value anew.
+// An index from the end is counted again for each value.
 func TestPath_ValuesOfDifferentLength(t *testing.T) {
 	path, err := fields.ParsePath(".labels[-1]", nil)
 	require.NoError(t, err)
