@@ -45,7 +45,7 @@ func (o *Output) ListFlags(fs *pflag.FlagSet) {
 	o.flags(fs)
 	o.list = true
 	o.sortBy.known = o.Fields
-	fs.Var(&o.sortBy, "sort-by", "sort rows by this field of the JSON, in ascending order, such as ."+o.example())
+	fs.Var(&o.sortBy, "sort-by", "sort the rows that are shown by this field of the JSON, in ascending order, such as ."+o.example())
 }
 
 // GetFlags adds the flags of a command that prints one row.
