@@ -38,15 +38,19 @@ func connection() *cli.Connection {
 }
 
 func newAccountsListCommand() *cobra.Command {
-	conn, format, deleted, watch := connection(), cli.FormatTable, false, cli.Watch{}
+	conn, output, deleted, watch := connection(), cli.OutputOf[adminapi.Account](), false, cli.Watch{}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List accounts with their usage and limits",
 		Long: `List accounts with their usage and limits, by platform. CLOSEST is the limit with the highest usage. At 100% no further job starts;
 a job that needs more than what is left stays queued earlier.`,
-		Example: "  bullpen accounts list\n  bullpen accounts list --watch\n  bullpen accounts list -o wide --deleted\n  bullpen accounts list -o json | jq '.[] | select(.state != \"active\")'",
-		Args:    cobra.NoArgs,
+		Example: `  bullpen accounts list
+  bullpen accounts list --watch
+  bullpen accounts list -o wide --deleted
+  bullpen accounts list --sort-by queued
+  bullpen accounts list -o json | jq '.[] | select(.state != "active")'`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := conn.Client()
 			if err != nil {
@@ -57,26 +61,23 @@ a job that needs more than what is left stays queued earlier.`,
 				if err != nil {
 					return err
 				}
-				if accounts == nil {
-					accounts = []adminapi.Account{}
-				}
-				return cli.Print(out, format, accounts, cli.AccountTable(accounts))
+				return cli.AccountRows().Print(out, &output, accounts)
 			})
 		},
 	}
 	conn.Flags(cmd.Flags())
 	watch.Flags(cmd.Flags())
-	cli.OutputFlag(cmd.Flags(), &format)
+	listOutput(cmd, &output)
 	cmd.Flags().BoolVar(&deleted, "deleted", false, "include deleted accounts")
 	return cmd
 }
 
 func newAccountsGetCommand() *cobra.Command {
-	conn, format := connection(), cli.FormatTable
+	conn, output := connection(), cli.OutputOf[adminapi.Account]()
 	cmd := &cobra.Command{
 		Use:     "get ACCOUNT",
 		Short:   "Show one account",
-		Example: "  bullpen accounts get acme -o wide\n  bullpen accounts get @4711 -o yaml",
+		Example: "  bullpen accounts get acme -o wide\n  bullpen accounts get @4711 -o yaml\n  bullpen accounts get acme -o jsonpath='{.state}'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := conn.Client()
@@ -87,10 +88,10 @@ func newAccountsGetCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := printAccount(cmd, format, account); err != nil {
+			if err := cli.AccountRows().PrintOne(cmd.OutOrStdout(), &output, account); err != nil {
 				return err
 			}
-			if format == cli.FormatTable || format == cli.FormatWide {
+			if output.ForPeople() {
 				for _, refusal := range account.Refusals {
 					fmt.Fprintf(cmd.OutOrStdout(), "%s\n", refusal.Sentence)
 				}
@@ -99,7 +100,7 @@ func newAccountsGetCommand() *cobra.Command {
 		},
 	}
 	conn.Flags(cmd.Flags())
-	cli.OutputFlag(cmd.Flags(), &format)
+	getOutput(cmd, &output)
 	return cmd
 }
 

@@ -5,12 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
 	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
 )
 
 func newAuditCommand() *cobra.Command {
-	conn, format, filter := connection(), cli.FormatTable, cli.AuditFilter{}
+	conn, output, filter := connection(), cli.OutputOf[adminapi.AuditEvent](), cli.AuditFilter{}
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "List changes with their author, newest first",
@@ -24,6 +25,7 @@ token's ID.`,
   bullpen audit --account acme --limit 200 -o wide
   bullpen audit --pool linux-4 --since 24h
   bullpen audit --since 2026-11-01 --until 2026-12-01 -o json
+  bullpen audit -o custom-columns=TIME:.at,ACTOR:.actor,ACTION:.action
   bullpen audit -o json | jq '.[] | select(.actor != "github")'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,11 +40,11 @@ token's ID.`,
 			if err != nil {
 				return err
 			}
-			return cli.Print(cmd.OutOrStdout(), format, events, cli.AuditTable(events))
+			return cli.AuditRows().Print(cmd.OutOrStdout(), &output, events)
 		},
 	}
 	conn.Flags(cmd.Flags())
-	cli.OutputFlag(cmd.Flags(), &format)
+	listOutput(cmd, &output)
 	cmd.Flags().StringVar(&filter.Account, "account", "", "only this account, by login or @ID")
 	cmd.Flags().StringVar(&filter.Pool, "pool", "", "only changes of this pool and retired runners of it, by name or namespace/name")
 	cmd.Flags().Var(&filter.Since, "since", "only changes since then: a duration such as 24h or 7d, a date, or a time")

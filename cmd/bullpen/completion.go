@@ -30,7 +30,8 @@ func completeNames(root *cobra.Command) {
 	for path, complete := range map[string]cobra.CompletionFunc{
 		"job": completion(jobIDs(true)), "why": completion(jobIDs(false)),
 		"retire":     completion(idleRunners),
-		"pool pause": pools, "pool drain": pools, "pool resume": pools,
+		"pool pause": pools, "pool drain": pools, "pool resume": pools, "pool set": pools, "pool scale": pools, "pool get": pools, "pools": pools,
+		"runners get": completion(runnerNames),
 	} {
 		find(root, path).ValidArgsFunction = first(complete)
 	}
@@ -123,14 +124,22 @@ func jobIDs(ended bool) names {
 
 // idleRunners are those that can be retired.
 func idleRunners(ctx context.Context, cmd *cobra.Command, client *cli.Client) ([]cobra.Completion, error) {
-	runners, err := client.Runners(ctx, cli.RunnerFilter{Stages: []string{"idle"}, Most: adminapi.MaxPage})
-	var idle []cobra.Completion
+	return runnersOf(ctx, cmd, client, cli.RunnerStages{"idle"})
+}
+
+func runnerNames(ctx context.Context, cmd *cobra.Command, client *cli.Client) ([]cobra.Completion, error) {
+	return runnersOf(ctx, cmd, client, nil)
+}
+
+func runnersOf(ctx context.Context, cmd *cobra.Command, client *cli.Client, stages cli.RunnerStages) ([]cobra.Completion, error) {
+	runners, err := client.Runners(ctx, cli.RunnerFilter{Stages: stages, Most: adminapi.MaxPage})
+	var names []cobra.Completion
 	for _, runner := range runners {
 		if runner.Namespace == namespaceOf(cmd) {
-			idle = append(idle, cobra.CompletionWithDesc(runner.Name, "of pool "+runner.Pool))
+			names = append(names, cobra.CompletionWithDesc(runner.Name, "of pool "+runner.Pool))
 		}
 	}
-	return idle, err
+	return names, err
 }
 
 // poolNames are those of the command's namespace, or all if it takes none.

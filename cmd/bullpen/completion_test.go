@@ -36,13 +36,13 @@ func completionServer(t *testing.T) (address string, asked *atomic.Int32) {
 				{Namespace: "bullpen-runners", Name: "linux", Labels: []string{"linux-4"}}, {Namespace: "other", Name: "large"},
 			}}
 		case adminapi.PathRunners:
-			if r.URL.Query().Get("stage") != "idle" {
-				http.Error(w, "only idle runners can be retired", http.StatusBadRequest)
-				return
-			}
-			answer = adminapi.RunnerList{Runners: []adminapi.Runner{
+			runners := []adminapi.Runner{
 				{Namespace: "bullpen-runners", Name: "linux-abc", Pool: "linux"}, {Namespace: "other", Name: "linux-def", Pool: "large"},
-			}}
+			}
+			if r.URL.Query().Get("stage") != "idle" {
+				runners = append(runners, adminapi.Runner{Namespace: "bullpen-runners", Name: "linux-bsy", Pool: "linux"})
+			}
+			answer = adminapi.RunnerList{Runners: runners}
 		case adminapi.PathAccounts:
 			accounts := []adminapi.Account{{Login: "acme", State: adminapi.AccountActive}, {Login: "zoo"}}
 			if r.URL.Query().Get("deleted") == "true" {
@@ -91,27 +91,36 @@ func TestCompletion_OffersNamesOfTheFleet(t *testing.T) {
 	t.Setenv("BULLPEN_SERVER", server) // `pool` has no --server
 	t.Setenv("KUBECONFIG", kubeconfigFor(t))
 	for words, want := range map[string][]string{
-		"why |":                         {"271", "314"},
-		"why 27|":                       {"271"},
-		"why 271 |":                     nil,
-		"job |":                         {"271", "314", "279"},
-		"retire |":                      {"linux-abc"},
-		"retire -n other |":             {"linux-def"},
-		"pool pause |":                  {"linux"},
-		"pool drain -n other |":         {"large"},
-		"pool resume x|":                nil,
-		"accounts get |":                {"acme", "zoo"},
-		"accounts set-limits a|":        {"acme"},
-		"accounts suspend |":            {"acme", "zoo"},
-		"accounts resume |":             {"acme", "zoo"},
-		"accounts delete |":             {"acme", "zoo", "old"},
-		"jobs --account z|":             {"zoo"},
-		"usage --account z|":            {"zoo"},
-		"audit --account z|":            {"zoo"},
-		"runners --pool l|":             {"linux", "large"},
-		"runners --stage idle --pool |": {"linux", "large"},
-		"runners --stage b|":            cli.RunnerStageNames(), // the shell picks
-		"jobs --state r|":               cli.JobStateNames(),
+		"why |":                              {"271", "314"},
+		"why 27|":                            {"271"},
+		"why 271 |":                          nil,
+		"job |":                              {"271", "314", "279"},
+		"retire |":                           {"linux-abc"},
+		"retire -n other |":                  {"linux-def"},
+		"pool pause |":                       {"linux"},
+		"pool drain -n other |":              {"large"},
+		"pool resume x|":                     nil,
+		"pool set |":                         {"linux"},
+		"pool scale -n other --replicas 1 |": {"large"},
+		"pool get l|":                        {"linux", "large"},
+		"pools l|":                           {"linux", "large"},
+		"runners get |":                      {"linux-abc", "linux-bsy"},
+		"runner get -n other |":              {"linux-def"},
+		"runners --sort-by |":                {"namespace", "name", "pool", "stage", "node", "createdAt", "account", "jobId", "runnerName", "claimedAt"},
+		"usage -o |":                         {"table", "wide", "json", "yaml", "csv", "jsonpath=", "custom-columns="},
+		"job 271 -o |":                       {"table", "wide", "json", "yaml", "name", "jsonpath=", "custom-columns="},
+		"accounts get |":                     {"acme", "zoo"},
+		"accounts set-limits a|":             {"acme"},
+		"accounts suspend |":                 {"acme", "zoo"},
+		"accounts resume |":                  {"acme", "zoo"},
+		"accounts delete |":                  {"acme", "zoo", "old"},
+		"jobs --account z|":                  {"zoo"},
+		"usage --account z|":                 {"zoo"},
+		"audit --account z|":                 {"zoo"},
+		"runners --pool l|":                  {"linux", "large"},
+		"runners --stage idle --pool |":      {"linux", "large"},
+		"runners --stage b|":                 cli.RunnerStageNames(), // the shell picks
+		"jobs --state r|":                    cli.JobStateNames(),
 	} {
 		before, begun := splitWords(words)
 		offered, _ := tab(t, append(before, begun)...)

@@ -17,7 +17,7 @@ import (
 const eventsAgain = time.Second
 
 func newEventsCommand() *cobra.Command {
-	conn, format, filter := connection(), cli.FormatTable, clusterevents.Filter{}
+	conn, output, filter := connection(), cli.OutputOf[clusterevents.Event](), clusterevents.Filter{}
 	all, follow, since := false, false, time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "events",
@@ -33,6 +33,7 @@ Exit codes: 0 done, also if there are no events, 1 the cluster cannot be read.`,
   bullpen events --types Warning --since 10m
   bullpen events --for pool/linux-4 --watch
   bullpen events --for machost/mac-1
+  bullpen events --sort-by count -o custom-columns=COUNT:.count,REASON:.reason,ABOUT:.name
   bullpen events -A -o json | jq -r '.[] | select(.type == "Warning") | .message'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,13 +55,13 @@ Exit codes: 0 done, also if there are no events, 1 the cluster cannot be read.`,
 				return err
 			}
 			if follow {
-				return followEvents(cmd, reader, filter, format)
+				return followEvents(cmd, reader, filter, &output)
 			}
 			events, err := reader.Read(cmd.Context(), filter)
 			if err != nil {
 				return err
 			}
-			return cli.Print(cmd.OutOrStdout(), format, events, cli.EventTable(events, time.Now()))
+			return cli.EventRows(time.Now()).Print(cmd.OutOrStdout(), &output, events)
 		},
 	}
 	f := cmd.Flags()
@@ -72,14 +73,15 @@ Exit codes: 0 done, also if there are no events, 1 the cluster cannot be read.`,
 	f.DurationVar(&since, "since", 0, "only events of this period, such as 10m (default: all)")
 	commandline.AtLeast(f, &filter.Most, "limit", 0, 500, "maximum number of events to show, the newest; 0 for all")
 	f.BoolVarP(&follow, "watch", "w", false, "follow new events until Ctrl-C, one per line")
-	cli.OutputFlag(f, &format)
+	listOutput(cmd, &output)
+	cmd.MarkFlagsMutuallyExclusive("sort-by", "watch") // a watch prints events as they come
 	return cmd
 }
 
-func followEvents(cmd *cobra.Command, reader *clusterevents.Reader, filter clusterevents.Filter, format cli.Format) error {
+func followEvents(cmd *cobra.Command, reader *clusterevents.Reader, filter clusterevents.Filter, output *cli.Output) error {
 	out := cmd.OutOrStdout()
 	return reader.Follow(cmd.Context(), filter,
-		func(e clusterevents.Event) error { return cli.PrintEvent(out, format, e) },
+		func(e clusterevents.Event) error { return cli.PrintEvent(out, output, e) },
 		func(err error) { fmt.Fprintf(cmd.ErrOrStderr(), "%v; retrying\n", err) },
 		func() <-chan time.Time { return time.After(eventsAgain) })
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func newJobsCommand() *cobra.Command {
-	conn, format := connection(), cli.FormatTable
+	conn, output := connection(), cli.OutputOf[adminapi.Job]()
 	filter, states, watch := cli.JobFilter{}, cli.JobStates{}, cli.Watch{}
 	cmd := &cobra.Command{
 		Use:   "jobs",
@@ -34,6 +34,8 @@ conclusion. The server's --keep-jobs sets how long completed jobs are kept.
   bullpen jobs --state running,blocked
   bullpen jobs --completed --repository acme/app -o wide
   bullpen jobs --conclusion failure --repository app --name test
+  bullpen jobs --completed --sort-by startedAt -o custom-columns=ID:.id,RUNNER:.pod,CONCLUSION:.conclusion
+  bullpen jobs --state queued -q | xargs -n 1 bullpen why
   bullpen jobs -o json | jq 'group_by(.state) | map({(.[0].state): length}) | add'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,13 +49,13 @@ conclusion. The server's --keep-jobs sets how long completed jobs are kept.
 				if err != nil {
 					return err
 				}
-				return cli.Print(out, format, jobs, cli.JobTable(jobs, time.Now()))
+				return cli.JobRows(time.Now()).Print(out, &output, jobs)
 			})
 		},
 	}
 	conn.Flags(cmd.Flags())
 	watch.Flags(cmd.Flags())
-	cli.OutputFlag(cmd.Flags(), &format)
+	listOutput(cmd, &output)
 	flags := cmd.Flags()
 	flags.StringVar(&filter.Account, "account", "", "only this account, by login or @ID")
 	flags.StringVar(&filter.Repository, "repository", "", "only this repository, as owner/name, or those whose name contains this")
@@ -68,14 +70,15 @@ conclusion. The server's --keep-jobs sets how long completed jobs are kept.
 }
 
 func newJobCommand() *cobra.Command {
-	conn, format := connection(), cli.FormatTable
+	conn, output := connection(), cli.OutputOf[adminapi.Job]()
 	cmd := &cobra.Command{
 		Use:   "job JOB",
 		Short: "Show one workflow job and the duration of its phases",
 		Long:  `Show one workflow job: its state, the time and duration of each phase, and how its runner exited. JOB is its ID or URL at GitHub.`,
 		Example: `  bullpen job 31415926535
   bullpen job https://github.com/acme/app/actions/runs/27182818284/job/31415926535 -o yaml
-  bullpen job 31415926535 -o json | jq .timeline.split`,
+  bullpen job 31415926535 -o json | jq .timeline.split
+  bullpen job 31415926535 -o jsonpath='{.url}'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := cli.ParseJob(args[0])
@@ -90,11 +93,11 @@ func newJobCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return cli.PrintJob(cmd.OutOrStdout(), format, job, time.Now())
+			return cli.PrintJob(cmd.OutOrStdout(), &output, job, time.Now())
 		},
 	}
 	conn.Flags(cmd.Flags())
-	cli.OutputFlag(cmd.Flags(), &format)
+	getOutput(cmd, &output)
 	return cmd
 }
 

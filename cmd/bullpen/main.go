@@ -66,8 +66,8 @@ func newRootCommand() *cobra.Command {
 			"POD": "`bullpen runners` lists runners.", "POOL": "`bullpen pools` lists pools.",
 		},
 		Instead: map[string]string{
-			"get": "`bullpen pools`, `bullpen runners` or `bullpen jobs`", "logs": "`bullpen runners logs`", "log": "`bullpen runners logs`",
-			"describe": "`bullpen pools -o yaml` or `bullpen job`", "migrate": "`bullpen-migrate`, or `bullpen server migrate` for the database",
+			"get": "`bullpen pools`, `bullpen runners` or `bullpen jobs`", "scale": "`bullpen pool scale`", "logs": "`bullpen runners logs`", "log": "`bullpen runners logs`",
+			"describe": "`bullpen pool get` or `bullpen job`", "migrate": "`bullpen-migrate`, or `bullpen server migrate` for the database",
 		},
 	})
 	return root

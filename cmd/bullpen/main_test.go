@@ -46,6 +46,31 @@ func TestCommands_ShareTheirHabits(t *testing.T) {
 	require.Greater(t, checked, 15)
 }
 
+// Rows are printed in the same formats by every command that lists them or gets one.
+func TestCommands_PrintRowsInEveryFormat(t *testing.T) {
+	root := newRootCommand()
+	rows := map[string]bool{ // whether it lists
+		"jobs": true, "job": false, "runners": true, "runners get": false, "pools": true, "pool list": true, "pool get": false,
+		"accounts list": true, "accounts get": false, "usage": true, "audit": true, "events": true,
+	}
+	for path, lists := range rows {
+		cmd := find(root, path)
+		usage := cmd.Flags().Lookup("output").Usage
+		for _, format := range []string{"wide", "json", "yaml", "jsonpath=", "custom-columns="} {
+			require.Contains(t, usage, format, path)
+		}
+		require.NotNil(t, cmd.Flags().Lookup("no-headers"), path)
+		require.Equal(t, lists, cmd.Flags().Lookup("sort-by") != nil, path)
+		if path != "usage" { // its rows have no names
+			require.Contains(t, usage, "name", path)
+			require.Equal(t, "q", cmd.Flags().Lookup("quiet").Shorthand, path)
+		}
+	}
+	for _, path := range []string{"pools", "pool list", "runners"} {
+		require.Equal(t, "l", find(root, path).Flags().Lookup("selector").Shorthand, path)
+	}
+}
+
 // The library takes what is in backquotes for the name of a flag's value.
 func TestFlags_ValuesHaveNamesOfOneWord(t *testing.T) {
 	var check func(*cobra.Command)

@@ -13,15 +13,19 @@ import (
 func newPoolCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pool",
-		Short: "Pause, drain and resume pools (busy runners are not affected)",
-		Long: `Stop and start the dispatch of jobs to a pool. Runners that have a job finish it in any case.
+		Short: "Show, resize, pause, drain and resume pools (busy runners are not affected)",
+		Long: `Show pools, change their size, and stop and start the dispatch of jobs to them. Runners that have a job finish it in any case.
 
-It sets spec.intake of the RunnerPool with your own rights in the cluster (get and patch on runnerpools.bullpen.dev), as kubectl does,
-and annotations with the user, the time and the reason, which bullpen pools and bullpen why show. bullpen audit records the change.
+pause, drain and resume set spec.intake of the RunnerPool with your own rights in the cluster (get and patch on runnerpools.bullpen.dev), as kubectl does,
+and annotations with the user, the time and the reason, which bullpen pools and bullpen why show. bullpen audit records every change of the spec.
 A GitOps tool that sets spec.intake itself reverts the change; one that does not set it keeps it.`,
-		Example: "  bullpen pool pause linux --reason 'the registry is down'\n  bullpen pool drain linux\n  bullpen pool resume linux",
+		Example: "  bullpen pool pause linux --reason 'the registry is down'\n  bullpen pool drain linux\n  bullpen pool resume linux\n" +
+			"  bullpen pool get linux-4\n  bullpen pool set linux-4 --min-idle 3 --max-replicas 40\n  bullpen pool scale linux-4 --replicas 10",
 	}
+	list := newPoolListCommand("list", "  bullpen pool list", "")
+	list.Aliases = []string{"ls"}
 	cmd.AddCommand(
+		list, newPoolGetCommand(), newPoolSetCommand(), newPoolScaleCommand(),
 		newPoolIntakeCommand("pause", v1alpha1.IntakePaused, "Stop dispatching jobs, and keep idle runners",
 			"Jobs stay queued, and idle runners stay until the pool is resumed."),
 		newPoolIntakeCommand("drain", v1alpha1.IntakeDrained, "Stop dispatching jobs, and remove idle runners",

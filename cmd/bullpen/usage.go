@@ -5,12 +5,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
 )
 
 func newUsageCommand() *cobra.Command {
 	conn, filter, month := connection(), cli.UsageFilter{}, ""
-	format := cli.UsageFormat{Format: cli.FormatTable}
+	output := cli.OutputOf[adminapi.MonthUsage]()
+	output.CSV, output.Nameless = true, true
 	cmd := &cobra.Command{
 		Use:   "usage",
 		Short: "Show the usage of accounts, by month and pool",
@@ -21,6 +23,7 @@ runners are not included.`,
 		Example: `  bullpen usage
   bullpen usage --month 2026-10 --account acme
   bullpen usage --from 2026-01 --to 2026-12 -o csv > usage.csv
+  bullpen usage --sort-by jobSeconds -o custom-columns=ACCOUNT:.account,POOL:.pool,SECONDS:.jobSeconds
   bullpen usage -o json | jq 'map(.jobSeconds) | add / 3600'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,11 +41,11 @@ runners are not included.`,
 			if err != nil {
 				return err
 			}
-			return cli.PrintUsage(cmd.OutOrStdout(), format.Format, usage)
+			return cli.PrintUsage(cmd.OutOrStdout(), &output, usage)
 		},
 	}
 	conn.Flags(cmd.Flags())
-	cmd.Flags().VarP(&format, "output", "o", "table, wide, json, yaml or csv")
+	listOutput(cmd, &output)
 	cmd.Flags().StringVar(&month, "month", "", "this month, such as 2026-11 (default: the current one)")
 	cmd.Flags().StringVar(&filter.From, "from", "", "first month, such as 2026-01")
 	cmd.Flags().StringVar(&filter.To, "to", "", "last month, such as 2026-12")

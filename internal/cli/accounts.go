@@ -15,6 +15,7 @@ func AccountTable(accounts []adminapi.Account) Table {
 		Columns: []string{"ACCOUNT", "STATE", "PLATFORM", "JOBS", "CPU", "MEMORY", "CLOSEST", "PER REPO", "QUEUED"},
 		Wide:    []string{"ID", "KIND", "INSTALLATION", "VERSION", "REASON"},
 		Empty:   "No accounts found. Install the GitHub App in an organization or for a user.",
+		Paint:   paintAccount,
 	}
 	for _, a := range accounts {
 		budgets := a.Budgets
@@ -41,6 +42,39 @@ func AccountTable(accounts []adminapi.Account) Table {
 		}
 	}
 	return t
+}
+
+// paintAccount colours accounts whose jobs do not start.
+func paintAccount(column, cell string) Colour {
+	state, _, _ := strings.Cut(cell, " ")
+	switch {
+	case column == "CLOSEST" && atFullUse(cell):
+		return Red
+	case column != "STATE":
+		return NoColour
+	case adminapi.AccountState(state) == adminapi.AccountSuspended:
+		return Yellow
+	case adminapi.AccountState(state) == adminapi.AccountUninstalled, adminapi.AccountState(state) == adminapi.AccountDeleted:
+		return Grey
+	}
+	return NoColour
+}
+
+// atFullUse says whether a cell of the column CLOSEST is 100% or more.
+func atFullUse(cell string) bool {
+	digits, _, _ := strings.Cut(cell, "%")
+	percent, err := strconv.Atoi(digits)
+	return err == nil && percent >= 100
+}
+
+// AccountRows prints accounts.
+func AccountRows() Rows[adminapi.Account] {
+	return Rows[adminapi.Account]{Kind: "account", Name: func(a adminapi.Account) string { return a.Login }, Table: AccountTable}
+}
+
+// AuditRows prints audit events.
+func AuditRows() Rows[adminapi.AuditEvent] {
+	return Rows[adminapi.AuditEvent]{Kind: "audit", Name: func(e adminapi.AuditEvent) string { return strconv.FormatInt(e.ID, 10) }, Table: AuditTable}
 }
 
 // closest names the limit that is reached first, and how much of it is in use. The percentage is rounded down, so 100% means that the limit is

@@ -291,7 +291,9 @@ func TestEvents_ArePrinted(t *testing.T) {
 		cli.FormatJSON:  `"reason":"FailedScheduling"`, cli.FormatYAML: "\nreason: FailedScheduling\n", cli.FormatWide: "2026-03-01T11:58:30Z  Warning",
 	} {
 		out.Reset()
-		require.NoError(t, cli.PrintEvent(&out, format, e))
+		output := cli.OutputOf[clusterevents.Event]()
+		require.NoError(t, output.Set(string(format)))
+		require.NoError(t, cli.PrintEvent(&out, &output, e))
 		require.Contains(t, out.String(), want)
 		require.NotContains(t, out.String(), "\x1b")
 	}

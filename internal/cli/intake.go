@@ -173,5 +173,6 @@ func IntakeTable(p PoolIntake) Table {
 	return Table{
 		Columns: []string{"NAMESPACE", "POOL", "INTAKE", "WAS", "IDLE", "BUSY"},
 		Rows:    [][]string{{p.Namespace, p.Name, string(p.Intake), string(p.Was), fmt.Sprint(p.Idle), fmt.Sprint(p.Busy)}},
+		Paint:   paintOnly("INTAKE", map[string]Colour{string(v1alpha1.IntakeOpen): Green, string(v1alpha1.IntakePaused): Yellow, string(v1alpha1.IntakeDrained): Yellow}),
 	}
 }

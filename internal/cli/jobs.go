@@ -110,6 +110,14 @@ func JobTable(jobs []adminapi.Job, now time.Time) Table {
 	return t
 }
 
+// JobRows prints jobs.
+func JobRows(now time.Time) Rows[adminapi.Job] {
+	return Rows[adminapi.Job]{
+		Kind: "job", Name: func(j adminapi.Job) string { return strconv.FormatInt(j.ID, 10) },
+		Table: func(jobs []adminapi.Job) Table { return JobTable(jobs, now) },
+	}
+}
+
 // waited is the job's queue time, so far or in total. GitHub gives whole seconds.
 func waited(j adminapi.Job, now time.Time) string {
 	switch {

@@ -22,16 +22,48 @@ func (c *Client) Pools(ctx context.Context) (adminapi.PoolList, error) {
 	return list, err
 }
 
-// PoolsIn are those of one namespace.
-func PoolsIn(namespace string, pools []adminapi.Pool) []adminapi.Pool {
-	return slices.DeleteFunc(slices.Clone(pools), func(p adminapi.Pool) bool { return p.Namespace != namespace })
+// Pool reads one, by namespace/name, or by its name if no other namespace has a pool of that name.
+func (c *Client) Pool(ctx context.Context, namespace, name string) (adminapi.Pool, error) {
+	if in, short, ok := strings.Cut(name, "/"); ok {
+		namespace, name = in, short
+	}
+	list, err := c.Pools(ctx)
+	if err != nil {
+		return adminapi.Pool{}, err
+	}
+	return findPool(list.Pools, namespace, name)
+}
+
+// findPool finds a pool in a namespace, or without one in any.
+func findPool(pools []adminapi.Pool, namespace, name string) (adminapi.Pool, error) {
+	var found []adminapi.Pool
+	var where, all []string
+	for _, p := range pools {
+		if namespace != "" && p.Namespace != namespace {
+			continue
+		}
+		all = append(all, p.Name)
+		if p.Name == name {
+			found, where = append(found, p), append(where, p.Namespace+"/"+p.Name)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return adminapi.Pool{}, fmt.Errorf("ambiguous pool %q: use %s", name, strings.Join(where, " or "))
+	case namespace != "":
+		return adminapi.Pool{}, poolNotFound(name, " in namespace "+namespace, all)
+	}
+	return adminapi.Pool{}, poolNotFound(name, "", all)
 }
 
 // RunnerFilter selects runners.
 type RunnerFilter struct {
-	Namespace string       // empty: all
-	Pool      string       // its name, or namespace/name; empty: all
-	Stages    RunnerStages // empty: all
+	Namespace string        // empty: all
+	Pool      string        // its name, or namespace/name; empty: all
+	Labels    LabelSelector // of their pools
+	Stages    RunnerStages  // empty: all
 	Most      int
 }
 
@@ -48,6 +80,10 @@ func (c *Client) Runners(ctx context.Context, f RunnerFilter) ([]adminapi.Runner
 		}
 		query.Set("pool", pool)
 	}
+	keep, err := c.inPools(ctx, &f.Labels)
+	if err != nil {
+		return nil, err
+	}
 	runners := []adminapi.Runner{}
 	for len(runners) < f.Most {
 		query.Set("limit", strconv.Itoa(min(f.Most-len(runners), adminapi.MaxPage)))
@@ -55,13 +91,29 @@ func (c *Client) Runners(ctx context.Context, f RunnerFilter) ([]adminapi.Runner
 		if err := c.call(ctx, http.MethodGet, adminapi.PathRunners, query, "", nil, &page); err != nil {
 			return nil, err
 		}
-		runners = append(runners, page.Runners...)
+		runners = append(runners, slices.DeleteFunc(page.Runners, func(r adminapi.Runner) bool { return !keep(r) })...)
 		if page.Next == "" {
 			break
 		}
 		query.Set("after", page.Next)
 	}
 	return runners, nil
+}
+
+// inPools says whether a runner's pool is selected.
+func (c *Client) inPools(ctx context.Context, selector *LabelSelector) (func(adminapi.Runner) bool, error) {
+	if selector.Empty() {
+		return func(adminapi.Runner) bool { return true }, nil
+	}
+	list, err := c.Pools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	selected := map[string]bool{}
+	for _, p := range PoolsIn("", selector, list.Pools) {
+		selected[p.Namespace+"/"+p.Name] = true
+	}
+	return func(r adminapi.Runner) bool { return selected[r.Namespace+"/"+r.Pool] }, nil
 }
 
 // resolvePool finds the namespace of a pool that is given by its name alone.
@@ -72,24 +124,11 @@ func (c *Client) resolvePool(ctx context.Context, namespace, name string) (strin
 	if namespace != "" {
 		return namespace + "/" + name, nil
 	}
-	list, err := c.Pools(ctx)
+	pool, err := c.Pool(ctx, "", name)
 	if err != nil {
 		return "", err
 	}
-	var found, all []string
-	for _, p := range list.Pools {
-		all = append(all, p.Name)
-		if p.Name == name {
-			found = append(found, p.Namespace+"/"+p.Name)
-		}
-	}
-	switch len(found) {
-	case 1:
-		return found[0], nil
-	case 0:
-		return "", poolNotFound(name, "", all)
-	}
-	return "", fmt.Errorf("ambiguous pool %q: use %s", name, strings.Join(found, " or "))
+	return pool.Namespace + "/" + pool.Name, nil
 }
 
 // PoolTable shows pools, one a row.
@@ -98,12 +137,7 @@ func PoolTable(pools []adminapi.Pool, now time.Time) Table {
 		Columns: []string{"POOL", "LABELS", "DESIRED", "IDLE", "BUSY", "STARTING", "QUEUED", "BLOCKED", "OLDEST", "PROBLEM"},
 		Wide:    []string{"NAMESPACE", "PLATFORM", "CPU", "MEMORY", "TERMINATING", "EXITED"},
 		Empty:   "No pools found. Apply a RunnerPool, such as examples/pool.yaml.",
-		Paint: func(column, cell string) Colour {
-			if column == "PROBLEM" && cell != "-" {
-				return Red
-			}
-			return NoColour
-		},
+		Paint:   paintPool,
 	}
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	for _, p := range pools {
@@ -122,6 +156,19 @@ func PoolTable(pools []adminapi.Pool, now time.Time) Table {
 	return t
 }
 
+// paintPool colours what needs attention. A pool that is being deleted is none of it.
+func paintPool(column, cell string) Colour {
+	switch {
+	case column == "PROBLEM" && cell == deleting:
+		return Grey
+	case column == "PROBLEM" && cell != "-":
+		return Red
+	case column == "BLOCKED" && cell != "0" && cell != "?":
+		return Yellow
+	}
+	return NoColour
+}
+
 func blockedJobs(d *adminapi.PoolDemand) (jobs int64) {
 	for _, n := range d.Blocked {
 		jobs += n
@@ -135,9 +182,41 @@ func poolProblem(p adminapi.Pool) string {
 	case len(p.Problems) > 0:
 		return p.Problems[0].Condition
 	case p.Deleting:
-		return "deleting"
+		return deleting
 	}
 	return "-"
+}
+
+// deleting is shown in place of the problem of a pool that is being deleted.
+const deleting = "deleting"
+
+// PoolRows prints pools.
+func PoolRows(now time.Time) Rows[adminapi.Pool] {
+	return Rows[adminapi.Pool]{
+		Kind: "pool", Name: func(p adminapi.Pool) string { return p.Name },
+		Table: func(pools []adminapi.Pool) Table { return PoolTable(pools, now) },
+	}
+}
+
+// PrintPool prints one pool, for people with the sentence of each problem.
+func PrintPool(w io.Writer, o *Output, pool adminapi.Pool, now time.Time) error {
+	if err := PoolRows(now).PrintOne(w, o, pool); err != nil || !o.ForPeople() {
+		return err
+	}
+	var b strings.Builder
+	for _, problem := range pool.Problems {
+		fmt.Fprintf(&b, "\n%s: %s\n", problem.Condition, printable(problem.Sentence))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// RunnerRows prints runners.
+func RunnerRows(now time.Time) Rows[adminapi.Runner] {
+	return Rows[adminapi.Runner]{
+		Kind: "runner", Name: func(r adminapi.Runner) string { return r.Name },
+		Table: func(runners []adminapi.Runner) Table { return RunnerTable(runners, now) },
+	}
 }
 
 // RunnerTable shows runners, one a row.
@@ -146,6 +225,7 @@ func RunnerTable(runners []adminapi.Runner, now time.Time) Table {
 		Columns: []string{"RUNNER", "POOL", "STAGE", "ACCOUNT", "JOB", "SINCE", "NODE", "AGE"},
 		Wide:    []string{"NAMESPACE", "NAME AT GITHUB"},
 		Empty:   "No runners found.",
+		Paint:   paintRunner,
 	}
 	for _, r := range runners {
 		job, since := "-", "-"

@@ -189,7 +189,7 @@ func TestRunners_AreListedWithTheirJobs(t *testing.T) {
 	elsewhere, err := d.Runners(t.Context(), cli.RunnerFilter{Namespace: "elsewhere", Most: 10})
 	require.NoError(t, err)
 	require.Empty(t, elsewhere)
-	require.Equal(t, []adminapi.Pool{{Namespace: "b", Name: "x"}}, cli.PoolsIn("b", []adminapi.Pool{{Namespace: "a", Name: "x"}, {Namespace: "b", Name: "x"}}))
+	require.Equal(t, []adminapi.Pool{{Namespace: "b", Name: "x"}}, cli.PoolsIn("b", &cli.LabelSelector{}, []adminapi.Pool{{Namespace: "a", Name: "x"}, {Namespace: "b", Name: "x"}}))
 
 	_, err = d.Runners(t.Context(), cli.RunnerFilter{Pool: "windows", Most: 1})
 	require.ErrorContains(t, err, "pool \"windows\" not found. `bullpen pools` lists pools.")

@@ -71,6 +71,16 @@ const (
 	Grey     Colour = "\x1b[90m"
 )
 
+// paintOnly colours the cells of one column that have these texts.
+func paintOnly(in string, colours map[string]Colour) func(column, cell string) Colour {
+	return func(column, cell string) Colour {
+		if column != in {
+			return NoColour
+		}
+		return colours[cell]
+	}
+}
+
 // paint surrounds a text with a colour.
 func (c Colour) paint(text string) string {
 	if c == NoColour || text == "" {
@@ -97,11 +107,19 @@ func Print(w io.Writer, format Format, value any, table Table) error {
 		_, err = w.Write(encoded)
 		return err
 	}
-	if len(table.Rows) == 0 {
-		_, err := fmt.Fprintln(w, table.Empty)
-		return err
+	return printTable(w, table, format == FormatWide, false)
+}
+
+// printTable writes a table, or its sentence if it has no row. Without headers, for scripts, nothing is written then.
+func printTable(w io.Writer, table Table, wide, noHeaders bool) error {
+	text := table.Empty + "\n"
+	switch {
+	case len(table.Rows) > 0:
+		text = table.text(wide, Coloured(w), noHeaders)
+	case noHeaders:
+		return nil
 	}
-	_, err := io.WriteString(w, table.text(format == FormatWide, Coloured(w)))
+	_, err := io.WriteString(w, text)
 	return err
 }
 
@@ -109,12 +127,16 @@ func Print(w io.Writer, format Format, value any, table Table) error {
 const gap = 3
 
 // text aligns the columns.
-func (t Table) text(wide, coloured bool) string {
+func (t Table) text(wide, coloured, noHeaders bool) string {
 	columns := t.Columns
 	if wide {
 		columns = slices.Concat(t.Columns, t.Wide)
 	}
-	rows := [][]string{columns}
+	var rows [][]string
+	headers := 0
+	if !noHeaders {
+		rows, headers = append(rows, columns), 1
+	}
 	for _, row := range t.Rows {
 		cells := make([]string, len(columns))
 		for i := range columns {
@@ -132,7 +154,7 @@ func (t Table) text(wide, coloured bool) string {
 	for at, row := range rows {
 		for i, cell := range row {
 			shown := cell
-			if at > 0 && coloured && t.Paint != nil {
+			if at >= headers && coloured && t.Paint != nil {
 				shown = t.Paint(columns[i], cell).paint(cell)
 			}
 			b.WriteString(shown)

@@ -90,6 +90,9 @@ func paintJob(column, cell string) Colour {
 	return NoColour
 }
 
+// paintRunner colours a runner's stage.
+var paintRunner = paintOnly("STAGE", map[string]Colour{"idle": Green, "starting": Yellow, "terminating": Grey, "exited": Grey})
+
 // JobStates is the value of --state: states, separated by commas or in several flags.
 type JobStates struct {
 	states []JobState

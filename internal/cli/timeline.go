@@ -13,8 +13,8 @@ import (
 )
 
 // PrintJob writes one job for people: its row, how long each phase took, and how its runner exited.
-func PrintJob(w io.Writer, format Format, job adminapi.Job, now time.Time) error {
-	if err := Print(w, format, job, JobTable([]adminapi.Job{job}, now)); err != nil || job.Timeline == nil || format == FormatJSON || format == FormatYAML {
+func PrintJob(w io.Writer, o *Output, job adminapi.Job, now time.Time) error {
+	if err := JobRows(now).PrintOne(w, o, job); err != nil || job.Timeline == nil || !o.ForPeople() {
 		return err
 	}
 	var b strings.Builder

@@ -85,7 +85,7 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 	require.Equal(t, "linux-4", job.Pool)
 
 	var shown bytes.Buffer
-	require.NoError(t, cli.PrintJob(&shown, cli.FormatTable, job, at(100)))
+	require.NoError(t, cli.PrintJob(&shown, &cli.Output{}, job, at(100)))
 	require.Regexp(t, `(?m)^PHASE +TIME +DURATION +DETAIL$`, shown.String())
 	require.Regexp(t, `(?m)^assigned +2026-11-01 \d\d:\d\d:00\.250 +250ms +`+regexp.QuoteMeta(fleet.PhaseDispatch.Words())+`$`, shown.String())
 	require.Regexp(t, `(?m)^registered +.* 750ms +`, shown.String())
@@ -99,7 +99,7 @@ func TestPrintJob_QueuedAndKilled(t *testing.T) {
 	start := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	show := func(job adminapi.Job) string {
 		var out bytes.Buffer
-		require.NoError(t, cli.PrintJob(&out, cli.FormatTable, job, start.Add(90*time.Second)))
+		require.NoError(t, cli.PrintJob(&out, &cli.Output{}, job, start.Add(90*time.Second)))
 		return out.String()
 	}
 	steps := []adminapi.TimelineStep{{Name: "queued", At: start, WholeSeconds: true}}

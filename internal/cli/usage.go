@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -8,26 +9,7 @@ import (
 	"strconv"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
-	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
 )
-
-// FormatCSV is for usage only.
-const FormatCSV Format = "csv"
-
-// UsageFormat is a Format, or csv.
-type UsageFormat struct{ Format }
-
-// Set accepts the formats only.
-func (f *UsageFormat) Set(text string) error {
-	if text == string(FormatCSV) {
-		f.Format = FormatCSV
-		return nil
-	}
-	if err := f.Format.Set(text); err != nil {
-		return commandline.ValueError{Must: "table, wide, json, yaml or csv"}
-	}
-	return nil
-}
 
 // UsageFilter selects usage.
 type UsageFilter struct {
@@ -58,10 +40,26 @@ func (c *Client) Usage(ctx context.Context, f UsageFilter) ([]adminapi.MonthUsag
 }
 
 // PrintUsage writes usage as a table for people, or in full precision for programs.
-func PrintUsage(w io.Writer, format Format, usage []adminapi.MonthUsage) error {
-	if format == FormatCSV {
-		return adminapi.WriteUsageCSV(w, usage)
+func PrintUsage(w io.Writer, o *Output, usage []adminapi.MonthUsage) error {
+	if o.format != FormatCSV {
+		return Rows[adminapi.MonthUsage]{Kind: "usage", Table: usageTable}.Print(w, o, usage)
 	}
+	usage, err := sorted(usage, o.sortBy)
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	if err := adminapi.WriteUsageCSV(&text, usage); err != nil {
+		return err
+	}
+	if o.noHeaders {
+		_, _ = text.ReadString('\n') // there is always a line of headers
+	}
+	_, err = text.WriteTo(w)
+	return err
+}
+
+func usageTable(usage []adminapi.MonthUsage) Table {
 	t := Table{
 		Columns: []string{"ACCOUNT", "MONTH", "POOL", "SESSIONS", "JOBS", "RUNNER HOURS", "JOB HOURS"},
 		Wide:    []string{"PLATFORM", "CPU HOURS", "GIB HOURS", "NAMESPACE", "ACCOUNT ID"},
@@ -74,5 +72,5 @@ func PrintUsage(w io.Writer, format Format, usage []adminapi.MonthUsage) error {
 			u.Platform, hours(u.CPUSeconds), hours(u.MemoryGiBSeconds), u.Namespace, strconv.FormatInt(u.AccountID, 10),
 		})
 	}
-	return Print(w, format, usage, t)
+	return t
 }

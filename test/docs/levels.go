@@ -21,10 +21,10 @@ func Executed() map[string]Test {
 }
 
 // plain are programs of the system that filter or make text: what they print is for people, and nothing of ours can break them.
-var plain = []string{"grep", "sort", "head", "jq", "base64", "openssl", "date", "cat", "echo", "export", "source", "wc", "command", "mktemp"}
+var plain = []string{"grep", "sort", "head", "jq", "base64", "openssl", "date", "cat", "echo", "export", "source", "wc", "command", "mktemp", "xargs"}
 
 // reading are the administrators' commands that change nothing: a test runs them against a fleet as they are written.
-var reading = []string{"status", "jobs", "job", "why", "pools", "runners", "usage", "audit", "accounts list", "accounts get", "events"}
+var reading = []string{"status", "jobs", "job", "why", "pools", "pool get", "pool list", "runners", "usage", "audit", "accounts list", "accounts get", "events"}
 
 // Reads says whether a program is one of the administrators' commands that test/e2e runs against its fleet, and with which
 // arguments: placeholders become names of that fleet. Commands that run until they are stopped, or name another cluster,
@@ -34,6 +34,9 @@ func Reads(words []string, fleet *strings.Replacer) (args []string, is bool) {
 		return nil, false
 	}
 	line := strings.Join(words[1:], " ")
+	if strings.HasPrefix(line, "runners get ") {
+		return nil, false // the pod is one of another fleet
+	}
 	for _, command := range reading {
 		if line != command && !strings.HasPrefix(line, command+" ") {
 			continue

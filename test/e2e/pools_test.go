@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -94,6 +95,49 @@ func changesOfThePool(t *testing.T, dir string) {
 				return false
 			}
 		}
-		return slices.Equal(actions, []string{adminapi.ActionPoolResume, adminapi.ActionPoolDrain, adminapi.ActionPoolPause})
+		return slices.Equal(slices.Compact(actions), []string{adminapi.ActionPoolResume, adminapi.ActionPoolDrain, adminapi.ActionPoolPause, adminapi.ActionPoolScale})
 	}, patience, commandInterval)
+}
+
+// resizePool changes the number of runners, reads pools and runners in formats for scripts, and has changes without effect rejected.
+func resizePool(t *testing.T, dir string) {
+	ask := func(args ...string) (stdout, stderr string) {
+		t.Helper()
+		stdout, stderr, code := run(t, append(args, "--state-dir", dir)...)
+		require.Zero(t, code, "%s", stderr)
+		return stdout, stderr
+	}
+	desired := func() int {
+		t.Helper()
+		text, _ := ask("pools", "default", "-o", "jsonpath={.desired}")
+		n, err := strconv.Atoi(text)
+		require.NoError(t, err)
+		return n
+	}
+	before := desired()
+	_, stderr := ask("pool", "scale", "default", "--replicas", strconv.Itoa(before))
+	require.Contains(t, stderr, "already has spec.replicas")
+	more := strconv.Itoa(before + 1)
+	refused(t, "is managed by bullpen-up", "pool", "scale", "default", "--replicas", more, "--state-dir", dir)
+	refused(t, "pool default is not autoscaled: --min-idle has no effect", "pool", "set", "default", "--min-idle", "2", "--state-dir", dir)
+	defer ask("pool", "scale", "default", "--replicas", strconv.Itoa(before), "--force-conflicts") // the other tests count its runners
+	stdout, stderr := ask("pool", "scale", "default", "--replicas", more, "--force-conflicts", "-o", "json")
+	require.Contains(t, stderr, "Warning: spec.replicas was managed by bullpen-up")
+	var changed cli.PoolSettings
+	require.NoError(t, json.Unmarshal([]byte(stdout), &changed))
+	require.True(t, changed.Changed)
+	require.Eventually(t, func() bool { return desired() == before+1 }, patience, commandInterval)
+	refused(t, "spec.replicas", "pool", "scale", "default", "--replicas", "20000", "--state-dir", dir) // the API server's limit
+	refused(t, `pool "defautl" not found`, "pool", "get", "defautl", "--state-dir", dir)
+
+	names, _ := ask("pool", "list", "-q", "--sort-by", "name")
+	require.Contains(t, strings.Fields(names), "default")
+	runner := ""
+	require.Eventually(t, func() bool {
+		stdout, _ := ask("runners", "-q", "--pool", "default", "--limit", "1")
+		runner = strings.TrimSpace(stdout)
+		return runner != ""
+	}, patience, commandInterval)
+	pool, _ := ask("runner", "get", runner, "-o", "custom-columns=POOL:.pool", "--no-headers")
+	require.Equal(t, "default\n", pool)
 }

@@ -68,6 +68,7 @@ func TestUp(t *testing.T) {
 	t.Run("kubectl logs and exec work as of any node", func(t *testing.T) { logsAndCommands(t, dir, w) })
 	t.Run("the folder is private", func(t *testing.T) { checkPrivate(t, dir) })
 	t.Run("CLAIM5_a suspended account's jobs wait, and go on at once", func(t *testing.T) { suspendAndResume(t, dir, w, first) })
+	t.Run("a pool is resized, and what another client applies is not overwritten", func(t *testing.T) { resizePool(t, dir) })
 	t.Run("EXCL2_a paused and a drained pool hand out no job, and leave whoever works alone", func(t *testing.T) { pauseAndDrain(t, dir, w, first) })
 	t.Run("CLAIM21_a job that no pool serves is named everywhere", func(t *testing.T) { jobsThatNoPoolServes(t, dir, w, first) })
 	t.Run("the commands of the pages work", func(t *testing.T) { documented(t, dir) })

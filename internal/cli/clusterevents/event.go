@@ -28,9 +28,12 @@ type Event struct {
 	Message   string    `json:"message"`
 	Reporter  string    `json:"reporter,omitempty"`
 
-	uid  string // the Event's own
-	ours bool
+	uid, object string // the Event's own UID and name
+	ours        bool
 }
+
+// ObjectName is the name of the Event object itself.
+func (e Event) ObjectName() string { return e.object }
 
 // Object is what the event is about, as kubectl takes it.
 func (e Event) Object() string { return strings.ToLower(e.Kind) + "/" + e.Name }
@@ -49,7 +52,7 @@ func of(e *eventsv1.Event) Event {
 	out := Event{
 		At: e.EventTime.Time, First: e.EventTime.Time, Count: max(1, e.DeprecatedCount), Type: e.Type, Reason: e.Reason, Action: e.Action,
 		Namespace: cmp.Or(e.Regarding.Namespace, e.Namespace), Kind: e.Regarding.Kind, Name: e.Regarding.Name, Message: e.Note,
-		Reporter: cmp.Or(e.ReportingController, e.DeprecatedSource.Component), uid: string(e.UID),
+		Reporter: cmp.Or(e.ReportingController, e.DeprecatedSource.Component), uid: string(e.UID), object: e.GetName(),
 	}
 	for _, at := range []metav1.Time{e.DeprecatedFirstTimestamp, e.CreationTimestamp} {
 		if out.First.IsZero() {

@@ -66,8 +66,8 @@ One program, ` + "`bullpen`" + `, has every process of Bullpen and the administr
 ` + "`bullpen-agent`" + `, which has only the commands of [bullpen agent](agent.md).
 
 **Exit codes.** 0: success. 1: failure; standard error has the reason and what to do. Other codes are on the page of their command.
-**Output.** ` + "`-o`" + ` selects a table, a wide table, JSON or YAML. JSON and YAML have the fields of the [API](../api.md). Colours are shown on
-terminals, unless ` + "`NO_COLOR`" + ` is set.
+**Output.** ` + "`-o`" + ` selects a table, a wide table, JSON or YAML, which have the fields of the [API](../api.md). Commands that list rows, or get one,
+also print names, JSONPath templates and custom columns, with the meaning that kubectl gives them. Colours are shown on terminals, unless ` + "`NO_COLOR`" + ` is set.
 
 | command | |
 |---|---|
