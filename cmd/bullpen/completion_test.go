@@ -36,13 +36,13 @@ func completionServer(t *testing.T) (address string, asked *atomic.Int32) {
 				{Namespace: "bullpen-runners", Name: "linux", Labels: []string{"linux-4"}}, {Namespace: "other", Name: "large"},
 			}}
 		case adminapi.PathRunners:
-			if r.URL.Query().Get("stage") != "idle" {
-				http.Error(w, "only idle runners can be retired", http.StatusBadRequest)
-				return
-			}
-			answer = adminapi.RunnerList{Runners: []adminapi.Runner{
+			runners := []adminapi.Runner{
 				{Namespace: "bullpen-runners", Name: "linux-abc", Pool: "linux"}, {Namespace: "other", Name: "linux-def", Pool: "large"},
-			}}
+			}
+			if r.URL.Query().Get("stage") != "idle" {
+				runners = append(runners[:1], adminapi.Runner{Namespace: "bullpen-runners", Name: "linux-busy", Pool: "linux"})
+			}
+			answer = adminapi.RunnerList{Runners: runners}
 		case adminapi.PathAccounts:
 			accounts := []adminapi.Account{{Login: "acme", State: adminapi.AccountActive}, {Login: "zoo"}}
 			if r.URL.Query().Get("deleted") == "true" {
@@ -90,6 +90,9 @@ func TestCompletion_OffersNamesOfTheFleet(t *testing.T) {
 	server, _ := completionServer(t)
 	t.Setenv("BULLPEN_SERVER", server) // `pool` has no --server
 	t.Setenv("KUBECONFIG", kubeconfigFor(t))
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(config, []byte("servers: {production: {url: 'https://x'}, lab: {context: lab}}\n"), 0o600))
+	t.Setenv("BULLPEN_CONFIG", config)
 	for words, want := range map[string][]string{
 		"why |":                         {"271", "314"},
 		"why 27|":                       {"271"},
@@ -110,8 +113,17 @@ func TestCompletion_OffersNamesOfTheFleet(t *testing.T) {
 		"audit --account z|":            {"zoo"},
 		"runners --pool l|":             {"linux", "large"},
 		"runners --stage idle --pool |": {"linux", "large"},
-		"runners --stage b|":            cli.RunnerStageNames(), // the shell picks
-		"jobs --state r|":               cli.JobStateNames(),
+		"runners logs linux-b|":         {"linux-busy"},
+		"runners --stage b|":            {"busy"},
+		"jobs --state r|":               {"running"},
+		"jobs --state running,b|":       {"running,blocked"},
+		"jobs --state running,r|":       nil,
+		"jobs --conclusion fail|":       {"failure"},
+		"events --types |":              {"Normal", "Warning"},
+		"doctor --only d|":              {"database"},
+		"jobs --server |":               {"lab", "production"},
+		"config use-server |":           {"lab", "production"},
+		"config delete-server lab |":    nil,
 	} {
 		before, begun := splitWords(words)
 		offered, _ := tab(t, append(before, begun)...)
@@ -135,6 +147,8 @@ func TestCompletion_SaysNothingWhenItFails(t *testing.T) {
 		{"why", "--kubeconfig", kubeconfigFor(t), "--server", "http://bullpen.example.com", ""}, // the token would go in the clear
 		{"retire", "--kubeconfig", kubeconfigFor(t), "--server", server + "/wrong", ""},
 		{"pool", "pause", "--state-dir", t.TempDir(), ""},
+		{"pool", "pause", "--context", "here", ""}, // a port-forward that the configuration file does not have
+		{"jobs", "--server", "nothing", "--account", ""},
 	} {
 		offered, said := tab(t, words...)
 		require.Empty(t, offered, words)
