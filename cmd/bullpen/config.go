@@ -100,7 +100,7 @@ func newConfigSetCommand() *cobra.Command {
 		Long: `Add a server to the configuration file, or change the fields that are given; an empty value removes a field. Without --url and --state-dir,
 commands forward a port to the release in the cluster of --kubeconfig and --context.
 
-The file is written anew: its comments are lost.`,
+The whole file is rewritten: its comments are lost.`,
 		Example: `  bullpen config set-server production --context prod
   bullpen config set-server production --url https://bullpen.example.com --ca-file ca.crt
   bullpen config set-server lab --kubeconfig lab.kubeconfig --namespace team-b

@@ -213,7 +213,7 @@ func (c *Client) browserURL(ctx context.Context) (string, error) {
 	return scheme + "://" + address, err
 }
 
-// KeepForwarded keeps the port-forward for other programs of this machine until ctx ends. report gets what fails meanwhile.
+// KeepForwarded keeps the port-forward for other programs of this machine until ctx ends. report gets its failures.
 func (c *Client) KeepForwarded(ctx context.Context, report func(error)) {
 	if c.forward != nil {
 		c.forward.Keep(ctx, func() <-chan time.Time { return time.After(time.Second) }, report)

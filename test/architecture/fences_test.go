@@ -112,6 +112,7 @@ var closures = []struct {
 	{pkg: "internal/cli/commandline", strict: true, allow: []string{"github.com/spf13", "github.com/inconshreveable/mousetrap", module + "/internal/cli/commandline"},
 		reason: "how a command line is refused is the same for every program, whatever its commands do"},
 	{pkg: "internal/cli/reach", deny: append([]string{module}, clients...), reason: "it explains errors, and sends no request"},
+	{pkg: "internal/cli/servers", deny: clients, reason: "a configuration file is read without a cluster"},
 	{pkg: "internal/dev/onebox/poolcheck", deny: []string{"sigs.k8s.io/controller-runtime", module + "/internal/dev/controlplane"},
 		reason: "a pool is refused before there is an API server"},
 	{pkg: "internal/cli/arcmigration", deny: clients, reason: "a conversion is a function of the manifests"},

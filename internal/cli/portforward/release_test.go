@@ -12,25 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+
+	"github.com/bullpen-ci/bullpen/test/kit/portforwardtest"
 )
 
-// chartServices are the three of a release, as the chart writes them.
-func chartServices(namespace, release string) []corev1.Service {
-	var services []corev1.Service
-	for part, port := range map[string]int32{"webhooks": 80, "dispatch": 80, "operators": 8082} {
-		services = append(services, corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release + "-" + part},
-			Spec: corev1.ServiceSpec{
-				Selector: map[string]string{"app.kubernetes.io/name": "bullpen", "app.kubernetes.io/instance": release},
-				Ports:    []corev1.ServicePort{{Name: "http", Port: port, TargetPort: intstr.FromString(part)}},
-			},
-		})
-	}
-	return services
-}
-
 func TestServicesOf_AreThoseForAdministrators(t *testing.T) {
-	found := servicesOf(append(chartServices("team-b", "fleet-bullpen"), chartServices("bullpen-system", "bullpen")...))
+	found := servicesOf(append(portforwardtest.Services("team-b", "fleet-bullpen"), portforwardtest.Services("bullpen-system", "bullpen")...))
 	require.Len(t, found, 2)
 	first, second := found[0], found[1]
 	require.Equal(t, "bullpen-system/bullpen-operators", first.String())
@@ -38,7 +25,7 @@ func TestServicesOf_AreThoseForAdministrators(t *testing.T) {
 	namespace, account := second.ServiceAccount()
 	require.Equal(t, []string{"team-b", "fleet-bullpen-operator"}, []string{namespace, account})
 
-	without := chartServices("x", "x")
+	without := portforwardtest.Services("x", "x")
 	for i := range without {
 		without[i].Spec.Selector = nil
 	}
@@ -55,22 +42,10 @@ func TestServicesOf_AreThoseForAdministrators(t *testing.T) {
 	}
 }
 
-// pod has an age, and is ready or not.
-func pod(name string, age time.Duration, isReady corev1.ConditionStatus) corev1.Pod {
-	return corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "bullpen-system", Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0).Add(-age))},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{
-			{Name: "sidecar", Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: 1}}},
-			{Name: "server", Ports: []corev1.ContainerPort{{Name: "dispatch", ContainerPort: 8081}, {Name: "operators", ContainerPort: 8082}}},
-		}},
-		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: isReady}}},
-	}
-}
-
 func TestReadyPod_IsTheNewestThatStays(t *testing.T) {
-	terminating := pod("terminating", 0, corev1.ConditionTrue)
+	terminating := portforwardtest.Pod("terminating", 0, corev1.ConditionTrue)
 	terminating.DeletionTimestamp = ptr.To(metav1.Now())
-	pods := []corev1.Pod{pod("old", time.Hour, corev1.ConditionTrue), pod("new", time.Minute, corev1.ConditionTrue), pod("starting", time.Second, corev1.ConditionFalse), terminating}
+	pods := []corev1.Pod{portforwardtest.Pod("old", time.Hour, corev1.ConditionTrue), portforwardtest.Pod("new", time.Minute, corev1.ConditionTrue), portforwardtest.Pod("starting", time.Second, corev1.ConditionFalse), terminating}
 	chosen, found := readyPod(pods)
 	require.True(t, found)
 	require.Equal(t, "new", chosen.Name)
@@ -84,7 +59,7 @@ func TestPortOf_FollowsTheServicesTarget(t *testing.T) {
 	for target, want := range map[intstr.IntOrString]int32{
 		intstr.FromString("operators"): 8082, intstr.FromInt32(9999): 9999, intstr.FromString("none"): 0, intstr.FromInt32(0): 0,
 	} {
-		port, found := portOf(pod("a", 0, corev1.ConditionTrue), target)
+		port, found := portOf(portforwardtest.Pod("a", 0, corev1.ConditionTrue), target)
 		require.Equal(t, want, port, target.String())
 		require.Equal(t, want != 0, found, target.String())
 	}
@@ -93,8 +68,8 @@ func TestPortOf_FollowsTheServicesTarget(t *testing.T) {
 func TestErrors_SayWhatToDo(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	forbidden := apierrors.NewForbidden(pods, "", nil)
-	two := servicesOf(append(chartServices("a", "a"), chartServices("b", "b")...))
-	together := servicesOf(append(chartServices("a", "one"), chartServices("a", "two")...))
+	two := servicesOf(append(portforwardtest.Services("a", "a"), portforwardtest.Services("b", "b")...))
+	together := servicesOf(append(portforwardtest.Services("a", "one"), portforwardtest.Services("a", "two")...))
 	for says, err := range map[string]error{
 		"the cluster at https://c has no release of Bullpen. Install the chart, choose another with --context, or name a server with --server":                                                                      &NoReleaseError{Cluster: "https://c"},
 		"the cluster at https://c has no release of Bullpen in namespace n. Install the chart, choose another with --context or --system-namespace, or name a server with --server":                                 &NoReleaseError{Cluster: "https://c", Namespace: "n"},
