@@ -29,7 +29,7 @@ func TestNameAfter_APluginOfKubectl(t *testing.T) {
 	require.Contains(t, text, "\n  kubectl bullpen jobs --watch\n")
 	require.NotContains(t, text, "\n  bullpen ")
 	_, err = help("kubectl-bullpen", "jobz")
-	require.ErrorContains(t, err, "unknown command \"jobz\" of `kubectl bullpen`. Did you mean `kubectl bullpen jobs`")
+	require.ErrorContains(t, err, "unknown command \"jobz\" of `kubectl bullpen`. Did you mean `kubectl bullpen job` or `kubectl bullpen jobs`?")
 	for _, file := range []string{"/usr/local/bin/bullpen", "./bullpen-v1"} {
 		text, err = help(file, "jobs", "--help")
 		require.NoError(t, err)

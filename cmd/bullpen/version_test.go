@@ -55,6 +55,7 @@ func TestVersion_OfTheClientAndTheServer(t *testing.T) {
 	require.NoError(t, err, "a machine without a server has a version too")
 	require.Equal(t, []string{version, "", "none found"}, []string{report.Client, report.Server, report.Problem})
 
+	t.Setenv("KUBECONFIG", kubeconfigFor(t))
 	report, err = versions(t, "--client", "--server", "http://127.0.0.1:1")
 	require.NoError(t, err, "no server is asked")
 	require.Empty(t, report.Problem)
