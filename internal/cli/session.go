@@ -50,8 +50,7 @@ type Connection struct {
 
 // Flags adds what every administrators' command takes. A token is never one of them: arguments are visible to all users of the machine.
 func (c *Connection) Flags(f *pflag.FlagSet) {
-	f.Var(serverValue{c}, "server", "name of a server in the configuration file, or URL of the administrators' API (default: $"+EnvServer+
-		", else the current one of bullpen config, the bullpen up of this machine, or the release in the kubeconfig's cluster)")
+	f.Var(serverValue{c}, "server", "name of a server, or URL of the administrators' API (default: $"+EnvServer+", else what bullpen config --help lists)")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig to authenticate with (default: same as kubectl)")
 	f.StringVar(&c.Context, "context", "", "context of the kubeconfig (default: its current context)")
 	f.StringVar(&c.SystemNamespace, "system-namespace", "", "namespace of the server and the controller (default: that of the only release)")

@@ -115,35 +115,33 @@ func (f *Forwarder) Address(ctx context.Context) (string, error) {
 	return started.address(), nil
 }
 
-// Keep keeps the port forwarded until ctx ends, for clients other than this program. After a failure it waits for again, and report gets the error.
+// Keep keeps the port forwarded until ctx ends, for clients other than this program. It waits for again before it starts a port-forward that was
+// lost, or that failed; report gets the error.
 func (f *Forwarder) Keep(ctx context.Context, again func() <-chan time.Time, report func(error)) {
 	for ctx.Err() == nil {
-		var lost <-chan struct{}
 		if _, err := f.Address(ctx); err == nil {
-			lost = f.lost()
+			select {
+			case <-f.lost():
+			case <-ctx.Done():
+			}
 		} else if ctx.Err() == nil {
 			report(err)
 		}
-		if lost == nil {
-			select {
-			case <-again():
-			case <-ctx.Done():
-			}
-			continue
-		}
 		select {
-		case <-lost:
+		case <-again():
 		case <-ctx.Done():
 		}
 	}
 }
 
-// lost is closed when the present port-forward ends; nil if there is none.
+// lost is closed when the present port-forward ends.
 func (f *Forwarder) lost() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.running == nil {
-		return nil
+	if f.running == nil { // closed by now
+		gone := make(chan struct{})
+		close(gone)
+		return gone
 	}
 	return f.running.done
 }

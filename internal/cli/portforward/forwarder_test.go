@@ -24,7 +24,7 @@ func newCluster(t *testing.T) *portforwardtest.Cluster {
 
 func forwarder(t *testing.T, c *portforwardtest.Cluster, namespace string) *Forwarder {
 	t.Helper()
-	f, err := New(&rest.Config{Host: c.URL}, namespace)
+	f, err := New(&rest.Config{Host: c.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, namespace)
 	require.NoError(t, err)
 	t.Cleanup(f.Close)
 	return f
@@ -151,6 +151,7 @@ func TestForwarder_Keep(t *testing.T) {
 	first := await.Receive(t, began, "the first port-forward")
 	c.Change(func() { c.Pods = nil })
 	first.close()
+	retry <- time.Time{}
 	require.ErrorContains(t, await.Receive(t, reported, "the report"), "no pod of the Service")
 	c.Change(func() { c.Pods = []corev1.Pod{portforwardtest.Pod("server-3", 0, corev1.ConditionTrue)} })
 	retry <- time.Time{}

@@ -63,7 +63,9 @@ func New(t *testing.T, inPod http.Handler) *Cluster {
 	var err error
 	c.kubelet, err = url.Parse(kubelet.URL)
 	require.NoError(t, err)
-	c.URL = serve(http.HandlerFunc(c.serve)).URL
+	api := httptest.NewTLSServer(http.HandlerFunc(c.serve)) // client-go sends tokens over TLS only
+	t.Cleanup(api.Close)
+	c.URL = api.URL
 	return c
 }
 
