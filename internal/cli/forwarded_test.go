@@ -28,7 +28,6 @@ func TestConnection_ForwardsAPortToTheRelease(t *testing.T) {
 		}
 		_, _ = w.Write([]byte(`{"accounts":[]}`))
 	}))
-	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1") // a proxy does not know the cluster's names
 	connection := func(user *clientcmdapi.AuthInfo) *cli.Connection {
 		t.Setenv("KUBECONFIG", kubeconfig(t, cluster.URL, user))
 		c := &cli.Connection{ServiceAccount: cli.DefaultServiceAccount, Getenv: func(string) string { return "" }}
