@@ -88,6 +88,11 @@ faults: ## Build bin/bullpen-faults, which dies at named instants when told to (
 images: ## Build dist/: container images for amd64 and arm64 as an OCI archive, and their SBOMs (PUSH=registry/repository pushes them)
 	GOFLAGS= GOTOOLCHAIN=go$(IMAGES_GO) $(GO) run -C images . -source .. -dist ../dist -version '$(VERSION)' $(if $(IMAGE),-name '$(IMAGE)') $(if $(PUSH),-push '$(PUSH)')
 
+.PHONY: man
+man: ## Write the man pages of bullpen and bullpen-migrate into dist/man
+	$(PLAIN) SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct 2>/dev/null || echo 0)"; $(GO) test -vet=off -count 1 -run '^TestMan_' \
+		./cmd/bullpen ./cmd/bullpen-migrate -args -man '$(CURDIR)/dist/man' -man-version '$(VERSION)'
+
 .PHONY: demo
 demo: build ## Bring everything up on this machine and run a workflow through it (more: DEMO_FLAGS="…", see bin/bullpen demo --help)
 	@scripts/prerequisites.sh postgres

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
 // A shell that completes a name blocks the terminal: it gets a response within completionTime with at most completionNames names, or none.
@@ -29,9 +31,8 @@ func completeNames(root *cobra.Command) {
 	pools := completion(poolNames)
 	for path, complete := range map[string]cobra.CompletionFunc{
 		"job": completion(jobIDs(true)), "why": completion(jobIDs(false)),
-		"retire":     completion(idleRunners),
+		"retire": completion(idleRunners), "runners logs": completion(runnerNames), "runners get": completion(runnerNames),
 		"pool pause": pools, "pool drain": pools, "pool resume": pools, "pool set": pools, "pool scale": pools, "pool get": pools, "pools": pools,
-		"runners get": completion(runnerNames),
 	} {
 		find(root, path).ValidArgsFunction = first(complete)
 	}
@@ -44,8 +45,50 @@ func completeNames(root *cobra.Command) {
 	for _, command := range []string{"runners", "audit"} {
 		completeFlag(find(root, command), "pool", pools)
 	}
-	completeFlag(find(root, "runners"), "stage", cobra.FixedCompletions(cli.RunnerStageNames(), cobra.ShellCompDirectiveNoFileComp))
-	completeFlag(find(root, "jobs"), "state", cobra.FixedCompletions(cli.JobStateNames(), cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(find(root, "runners"), "stage", separated(cli.RunnerStageNames()))
+	completeFlag(find(root, "jobs"), "state", separated(cli.JobStateNames()))
+	completeFlag(find(root, "jobs"), "conclusion", separated(adminapi.Conclusions()))
+	completeFlag(find(root, "events"), "types", separated([]string{"Normal", "Warning"}))
+	completeFlag(find(root, "doctor"), "only", separated(doctorParts))
+	completeFlag(find(root, "accounts set-limits"), "platform", separated([]string{string(fleet.Linux), string(fleet.MacOS)}))
+	for _, verb := range []string{"use-server", "set-server", "delete-server"} {
+		find(root, "config "+verb).ValidArgsFunction = first(serverNames)
+	}
+	completeCommonFlags(root)
+}
+
+// completeCommonFlags completes the flags that many commands share.
+func completeCommonFlags(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		completeCommonFlags(sub)
+	}
+	if _, found := cli.ConnectionOf(cmd.Flags()); found {
+		completeFlag(cmd, "server", serverNames)
+	}
+	output := cmd.Flags().Lookup("output")
+	if output == nil {
+		return
+	}
+	if _, plain := output.Value.(*cli.Format); plain { // listOutput and getOutput complete theirs
+		completeFlag(cmd, "output", cobra.FixedCompletions(cli.FormatNames(), cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// separated completes a list of values with commas between them, each once.
+func separated(values []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		before, last := "", begun
+		if comma := strings.LastIndex(begun, ","); comma >= 0 {
+			before, last = begun[:comma+1], begun[comma+1:]
+		}
+		var fit []cobra.Completion
+		for _, value := range values {
+			if strings.HasPrefix(value, last) && !slices.Contains(strings.Split(before, ","), value) {
+				fit = append(fit, before+value)
+			}
+		}
+		return fit, cobra.ShellCompDirectiveNoFileComp
+	}
 }
 
 func find(root *cobra.Command, path string) *cobra.Command {
@@ -91,7 +134,8 @@ func completion(list names) cobra.CompletionFunc {
 	}
 }
 
-// ask connects to the server that the flags given so far name, as the command itself would.
+// ask connects to the server that the flags given so far name, as the command itself would. A port-forward is started only for a server of the
+// configuration file.
 func ask(ctx context.Context, cmd *cobra.Command, list names) ([]cobra.Completion, error) {
 	conn, flags := connection(), pflag.NewFlagSet("completion", pflag.ContinueOnError)
 	conn.Flags(flags)
@@ -104,6 +148,8 @@ func ask(ctx context.Context, cmd *cobra.Command, list names) ([]cobra.Completio
 	if err := errors.Join(wrong...); err != nil {
 		return nil, fmt.Errorf("reading the flags given: %w", err)
 	}
+	conn.OnlyNamed = true
+	defer conn.Close()
 	client, err := conn.Client()
 	if err != nil {
 		return nil, err

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
-	"github.com/bullpen-ci/bullpen/internal/cli"
 )
 
 // completionServer answers as the operators' API does.
@@ -40,7 +39,7 @@ func completionServer(t *testing.T) (address string, asked *atomic.Int32) {
 				{Namespace: "bullpen-runners", Name: "linux-abc", Pool: "linux"}, {Namespace: "other", Name: "linux-def", Pool: "large"},
 			}
 			if r.URL.Query().Get("stage") != "idle" {
-				runners = append(runners, adminapi.Runner{Namespace: "bullpen-runners", Name: "linux-bsy", Pool: "linux"})
+				runners = append(runners, adminapi.Runner{Namespace: "bullpen-runners", Name: "linux-busy", Pool: "linux"})
 			}
 			answer = adminapi.RunnerList{Runners: runners}
 		case adminapi.PathAccounts:
@@ -90,6 +89,9 @@ func TestCompletion_OffersNamesOfTheFleet(t *testing.T) {
 	server, _ := completionServer(t)
 	t.Setenv("BULLPEN_SERVER", server) // `pool` has no --server
 	t.Setenv("KUBECONFIG", kubeconfigFor(t))
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(config, []byte("servers: {production: {url: 'https://x'}, lab: {context: lab}}\n"), 0o600))
+	t.Setenv("BULLPEN_CONFIG", config)
 	for words, want := range map[string][]string{
 		"why |":                              {"271", "314"},
 		"why 27|":                            {"271"},
@@ -104,7 +106,7 @@ func TestCompletion_OffersNamesOfTheFleet(t *testing.T) {
 		"pool scale -n other --replicas 1 |": {"large"},
 		"pool get l|":                        {"linux", "large"},
 		"pools l|":                           {"linux", "large"},
-		"runners get |":                      {"linux-abc", "linux-bsy"},
+		"runners get |":                      {"linux-abc", "linux-busy"},
 		"runner get -n other |":              {"linux-def"},
 		"runners --sort-by |":                {"namespace", "name", "pool", "stage", "node", "createdAt", "account", "jobId", "runnerName", "claimedAt"},
 		"usage -o |":                         {"table", "wide", "json", "yaml", "csv", "jsonpath=", "custom-columns="},
@@ -119,8 +121,17 @@ func TestCompletion_OffersNamesOfTheFleet(t *testing.T) {
 		"audit --account z|":                 {"zoo"},
 		"runners --pool l|":                  {"linux", "large"},
 		"runners --stage idle --pool |":      {"linux", "large"},
-		"runners --stage b|":                 cli.RunnerStageNames(), // the shell picks
-		"jobs --state r|":                    cli.JobStateNames(),
+		"runners logs linux-b|":              {"linux-busy"},
+		"runners --stage b|":                 {"busy"},
+		"jobs --state r|":                    {"running"},
+		"jobs --state running,b|":            {"running,blocked"},
+		"jobs --state running,r|":            nil,
+		"jobs --conclusion fail|":            {"failure"},
+		"events --types |":                   {"Normal", "Warning"},
+		"doctor --only d|":                   {"database"},
+		"jobs --server |":                    {"lab", "production"},
+		"config use-server |":                {"lab", "production"},
+		"config delete-server lab |":         nil,
 	} {
 		before, begun := splitWords(words)
 		offered, _ := tab(t, append(before, begun)...)
@@ -144,6 +155,8 @@ func TestCompletion_SaysNothingWhenItFails(t *testing.T) {
 		{"why", "--kubeconfig", kubeconfigFor(t), "--server", "http://bullpen.example.com", ""}, // the token would go in the clear
 		{"retire", "--kubeconfig", kubeconfigFor(t), "--server", server + "/wrong", ""},
 		{"pool", "pause", "--state-dir", t.TempDir(), ""},
+		{"pool", "pause", "--context", "here", ""}, // a port-forward that the configuration file does not have
+		{"jobs", "--server", "nothing", "--account", ""},
 	} {
 		offered, said := tab(t, words...)
 		require.Empty(t, offered, words)

@@ -34,6 +34,7 @@ type exitCoder interface{ ExitCode() int }
 
 func run(ctx context.Context, args []string) int {
 	root := newRootCommand()
+	nameAfter(root, os.Args[0])
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -42,11 +43,11 @@ func run(ctx context.Context, args []string) int {
 	var coded exitCoder
 	if errors.As(err, &coded) {
 		if text := err.Error(); text != "" {
-			fmt.Fprintln(os.Stderr, "bullpen:", text)
+			fmt.Fprintln(os.Stderr, root.DisplayName()+":", text)
 		}
 		return coded.ExitCode()
 	}
-	fmt.Fprintln(os.Stderr, "bullpen:", err)
+	fmt.Fprintln(os.Stderr, root.DisplayName()+":", err)
 	return 1
 }
 
@@ -60,10 +61,12 @@ func newRootCommand() *cobra.Command {
 	}
 	root.AddCommand(subcommands()...)
 	completeNames(root)
+	closeConnections(root)
 	commandline.Prepare(root, commandline.Options{
 		Hints: map[string]string{
 			"ACCOUNT": "`bullpen accounts list` lists accounts.", "JOB": "`bullpen jobs` lists job IDs.",
 			"POD": "`bullpen runners` lists runners.", "POOL": "`bullpen pools` lists pools.",
+			"SERVER": "`bullpen config get-servers` lists servers.",
 		},
 		Instead: map[string]string{
 			"get": "`bullpen pools`, `bullpen runners` or `bullpen jobs`", "scale": "`bullpen pool scale`", "logs": "`bullpen runners logs`", "log": "`bullpen runners logs`",

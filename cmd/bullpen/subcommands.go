@@ -23,6 +23,7 @@ func subcommands() []*cobra.Command {
 		newDoctorCommand(),
 		newGitHubAppCommand(),
 		newVersionCommand(),
+		newConfigCommand(),
 		newRetireCommand(),
 		newPoolCommand(),
 		newNodeCommand(),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bullpen-ci/bullpen/internal/cli"
+	"github.com/bullpen-ci/bullpen/internal/cli/portforward"
 	"github.com/bullpen-ci/bullpen/internal/cli/uninstall"
 )
 
@@ -38,7 +40,7 @@ A controller is recognized by its Lease in --system-namespace. Stop a controller
 
 It uses your own rights in the cluster. Exit codes: 0 everything is deleted, 1 something is left, which it lists. Running it again continues.`,
 		Example: `  bullpen uninstall
-  bullpen uninstall --server http://127.0.0.1:8082 --timeout 6h --yes
+  bullpen uninstall --context production --timeout 6h --yes
   bullpen uninstall --without-server --yes -o json`,
 		Args: cobra.NoArgs,
 		RunE: cfg.run,
@@ -49,7 +51,6 @@ It uses your own rights in the cluster. Exit codes: 0 everything is deleted, 1 s
 	f.BoolVar(&cfg.yes, "yes", false, "do not ask for confirmation")
 	f.DurationVar(&cfg.timeout, "timeout", 0, "how long to wait for busy runners (default: no limit)")
 	f.StringVar(&cfg.options.Namespace, "runner-namespace", "bullpen-runners", "namespace of runner pods and pools")
-	f.StringVar(&cfg.options.SystemNamespace, "system-namespace", "bullpen-system", "namespace of the server and the controller")
 	f.BoolVar(&cfg.options.WithoutServer, "without-server", false, "the server no longer exists: delete idle runners without asking it")
 	return cmd
 }
@@ -68,7 +69,8 @@ func (cfg *uninstallConfig) run(cmd *cobra.Command, _ []string) error {
 	}
 	config.Timeout = cfg.conn.Timeout
 	options := cfg.options
-	options.Out, options.SystemAssumed = cmd.ErrOrStderr(), !cmd.Flags().Changed("system-namespace")
+	options.Out, options.SystemAssumed = cmd.ErrOrStderr(), cfg.conn.SystemNamespace == ""
+	options.SystemNamespace = cmp.Or(cfg.conn.SystemNamespace, portforward.DefaultNamespace)
 	if !options.WithoutServer {
 		client, err := cfg.conn.Client()
 		switch {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,9 +47,15 @@ func TestVersion_OfTheClientAndTheServer(t *testing.T) {
 	require.Equal(t, []string{version, "v9.9.9", ""}, []string{report.Client, report.Server, report.Problem})
 
 	report, err = versions(t)
+	require.ErrorContains(t, err, "finding the server's Service: cannot reach the cluster at https://127.0.0.1:1: connection refused")
+	require.Equal(t, version, report.Client)
+
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	report, err = versions(t)
 	require.NoError(t, err, "a machine without a server has a version too")
 	require.Equal(t, []string{version, "", "none found"}, []string{report.Client, report.Server, report.Problem})
 
+	t.Setenv("KUBECONFIG", kubeconfigFor(t))
 	report, err = versions(t, "--client", "--server", "http://127.0.0.1:1")
 	require.NoError(t, err, "no server is asked")
 	require.Empty(t, report.Problem)

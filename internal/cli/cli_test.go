@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -195,9 +196,16 @@ func TestConnection_FindsTheServer(t *testing.T) {
 	require.Equal(t, "flag", ask(cli.Connection{Server: flag, Kubeconfig: config, DefaultStateDir: here}))
 	delete(env, cli.EnvServer)
 	nowhere := func() (string, error) { return t.TempDir(), nil }
+	none := filepath.Join(t.TempDir(), "none")
+	t.Setenv("KUBECONFIG", none)
 	c := cli.Connection{DefaultStateDir: nowhere, Getenv: func(string) string { return "" }}
 	_, err = c.Client()
-	require.ErrorContains(t, err, "no server found: `bullpen up` is not running here and BULLPEN_SERVER is not set")
+	require.EqualError(t, err, "no server found: `bullpen up` is not running here and BULLPEN_SERVER is not set, and there is no kubeconfig ("+none+
+		"). Start it, name a server with --server, or a cluster with --kubeconfig")
+	require.True(t, cli.IsNoServer(err))
+	c.DefaultStateDir = nil
+	_, err = c.Client()
+	require.EqualError(t, err, "no server found: BULLPEN_SERVER is not set, and there is no kubeconfig ("+none+"). Name a server with --server, or a cluster with --kubeconfig")
 	c.StateDir = t.TempDir()
 	_, err = c.Client()
 	require.ErrorContains(t, err, "`bullpen up` is not running in "+c.StateDir)
@@ -300,4 +308,9 @@ func TestEvents_ArePrinted(t *testing.T) {
 	out.Reset()
 	require.NoError(t, cli.Print(&out, cli.FormatTable, nil, cli.EventTable(nil, now)))
 	require.Contains(t, out.String(), "bullpen audit")
+}
+
+// certificateOf is a test server's own certificate, in PEM form.
+func certificateOf(server *httptest.Server) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 }

@@ -2,12 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -15,49 +15,41 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/cli/portforward"
 	"github.com/bullpen-ci/bullpen/internal/cli/reach"
+	"github.com/bullpen-ci/bullpen/internal/cli/servers"
 )
 
 // TokenSource returns the bearer token of a request. It is called once per request, so that a renewed token is used.
 type TokenSource func(ctx context.Context) (string, error)
 
+// Locator returns the URL of the server. It is called once per request, so that a server whose place changes is found again.
+type Locator func(ctx context.Context) (string, error)
+
 // Client is a client of the administrators' API. It is safe for concurrent use.
 type Client struct {
-	base  string
-	token TokenSource
-	http  *http.Client
+	locate  Locator
+	token   TokenSource
+	http    *http.Client
+	forward *portforward.Forwarder // nil: the server has a URL
 }
 
 // NewClient checks that the URL is one that a token may be sent to: https, or this machine.
 func NewClient(server string, token TokenSource, timeout time.Duration) (*Client, error) {
-	if err := checkServer(server); err != nil {
+	if err := servers.CheckURL(server); err != nil {
 		return nil, err
 	}
-	if timeout == 0 {
-		timeout = 30 * time.Second
-	}
-	return &Client{base: strings.TrimSuffix(server, "/"), token: token, http: &http.Client{
-		Timeout: timeout,
+	server = strings.TrimSuffix(server, "/")
+	return newClient(func(context.Context) (string, error) { return server, nil }, token, timeout, http.DefaultTransport), nil
+}
+
+func newClient(locate Locator, token TokenSource, timeout time.Duration, transport http.RoundTripper) *Client {
+	return &Client{locate: locate, token: token, http: &http.Client{
+		Timeout: cmp.Or(timeout, 30*time.Second), Transport: transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { // a redirect must not carry the token elsewhere
 			return http.ErrUseLastResponse
 		},
-	}}, nil
-}
-
-func checkServer(server string) error {
-	at, err := url.Parse(server)
-	if err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" || at.RawQuery != "" || at.User != nil {
-		return fmt.Errorf("invalid server URL %q: expected https://bullpen.example.com or http://127.0.0.1:8082", server)
-	}
-	if at.Scheme == "http" && !loopback(at.Hostname()) { // the token is worth whatever its owner may do
-		return fmt.Errorf("%s would send your token unencrypted. Use https, or `kubectl port-forward` and http://127.0.0.1", server)
-	}
-	return nil
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	}}
 }
 
 // APIError is an error response of the server. Its sentence says what to do.
@@ -88,7 +80,11 @@ func (c *Client) exchange(ctx context.Context, method, path string, query url.Va
 		}
 		content = bytes.NewReader(encoded)
 	}
-	address := c.base + path
+	base, err := c.locate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	address := base + path
 	if len(query) > 0 {
 		address += "?" + query.Encode()
 	}
@@ -110,31 +106,31 @@ func (c *Client) exchange(ctx context.Context, method, path string, query url.Va
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.unreachable(err)
+		return nil, unreachable(base, err)
 	}
 	defer resp.Body.Close()
 	response, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err != nil {
-		return nil, fmt.Errorf("reading the response of %s: %s", c.base, reach.Problem(err))
+		return nil, fmt.Errorf("reading the response of %s: %s", base, reach.Problem(err))
 	}
-	return resp.Header, c.read(resp.StatusCode, response, into)
+	return resp.Header, read(base, resp.StatusCode, response, into)
 }
 
 const checkURL = ". Check that this is the URL of Bullpen's administrators' API"
 
-func (c *Client) read(status int, response []byte, into any) error {
+func read(base string, status int, response []byte, into any) error {
 	if status < 300 {
 		if into == nil {
 			return nil
 		}
 		if err := json.Unmarshal(response, into); err != nil {
-			return errors.New("unexpected response of " + c.base + ": not JSON" + checkURL)
+			return errors.New("unexpected response of " + base + ": not JSON" + checkURL)
 		}
 		return nil
 	}
 	var refusal adminapi.Error
 	if json.Unmarshal(response, &refusal) != nil || refusal.Error == "" {
-		refusal.Error = fmt.Sprintf("unexpected response of %s: %d %s%s", c.base, status, http.StatusText(status), checkURL)
+		refusal.Error = fmt.Sprintf("unexpected response of %s: %d %s%s", base, status, http.StatusText(status), checkURL)
 	}
 	return &APIError{Status: status, Sentence: refusal.Error}
 }
@@ -153,11 +149,11 @@ func (e *UnreachableError) Error() string {
 // Unwrap gives the HTTP client's error.
 func (e *UnreachableError) Unwrap() error { return e.cause }
 
-func (c *Client) unreachable(err error) error {
+func unreachable(base string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
-	return &UnreachableError{URL: c.base, cause: err}
+	return &UnreachableError{URL: base, cause: err}
 }
 
 // ServerVersion is the version of the server; empty if it is older than the header that names it.

@@ -22,5 +22,6 @@ func (c *Client) ConsoleLink(ctx context.Context) (string, error) {
 	if login.Code == "" {
 		return "", errors.New("creating a login link: the server returned no code. Compare the versions: `bullpen version`")
 	}
-	return c.base + "/ui/login#code=" + url.QueryEscape(login.Code), nil
+	base, err := c.browserURL(ctx)
+	return base + "/ui/login#code=" + url.QueryEscape(login.Code), err
 }

@@ -26,17 +26,15 @@ type credentials struct {
 	namespace, name       string // of the ServiceAccount
 	serviceAccountChanged bool
 	life                  time.Duration // of a token that is issued
+	// release returns the ServiceAccount of the release that is used, in place of the default one; nil: it is not known.
+	release func(context.Context) (namespace, name string, err error)
 
 	mu     sync.Mutex
 	issued string
 	until  time.Time
 }
 
-func newCredentials(kubeconfig, context, serviceAccount string, life time.Duration) (*credentials, error) {
-	config, err := loadKubeconfig(kubeconfig, context)
-	if err != nil {
-		return nil, err
-	}
+func newCredentials(config *rest.Config, serviceAccount string, life time.Duration) (*credentials, error) {
 	namespace, name, ok := strings.Cut(serviceAccount, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
 		return nil, fmt.Errorf("--service-account must be namespace/name, such as %s, got %q", DefaultServiceAccount, serviceAccount)
@@ -108,36 +106,42 @@ func (c *credentials) request(ctx context.Context) (string, error) {
 	if c.issued != "" && time.Until(c.until) > time.Minute {
 		return c.issued, nil
 	}
+	namespace, name := c.namespace, c.name
+	if c.release != nil && !c.serviceAccountChanged {
+		var err error
+		if namespace, name, err = c.release(ctx); err != nil {
+			return "", err
+		}
+	}
 	config := rest.CopyConfig(c.config)
 	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return "", fmt.Errorf("making a Kubernetes client: %w", err)
 	}
+	seconds := int64(c.life / time.Second)
+	create := func(audiences []string) (*authenticationv1.TokenRequest, error) {
+		return client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: &seconds},
+		}, metav1.CreateOptions{})
+	}
 	audiences := []string{adminapi.Audience}
 	if user := userName(ctx, client); user != "" {
 		audiences = append(audiences, adminapi.AudienceUser+user)
 	}
-	issued, err := c.create(ctx, client, audiences)
+	issued, err := create(audiences)
 	if len(audiences) > 1 && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
-		issued, err = c.create(ctx, client, audiences[:1]) // a policy of the cluster may allow known audiences only
+		issued, err = create(audiences[:1]) // a policy of the cluster may allow known audiences only
 	}
 	switch {
 	case apierrors.IsForbidden(err):
 		return "", fmt.Errorf("requesting a token of ServiceAccount %s/%s: not allowed. The kubeconfig has only a client certificate: "+
-			"get the right to create tokens of that ServiceAccount, or choose another with --service-account", c.namespace, c.name)
+			"get the right to create tokens of that ServiceAccount, or choose another with --service-account", namespace, name)
 	case apierrors.IsNotFound(err):
-		return "", fmt.Errorf("requesting a token: ServiceAccount %s/%s not found. Choose another with --service-account", c.namespace, c.name)
+		return "", fmt.Errorf("requesting a token: ServiceAccount %s/%s not found. Choose another with --service-account", namespace, name)
 	case err != nil:
-		return "", reach.Cluster("requesting a token of ServiceAccount "+c.namespace+"/"+c.name, err)
+		return "", reach.Cluster("requesting a token of ServiceAccount "+namespace+"/"+name, err)
 	}
 	c.issued, c.until = issued.Status.Token, issued.Status.ExpirationTimestamp.Time
 	return c.issued, nil
-}
-
-func (c *credentials) create(ctx context.Context, client kubernetes.Interface, audiences []string) (*authenticationv1.TokenRequest, error) {
-	seconds := int64(c.life / time.Second)
-	return client.CoreV1().ServiceAccounts(c.namespace).CreateToken(ctx, c.name, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: &seconds},
-	}, metav1.CreateOptions{})
 }

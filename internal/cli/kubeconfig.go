@@ -25,9 +25,17 @@ func loadKubeconfig(file, context string) (*rest.Config, error) {
 	case file != "" && errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("kubeconfig %s not found. Choose another with --kubeconfig", file)
 	case clientcmd.IsEmptyConfig(err):
-		return nil, fmt.Errorf("no kubeconfig found (%s). Name one with --kubeconfig", strings.Join(rules.GetLoadingPrecedence(), ", "))
+		return nil, &noKubeconfigError{searched: strings.Join(rules.GetLoadingPrecedence(), ", ")}
 	}
 	return nil, fmt.Errorf("reading the kubeconfig: %w. Choose another with --kubeconfig or --context", err)
+}
+
+// noKubeconfigError says that there is no kubeconfig.
+type noKubeconfigError struct{ searched string }
+
+// Error names where it was searched, and the flag.
+func (e *noKubeconfigError) Error() string {
+	return "no kubeconfig found (" + e.searched + "). Name one with --kubeconfig"
 }
 
 // poolNotFound suggests pools of almost the same name.

@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"path/filepath"
 	"strings"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/bullpen-ci/bullpen/internal/cli/servers"
 )
 
 // Site is what a `bullpen up` of this machine works with.
@@ -19,17 +22,21 @@ type Site struct {
 	Controller     string // URL of its controller
 }
 
-// Site finds the `bullpen up` of this machine: that of --state-dir, or of the default directory. False: none runs, and none was named. The error
-// is a *KilledError if there was one that was killed.
+// Site finds the `bullpen up` of this machine: that of --state-dir, of the server that the configuration file names, or of the default directory.
+// False: none runs, and none was named. The error is a *KilledError if there was one that was killed.
 func (c *Connection) Site() (Site, bool, error) {
-	dir, named := c.StateDir, c.StateDir != ""
-	if !named {
-		if c.DefaultStateDir == nil || c.Kubeconfig != "" || c.Context != "" { // another place is meant
-			return Site{}, false, nil
-		}
-		var err error
-		if dir, err = c.DefaultStateDir(); err != nil {
-			return Site{}, false, nil //nolint:nilerr // this machine has no such directory, so nothing runs in it
+	chosen, err := c.choose()
+	if err != nil {
+		return Site{}, false, err
+	}
+	dir, named := chosen.StateDir, chosen.StateDir != ""
+	switch {
+	case named:
+	case chosen.file, c.clusterNamed(): // another place is meant
+		return Site{}, false, nil
+	default:
+		if dir = c.defaultDir(); dir == "" {
+			return Site{}, false, nil // nothing runs on this machine
 		}
 	}
 	status, err := readBox(dir)
@@ -45,13 +52,20 @@ func (c *Connection) Site() (Site, bool, error) {
 		site.GitHub, site.KeyFile = strings.TrimRight(status.GitHub, "/"), filepath.Join(dir, "secrets", "app.pem")
 		site.AdminTokenFile = filepath.Join(dir, "secrets", "admin-token")
 	}
-	if c.Kubeconfig != "" {
-		site.Kubeconfig = c.Kubeconfig
-	}
+	site.Kubeconfig = cmp.Or(c.Kubeconfig, chosen.Kubeconfig, site.Kubeconfig)
 	return site, true, nil
 }
 
-// Cluster is the configuration of the caller's own kubeconfig, or of the one named.
+// Cluster is the configuration of the kubeconfig named, or of the cluster of the server that the configuration file names, or of the caller's own
+// kubeconfig.
 func (c *Connection) Cluster(kubeconfig string) (*rest.Config, error) {
-	return loadKubeconfig(kubeconfig, c.Context)
+	at := servers.Server{Kubeconfig: kubeconfig, Context: c.Context}
+	if kubeconfig == "" {
+		chosen, err := c.choose()
+		if err != nil {
+			return nil, err
+		}
+		at = c.with(chosen.Server)
+	}
+	return loadKubeconfig(at.Kubeconfig, at.Context)
 }

@@ -117,6 +117,7 @@ var closures = []struct {
 	{pkg: "internal/cli/fields", deny: append([]string{module}, clients...), but: []string{"k8s.io/client-go/util/jsonpath", "k8s.io/client-go/third_party"},
 		reason: "it reads values, wherever they come from"},
 	{pkg: "internal/cli/poolchange", deny: append([]string{module}, clients...), reason: "it decides from the pool that was read, and writes nothing"},
+	{pkg: "internal/cli/servers", deny: clients, reason: "a configuration file is read without a cluster"},
 	{pkg: "internal/dev/onebox/poolcheck", deny: []string{"sigs.k8s.io/controller-runtime", module + "/internal/dev/controlplane"},
 		reason: "a pool is refused before there is an API server"},
 	{pkg: "internal/cli/arcmigration", deny: clients, reason: "a conversion is a function of the manifests"},

@@ -44,7 +44,7 @@ func Reads(words []string, fleet *strings.Replacer) (args []string, is bool) {
 		for _, word := range words[1:] {
 			flag, _, _ := strings.Cut(word, "=")
 			switch flag {
-			case "--watch", "-w", "--server", "--context", "--kubeconfig", "--follow", "-f", "logs":
+			case "--watch", "-w", "--server", "--context", "--kubeconfig", "--system-namespace", "--follow", "-f", "logs":
 				return nil, false
 			}
 			args = append(args, fleet.Replace(word))

@@ -14,6 +14,7 @@ func Variables() []Variable {
 		{"BULLPEN_ASSETS", "up, demo", "directory of the control plane's executables, in place of those that `make devcluster` downloads or compiles; `off`: only compiled ones. For `make devcluster` also the URL of a [mirror](../guides/one-machine.md#where-the-control-plane-comes-from)"},
 		{"BULLPEN_CACHE", "up, demo", "directory to which the control plane is downloaded or compiled; default `bullpen` in the user's cache directory"},
 		{"BULLPEN_CA_FILE", "agent", "set in runner pods by the controller: certificates that a runner trusts beside those of its image"},
+		{"BULLPEN_CONFIG", "administrators' commands", "configuration file with named servers ([bullpen config](cli/config.md)), in place of `bullpen/config.yaml` in `XDG_CONFIG_HOME` or `~/.config`"},
 		{"BULLPEN_DATABASE_URL", "server, up, doctor", "URL of the database; `--database-url-file` keeps it out of the environment"},
 		{"BULLPEN_DISPATCH_URL", "agent", "set in runner pods by the controller: URL of the server"},
 		{"BULLPEN_FAULTPOINT_DIR", "bin/bullpen-faults", "directory with which tests stop that build at fault points; other builds ignore it"},
@@ -22,7 +23,7 @@ func Variables() []Variable {
 		{"BULLPEN_POD_NAME", "agent", "set in runner pods by the controller"},
 		{"BULLPEN_POD_UID", "agent", "set in runner pods by the controller"},
 		{"BULLPEN_SANDBOX", "node, up", "set by the node agent: marks the processes that it started"},
-		{"BULLPEN_SERVER", "administrators' commands", "URL of the administrators' API, as `--server`"},
+		{"BULLPEN_SERVER", "administrators' commands", "name of a server in the configuration file, or URL of the administrators' API, as `--server`"},
 		{"BULLPEN_SHARED_DIR", "agent", "set in runner pods by the controller: the volume of both containers"},
 		{"BULLPEN_STATUS_DIR", "agent", "set in runner pods by the controller: directory of the supervisor's state on a Mac"},
 		{"BULLPEN_TOKEN_FILE", "agent", "set in runner pods by the controller: the poller's token"},
@@ -33,6 +34,7 @@ func Variables() []Variable {
 		{"TART_HOME", "node", "directory of Tart's virtual machines"},
 		{"TERM", "demo, administrators' commands", "`dumb`: no colours, and `--watch` appends lines instead of overwriting them"},
 		{"XDG_CACHE_HOME", "up, demo", "the user's cache directory"},
+		{"XDG_CONFIG_HOME", "administrators' commands", "parent of the directory of the configuration file"},
 		{"XDG_STATE_HOME", "up, down, administrators' commands", "parent of the default state directory of `bullpen up`"},
 	}
 }
