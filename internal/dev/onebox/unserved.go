@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
@@ -90,8 +91,8 @@ func unservedSentence(pools []fleet.LabelledPool, job standin.JobView, more int)
 }
 
 // labelledPools reads the pools as they are now.
-func (b *Box) labelledPools() (func(ctx context.Context) ([]fleet.LabelledPool, error), error) {
-	applier, err := newApplier(b.plane.AdminConfig())
+func labelledPools(admin *rest.Config) (func(ctx context.Context) ([]fleet.LabelledPool, error), error) {
+	applier, err := newApplier(admin)
 	if err != nil {
 		return nil, err
 	}
