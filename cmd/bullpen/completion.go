@@ -28,7 +28,7 @@ type names func(ctx context.Context, cmd *cobra.Command, client *cli.Client) ([]
 func completeNames(root *cobra.Command) {
 	pools := completion(poolNames)
 	for path, complete := range map[string]cobra.CompletionFunc{
-		"job": completion(jobIDs(true)), "why": completion(jobIDs(false)),
+		"job": completion(jobIDs(true)), "why": completion(jobIDs(false)), "cancel": completion(jobIDs(false)),
 		"retire":     completion(idleRunners),
 		"pool pause": pools, "pool drain": pools, "pool resume": pools,
 	} {

@@ -66,7 +66,8 @@ func newRootCommand() *cobra.Command {
 			"POD": "`bullpen runners` lists runners.", "POOL": "`bullpen pools` lists pools.",
 		},
 		Instead: map[string]string{
-			"get": "`bullpen pools`, `bullpen runners` or `bullpen jobs`", "logs": "`bullpen runners logs`", "log": "`bullpen runners logs`",
+			"get": "`bullpen pools`, `bullpen runners` or `bullpen jobs`", "logs": "`bullpen job JOB --log` or `bullpen runners logs`", "log": "`bullpen job JOB --log` or `bullpen runners logs`",
+			"run":      "`git push` or `gh workflow run`: GitHub starts workflows, and this build has no one-machine mode",
 			"describe": "`bullpen pools -o yaml` or `bullpen job`", "migrate": "`bullpen-migrate`, or `bullpen server migrate` for the database",
 		},
 	})

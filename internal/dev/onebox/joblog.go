@@ -10,39 +10,32 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 )
 
-// LogOptions of JobLog.
-type LogOptions struct {
-	Job int64
-	// Follow waits for the job to start, and prints its log until it has completed.
-	Follow bool
-	// Out gets the log, and Notes what is said about it.
-	Out, Notes io.Writer
-}
-
-// JobLog prints a job's log, step by step. A followed one ends with the job, or with ctx, which is no error.
-func (c *Client) JobLog(ctx context.Context, opts LogOptions) error {
-	printer := logPrinter{out: opts.Out, have: map[int]int{}, ended: map[int]bool{}}
+// JobLog prints a job's log to out, step by step, and what there is to say about it to notes. With follow it waits for the job to start, and
+// ends with the job, or with ctx, which is no error.
+func (c *Client) JobLog(ctx context.Context, id int64, follow bool, out, notes io.Writer) error {
+	opts := logOptions{follow: follow, out: out, notes: notes}
+	printer := logPrinter{out: opts.out, have: map[int]int{}, ended: map[int]bool{}}
 	tick := time.NewTicker(followInterval)
 	defer tick.Stop()
 	waits := false
 	for {
-		view, err := c.github.StepLogs(ctx, opts.Job, printer.have)
+		view, err := c.github.StepLogs(ctx, id, printer.have)
 		switch {
-		case ctx.Err() != nil && opts.Follow:
+		case ctx.Err() != nil && opts.follow:
 			return nil
-		case err != nil && opts.Follow && statusOf(err) == 0:
+		case err != nil && opts.follow && statusOf(err) == 0:
 			if err := c.lost(err); err != nil {
 				return err
 			}
 		case err != nil:
-			return c.notFound(err, "job", opts.Job)
+			return c.notFound(err, "job", id)
 		default:
 			if done, err := c.printLog(&printer, view, opts); done || err != nil {
 				return err
 			}
 			if !waits && view.Job.Status != "in_progress" {
 				waits = true
-				fmt.Fprintf(opts.Notes, "Job %d (%s) is %s. Waiting for it to start.\n", view.Job.ID, view.Job.Name, statusWord(view.Job))
+				fmt.Fprintf(opts.notes, "Job %d (%s) is %s. Waiting for it to start.\n", view.Job.ID, view.Job.Name, statusWord(view.Job))
 			}
 		}
 		select {
@@ -53,28 +46,33 @@ func (c *Client) JobLog(ctx context.Context, opts LogOptions) error {
 	}
 }
 
+type logOptions struct {
+	follow     bool
+	out, notes io.Writer
+}
+
 // printLog prints what is new, and says whether that was all.
-func (c *Client) printLog(printer *logPrinter, view standin.JobLogView, opts LogOptions) (done bool, err error) {
+func (c *Client) printLog(printer *logPrinter, view standin.JobLogView, opts logOptions) (done bool, err error) {
 	job := view.Job
 	completed := job.Status == "completed"
 	if completed && len(view.Steps) == 0 && view.Text == "" {
 		return true, fmt.Errorf("job %d (%s) has no log: it completed with conclusion %s%s", job.ID, job.Name, job.Conclusion, reasonText(job))
 	}
-	if !opts.Follow && job.Status != "completed" && job.Status != "in_progress" {
+	if !opts.follow && job.Status != "completed" && job.Status != "in_progress" {
 		return true, fmt.Errorf("job %d (%s) has no log yet: it is %s. `%s --follow` waits for it", job.ID, job.Name, statusWord(job), logCommand(c.at, job.ID))
 	}
 	if err := printer.print(view.Steps); err != nil {
 		return true, err
 	}
 	if completed && view.Text != "" {
-		if _, err := io.WriteString(opts.Out, view.Text); err != nil {
+		if _, err := io.WriteString(opts.out, view.Text); err != nil {
 			return true, fmt.Errorf("writing the log: %w", err)
 		}
 	}
-	if completed && opts.Follow {
-		fmt.Fprintf(opts.Notes, "Job %d (%s) completed: %s%s.\n", job.ID, job.Name, job.Conclusion, reasonText(job))
+	if completed && opts.follow {
+		fmt.Fprintf(opts.notes, "Job %d (%s) completed: %s%s.\n", job.ID, job.Name, job.Conclusion, reasonText(job))
 	}
-	return completed || !opts.Follow, nil
+	return completed || !opts.follow, nil
 }
 
 // statusWord is a job's state before it runs.
