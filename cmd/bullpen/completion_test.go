@@ -92,6 +92,7 @@ func TestCompletion_OffersNamesOfTheFleet(t *testing.T) {
 	t.Setenv("KUBECONFIG", kubeconfigFor(t))
 	for words, want := range map[string][]string{
 		"why |":                         {"271", "314"},
+		"cancel |":                      {"271", "314"},
 		"why 27|":                       {"271"},
 		"why 271 |":                     nil,
 		"job |":                         {"271", "314", "279"},

@@ -77,7 +77,7 @@ func newJobCommand() *cobra.Command {
 		Long: `Show one workflow job: its state, the time and duration of each phase, and how its runner exited. JOB is its ID or URL at GitHub.
 
 With --log, print the job's log by its steps, also while it runs, in the one-machine mode. In a cluster GitHub has the log: the command
-prints the link and the gh command, and exits with 1.`,
+prints the link and the gh command, and fails.`,
 		Example: `  bullpen job 31415926535
   bullpen job https://github.com/acme/app/actions/runs/27182818284/job/31415926535 -o yaml
   bullpen job 31415926535 -o json | jq .timeline.split

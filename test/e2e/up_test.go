@@ -70,6 +70,7 @@ func TestUp(t *testing.T) {
 	t.Run("CLAIM5_a suspended account's jobs wait, and go on at once", func(t *testing.T) { suspendAndResume(t, dir, w, first) })
 	t.Run("EXCL2_a paused and a drained pool hand out no job, and leave whoever works alone", func(t *testing.T) { pauseAndDrain(t, dir, w, first) })
 	t.Run("CLAIM21_a job that no pool serves is named everywhere", func(t *testing.T) { jobsThatNoPoolServes(t, dir, w, first) })
+	t.Run("workflows are run, followed and cancelled by commands", func(t *testing.T) { runFollowCancel(t, dir) })
 	t.Run("the commands of the pages work", func(t *testing.T) { documented(t, dir) })
 	t.Run("NET5_the console's link logs in, and its pages show the fleet", func(t *testing.T) { consoleOpens(t, dir) })
 	t.Run("CLAIM6_NET2_the owner label cuts a runner off, and costs no job", func(t *testing.T) { theLabelCutsTheRunnerOff(t, dir, w, first) })
