@@ -91,7 +91,7 @@ func refuseRun(err error, dir string) error {
 	switch {
 	case errors.As(err, &elsewhere) && elsewhere.Up:
 		return fmt.Errorf("%w, and GitHub starts workflows. Push to a repository that has the App installed", err)
-	case errors.As(err, &elsewhere):
+	case errors.As(err, &elsewhere) && elsewhere.Server != "":
 		return fmt.Errorf("%w. In a cluster GitHub starts workflows: push to GitHub, or use `gh workflow run`. "+
 			"For a `bullpen up` of this machine, use --state-dir DIR", err)
 	case errors.As(err, &killed):

@@ -71,6 +71,7 @@ func TestRun_ChecksTheFileBeforeItLooksForAServer(t *testing.T) {
 func TestRefuseRun_OfAnUpWithAGitHubApp(t *testing.T) {
 	require.EqualError(t, refuseRun(&cli.NotLocalError{Server: "s", Up: true}, ""),
 		"this `bullpen up` has no stand-in for GitHub: it uses a real GitHub App, and GitHub starts workflows. Push to a repository that has the App installed")
+	require.ErrorContains(t, refuseRun(&cli.NotLocalError{}, ""), "`bullpen up` is not running here. Start it, and repeat the command.")
 	killed := &cli.KilledError{Dir: "/d", PID: 7}
 	require.Equal(t, killed, refuseRun(killed, "/d"))
 }

@@ -11,15 +11,18 @@ import (
 
 // NotLocalError says that a server works with the real GitHub, and not with the stand-in of a `bullpen up` of this machine.
 type NotLocalError struct {
-	Server string
+	Server string // empty: it is found by other means than a URL
 	// Up says that the server is that of a `bullpen up` of this machine, which has a GitHub App of its own.
 	Up bool
 }
 
 // Error names the server.
 func (e *NotLocalError) Error() string {
-	if e.Up {
+	switch {
+	case e.Up:
 		return "this `bullpen up` has no stand-in for GitHub: it uses a real GitHub App"
+	case e.Server == "":
+		return "`bullpen up` is not running here"
 	}
 	return e.Server + " is not the server of a `bullpen up` of this machine"
 }

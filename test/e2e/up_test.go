@@ -146,6 +146,7 @@ func TestUp_ExitsWithTheResultOfItsWorkflows(t *testing.T) {
 			stdout, stderr, code := run(t, "up", "--state-dir", dir, "--runners", "1", "--exit-when-done", "--workflow", writeFile(t, "w.yaml", c.workflow))
 			require.Equal(t, c.code, code, "%s\n%s", stdout, stderr)
 			require.Contains(t, stderr, c.says)
+			require.Equal(t, name == "failure", strings.Contains(stdout, "Process completed with exit code 3."), "the log of what failed: %s", stdout)
 			require.Empty(t, processesOf(t, dir))
 		})
 	}

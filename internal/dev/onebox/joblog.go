@@ -138,3 +138,40 @@ func (p *logPrinter) write(step standin.StepLog, known bool) error {
 	}
 	return nil
 }
+
+// Bounds of failedLogs.
+const (
+	failedJobs  = 5
+	failedLines = 20
+)
+
+// failedLogs has the last lines of the failed steps of jobs, for readers who cannot ask for the logs afterwards.
+func failedLogs(ctx context.Context, github *standin.AdminClient, jobs []standin.JobView) []string {
+	var says []string
+	found := 0
+	for _, job := range jobs {
+		if job.Conclusion != "failure" || job.StartedAt == nil || found == failedJobs {
+			continue
+		}
+		found++
+		view, err := github.StepLogs(ctx, job.ID, nil)
+		if err != nil {
+			continue // the result stands without it
+		}
+		for _, step := range view.Steps {
+			if step.Conclusion == "failure" {
+				says = append(says, failedStep(job.Name, step)...)
+			}
+		}
+	}
+	return says
+}
+
+func failedStep(job string, step standin.StepLog) []string {
+	last := step.Lines[max(0, len(step.Lines)-failedLines):]
+	says := []string{fmt.Sprintf("log of job %s, step %q, last %d lines:", job, step.Name, len(last))}
+	for _, line := range last {
+		says = append(says, "  "+line)
+	}
+	return says
+}

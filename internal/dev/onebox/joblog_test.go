@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -151,4 +152,32 @@ func TestClient_JobLogOfAJobWithoutARunner(t *testing.T) {
 	require.ErrorContains(t, client.JobLog(await.Context(t), jobs[0].ID, true, io.Discard, cancel), "has no log: it completed with conclusion cancelled")
 	require.Contains(t, notes.String(), "(build) is queued. Waiting for it to start.")
 	require.ErrorContains(t, client.JobLog(t.Context(), 7, true, io.Discard, io.Discard), "job 7 not found")
+}
+
+func TestFailedLogs_HaveTheLastLinesOfFailedSteps(t *testing.T) {
+	var many []string
+	for i := range 30 {
+		many = append(many, strconv.Itoa(i))
+	}
+	began := epoch
+	failed := standin.JobView{ID: 5, Name: "build", Conclusion: "failure", StartedAt: &began}
+	passed, never := failed, failed
+	passed.Conclusion, never.StartedAt = "success", nil
+	view := jobAt("completed", "failure", step(1, "Set up job", "completed", "success", "ready"), step(2, "Run make", "completed", "failure", many...))
+	client, asked := scripted(t, view, nil)
+	says := failedLogs(t.Context(), client.github, []standin.JobView{passed, never, failed, failed})
+	require.Equal(t, append([]string{`log of job build, step "Run make", last 20 lines:`}, indented(many[10:])...), says)
+	require.Len(t, *asked, 2, "a log that cannot be read is left out")
+
+	client, asked = scripted(t, view, view, view, view, view, view)
+	failedLogs(t.Context(), client.github, []standin.JobView{failed, failed, failed, failed, failed, failed})
+	require.Len(t, *asked, failedJobs)
+}
+
+func indented(lines []string) []string {
+	var out []string
+	for _, line := range lines {
+		out = append(out, "  "+line)
+	}
+	return out
 }

@@ -254,10 +254,25 @@ func (b *Box) serve(ctx context.Context, opts UpOptions) (Result, error) {
 		runs = append(runs, run.ID)
 	}
 	if opts.ExitWhenDone {
-		return b.untilDone(ctx, github, &f, runs)
+		result, err := b.untilDone(ctx, github, &f, runs)
+		b.reportFailures(ctx, github, result)
+		return result, err
 	}
 	b.report(Event{Kind: EventNote, Message: "Ctrl-C stops everything."})
 	return Result{}, f.follow(ctx, github, b.report, func([]standin.JobView) (bool, error) { return false, nil })
+}
+
+// reportFailures prints what failed before the stand-in, which has the logs, is stopped.
+func (b *Box) reportFailures(ctx context.Context, github *standin.AdminClient, result Result) {
+	for _, run := range result.Runs {
+		jobs, err := github.Jobs(ctx, run.ID, "")
+		if err != nil {
+			return // the result is known
+		}
+		for _, line := range failedLogs(ctx, github, jobs) {
+			b.report(Event{Kind: EventNote, Message: line})
+		}
+	}
 }
 
 func resuming(unfinished int) string {
