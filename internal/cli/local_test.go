@@ -30,7 +30,6 @@ func TestConnection_LocalIsTheServersOwnUp(t *testing.T) {
 	here := func() (string, error) { return fake, nil }
 	for name, conn := range map[string]cli.Connection{
 		"of this machine": {DefaultStateDir: here}, "of a directory": {StateDir: fake}, "by its URL": {DefaultStateDir: here, Server: "http://127.0.0.1:8/"},
-		"with another kubeconfig": {DefaultStateDir: here, Kubeconfig: "other", Context: "x"},
 	} {
 		site, err := local(conn)
 		require.NoError(t, err, name)

@@ -95,7 +95,7 @@ func (c *Client) Run(ctx context.Context, opts RunOptions) (Result, error) {
 		run: run.ID, ids: true, failed: c.lost, name: func(string) string { return "" },
 		log: func(job int64) string { return logCommand(c.at, job) },
 	}
-	unserved := &unservedWatch{pools: c.pools}
+	unserved := &unservedWatch{pools: c.pools, at: c.at}
 	if opts.Watch {
 		return c.watch(ctx, run, &f, unserved)
 	}
@@ -112,15 +112,14 @@ func (c *Client) Run(ctx context.Context, opts RunOptions) (Result, error) {
 
 // watch reports changes of the run's jobs until it has completed.
 func (c *Client) watch(ctx context.Context, run standin.RunView, f *follower, unserved *unservedWatch) (Result, error) {
-	cancel := fmt.Sprintf("`bullpen cancel --run %d%s`", run.ID, c.at)
 	result, err := completion{github: c.github, follow: f, report: c.report, runs: []int64{run.ID}, stuck: func(ctx context.Context, jobs []standin.JobView) error {
 		if events := c.stuck(ctx, unserved, jobs); len(events) > 0 {
-			return errors.New(events[0].Message + " " + cancel + " cancels the run")
+			return errors.New(events[0].Message)
 		}
 		return nil
 	}}.await(ctx)
 	if errors.Is(err, errIncomplete) {
-		return result, fmt.Errorf("%w. Run %d continues; %s cancels it", err, run.ID, cancel)
+		return result, fmt.Errorf("%w. Run %d continues; `bullpen cancel --run %d%s` cancels it", err, run.ID, run.ID, c.at)
 	}
 	for _, done := range result.Runs {
 		c.report(Event{Kind: EventRun, Run: runChange(done), Message: fmt.Sprintf("Run %d completed: %s.", done.ID, done.Conclusion)})

@@ -63,8 +63,8 @@ func scripted(t *testing.T, views ...*standin.JobLogView) (client *Client, asked
 		_ = json.NewEncoder(w).Encode(views[at]) // the client sees
 	}))
 	t.Cleanup(server.Close)
-	bounded := server.Client()
-	bounded.Timeout = await.Limit
+	// A connection that is used again would hide that the former one broke: the transport repeats a request then.
+	bounded := &http.Client{Timeout: await.Limit, Transport: &http.Transport{DisableKeepAlives: true}}
 	return &Client{github: &standin.AdminClient{URL: server.URL, HTTP: bounded}, dir: "/state", running: func() bool { return true }}, asked
 }
 

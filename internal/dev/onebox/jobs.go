@@ -232,7 +232,7 @@ func (b *Box) serve(ctx context.Context, opts UpOptions) (Result, error) {
 		return Result{}, err
 	}
 	at := stateFlag(b.layout.Dir, usualStateDir())
-	f := follower{name: func(runner string) string { return podOf(pods.rows(), runner) }, unserved: &unservedWatch{pools: labelled}}
+	f := follower{name: func(runner string) string { return podOf(pods.rows(), runner) }, unserved: &unservedWatch{pools: labelled, at: at}}
 	if !opts.ExitWhenDone { // else the stand-in stops before its log can be read
 		f.log = func(job int64) string { return logCommand(at, job) }
 	}

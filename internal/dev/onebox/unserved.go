@@ -18,6 +18,8 @@ import (
 type unservedWatch struct {
 	pools   func(ctx context.Context) ([]fleet.LabelledPool, error)
 	checked map[int64]bool
+	// at is the stateFlag of the command that cancels a run.
+	at string
 }
 
 // look reports the jobs that were queued since the last call. Pools are read only if there are such jobs; if they cannot be read, the jobs are
@@ -39,10 +41,16 @@ func (w *unservedWatch) look(ctx context.Context, jobs []standin.JobView) []Even
 	if w.checked == nil {
 		w.checked = map[int64]bool{}
 	}
+	events := unservedEvents(pools, queued)
 	for _, job := range queued {
 		w.checked[job.ID] = true
+		for i := range events {
+			if events[i].Job.ID == job.ID {
+				events[i].Message += fmt.Sprintf(" `bullpen cancel --run %d%s` cancels the run.", job.RunID, w.at)
+			}
+		}
 	}
-	return unservedEvents(pools, queued)
+	return events
 }
 
 // unservedEvents has one event for each set of labels that no pool serves, in the order of the jobs. It is pure.
