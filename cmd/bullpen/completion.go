@@ -30,7 +30,7 @@ type names func(ctx context.Context, cmd *cobra.Command, client *cli.Client) ([]
 func completeNames(root *cobra.Command) {
 	pools := completion(poolNames)
 	for path, complete := range map[string]cobra.CompletionFunc{
-		"job": completion(jobIDs(true)), "why": completion(jobIDs(false)),
+		"job": completion(jobIDs(true)), "why": completion(jobIDs(false)), "cancel": completion(jobIDs(false)),
 		"retire": completion(idleRunners), "runners logs": completion(runnerNames), "runners get": completion(runnerNames),
 		"pool pause": pools, "pool drain": pools, "pool resume": pools, "pool set": pools, "pool scale": pools, "pool get": pools, "pools": pools,
 	} {

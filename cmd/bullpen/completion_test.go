@@ -93,6 +93,7 @@ func TestCompletion_OffersNamesOfTheFleet(t *testing.T) {
 	require.NoError(t, os.WriteFile(config, []byte("servers: {production: {url: 'https://x'}, lab: {context: lab}}\n"), 0o600))
 	t.Setenv("BULLPEN_CONFIG", config)
 	for words, want := range map[string][]string{
+		"cancel |":                           {"271", "314"},
 		"why |":                              {"271", "314"},
 		"why 27|":                            {"271"},
 		"why 271 |":                          nil,

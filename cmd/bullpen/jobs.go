@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"time"
@@ -71,19 +72,30 @@ conclusion. The server's --keep-jobs sets how long completed jobs are kept.
 
 func newJobCommand() *cobra.Command {
 	conn, output := connection(), cli.OutputOf[adminapi.Job]()
+	var log, follow bool
 	cmd := &cobra.Command{
 		Use:   "job JOB",
-		Short: "Show one workflow job and the duration of its phases",
-		Long:  `Show one workflow job: its state, the time and duration of each phase, and how its runner exited. JOB is its ID or URL at GitHub.`,
+		Short: "Show one workflow job and the duration of its phases, or its log",
+		Long: `Show one workflow job: its state, the time and duration of each phase, and how its runner exited. JOB is its ID or URL at GitHub.
+
+With --log, print the job's log by its steps, also while it runs, in the one-machine mode. In a cluster GitHub has the log: the command
+prints the link and the gh command, and fails.`,
 		Example: `  bullpen job 31415926535
   bullpen job https://github.com/acme/app/actions/runs/27182818284/job/31415926535 -o yaml
   bullpen job 31415926535 -o json | jq .timeline.split
-  bullpen job 31415926535 -o jsonpath='{.url}'`,
+  bullpen job 31415926535 -o jsonpath='{.url}'
+  bullpen job 31415926535 --log --follow`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if follow && !log {
+				return errors.New("--follow needs --log")
+			}
 			id, err := cli.ParseJob(args[0])
 			if err != nil {
 				return err
+			}
+			if log {
+				return showJobLog(cmd, conn, id, follow)
 			}
 			client, err := conn.Client()
 			if err != nil {
@@ -98,6 +110,9 @@ func newJobCommand() *cobra.Command {
 	}
 	conn.Flags(cmd.Flags())
 	getOutput(cmd, &output)
+	cmd.Flags().BoolVar(&log, "log", false, "print the job's log (one-machine mode)")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "with --log: wait for the job to start, and print its log until it completes")
+	cmd.MarkFlagsMutuallyExclusive("log", "output")
 	return cmd
 }
 

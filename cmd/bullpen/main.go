@@ -69,7 +69,9 @@ func newRootCommand() *cobra.Command {
 			"SERVER": "`bullpen config get-servers` lists servers.",
 		},
 		Instead: map[string]string{
-			"get": "`bullpen pools`, `bullpen runners` or `bullpen jobs`", "scale": "`bullpen pool scale`", "logs": "`bullpen runners logs`", "log": "`bullpen runners logs`",
+			"get": "`bullpen pools`, `bullpen runners` or `bullpen jobs`", "scale": "`bullpen pool scale`",
+			"logs": "`bullpen job JOB --log` or `bullpen runners logs`", "log": "`bullpen job JOB --log` or `bullpen runners logs`",
+			"run":      "`git push` or `gh workflow run`: GitHub starts workflows, and this build has no one-machine mode",
 			"describe": "`bullpen pool get` or `bullpen job`", "migrate": "`bullpen-migrate`, or `bullpen server migrate` for the database",
 		},
 	})

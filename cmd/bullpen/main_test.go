@@ -36,7 +36,7 @@ func TestCommands_ShareTheirHabits(t *testing.T) {
 		if format := flags.Lookup("output"); format != nil {
 			require.Equal(t, "o", format.Shorthand, path)
 		} else {
-			require.Contains(t, []string{"console", "delete", "logs", "record", "top"}, cmd.Name(), "%s has no -o", path)
+			require.Contains(t, []string{"cancel", "console", "delete", "logs", "record", "top"}, cmd.Name(), "%s has no -o", path)
 		}
 		if namespace := flags.Lookup("namespace"); namespace != nil {
 			require.Equal(t, "n", namespace.Shorthand, path)

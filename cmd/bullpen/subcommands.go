@@ -15,6 +15,7 @@ func subcommands() []*cobra.Command {
 		newJobsCommand(),
 		newJobCommand(),
 		newWhyCommand(),
+		newCancelCommand(),
 		newUsageCommand(),
 		newStatusCommand(),
 		newTopCommand(),

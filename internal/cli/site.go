@@ -13,6 +13,8 @@ import (
 
 // Site is what a `bullpen up` of this machine works with.
 type Site struct {
+	StateDir   string
+	Server     string // URL of its administrators' API
 	Kubeconfig string
 	GitHub     string // URL of its stand-in; empty: the real GitHub, by an App that it does not write down
 	KeyFile    string // of the stand-in's App
@@ -47,7 +49,10 @@ func (c *Connection) Site() (Site, bool, error) {
 	case err != nil:
 		return Site{}, false, nil //nolint:nilerr // none runs
 	}
-	site := Site{Kubeconfig: status.Kubeconfig, Controller: status.Metrics["controller"], URLFile: filepath.Join(dir, "secrets", "database-url")}
+	site := Site{
+		StateDir: dir, Server: status.Operators,
+		Kubeconfig: status.Kubeconfig, Controller: status.Metrics["controller"], URLFile: filepath.Join(dir, "secrets", "database-url"),
+	}
 	if status.StandIn {
 		site.GitHub, site.KeyFile = strings.TrimRight(status.GitHub, "/"), filepath.Join(dir, "secrets", "app.pem")
 		site.AdminTokenFile = filepath.Join(dir, "secrets", "admin-token")

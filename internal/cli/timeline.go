@@ -41,8 +41,11 @@ func PrintJob(w io.Writer, o *Output, job adminapi.Job, now time.Time) error {
 	case job.ExitCode != nil && *job.ExitCode != 0:
 		fmt.Fprintf(&b, "\nThe runner exited with %s. See its last log lines: `bullpen runners logs %s`\n", adminapi.ExitCode(*job.ExitCode), job.Pod)
 	}
-	if job.URL != "" {
+	switch {
+	case job.URL != "":
 		fmt.Fprintf(&b, "\nGitHub   %s\n", job.URL)
+	case job.StartedAt != nil: // at a stand-in, which has no pages
+		fmt.Fprintf(&b, "\nLog      bullpen job %d --log\n", job.ID)
 	}
 	if job.TraceID != "" {
 		fmt.Fprintf(&b, "\nTrace    %s\n", strings.TrimSpace(job.TraceID+" "+job.TraceURL))

@@ -123,6 +123,12 @@ func TestPrintJob_QueuedAndKilled(t *testing.T) {
 	require.Contains(t, show(done), "exited with code 3. See")
 	code = 0
 	require.NotContains(t, show(done), "exited")
+
+	require.Contains(t, show(done), "\nLog      bullpen job 7 --log\n", "the stand-in for GitHub has no pages")
+	require.NotContains(t, show(queued), "--log", "there is no log yet")
+	done.URL = "https://github.com/acme/app/actions/runs/9/job/7"
+	require.Contains(t, show(done), "\nGitHub   "+done.URL+"\n")
+	require.NotContains(t, show(done), "--log")
 }
 
 func inUTC(s *dispatch.Started) *dispatch.Started {

@@ -29,7 +29,9 @@ func jobsThatNoPoolServes(t *testing.T, dir string, w *where, up *running) {
 	require.True(t, says("1 with no pool", "status")(), "it is counted")
 	id := whyTheJobWaits(t, dir, "acme", "no-pool")
 
-	admin(t, dir, w, "/_standin/jobs/"+id+"/cancel")
+	stdout, stderr, code := run(t, "cancel", id, "--state-dir", dir)
+	require.Zero(t, code, "%s", stderr)
+	require.Equal(t, "Cancelled job "+id+" (misspelt).\n", stdout)
 	require.Eventually(t, func() bool {
 		stdout, _, code := run(t, "status", "-o", "json", "--state-dir", dir)
 		var status struct {

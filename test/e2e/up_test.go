@@ -71,6 +71,7 @@ func TestUp(t *testing.T) {
 	t.Run("a pool is resized, and what another client applies is not overwritten", func(t *testing.T) { resizePool(t, dir) })
 	t.Run("EXCL2_a paused and a drained pool hand out no job, and leave whoever works alone", func(t *testing.T) { pauseAndDrain(t, dir, w, first) })
 	t.Run("CLAIM21_a job that no pool serves is named everywhere", func(t *testing.T) { jobsThatNoPoolServes(t, dir, w, first) })
+	t.Run("workflows are run, followed and cancelled by commands", func(t *testing.T) { runFollowCancel(t, dir) })
 	t.Run("the commands of the pages work", func(t *testing.T) { documented(t, dir) })
 	t.Run("NET5_the console's link logs in, and its pages show the fleet", func(t *testing.T) { consoleOpens(t, dir) })
 	t.Run("CLAIM6_NET2_the owner label cuts a runner off, and costs no job", func(t *testing.T) { theLabelCutsTheRunnerOff(t, dir, w, first) })
@@ -146,6 +147,7 @@ func TestUp_ExitsWithTheResultOfItsWorkflows(t *testing.T) {
 			stdout, stderr, code := run(t, "up", "--state-dir", dir, "--runners", "1", "--exit-when-done", "--workflow", writeFile(t, "w.yaml", c.workflow))
 			require.Equal(t, c.code, code, "%s\n%s", stdout, stderr)
 			require.Contains(t, stderr, c.says)
+			require.Equal(t, name == "failure", strings.Contains(stdout, "Process completed with exit code 3."), "the log of what failed: %s", stdout)
 			require.Empty(t, processesOf(t, dir))
 		})
 	}

@@ -24,6 +24,7 @@ const (
 	EventProblem  EventKind = "problem"  // something failed and is retried
 	EventNote     EventKind = "note"     // something worth knowing
 	EventJob      EventKind = "job"      // a job changed its state
+	EventRun      EventKind = "run"      // a run was submitted, or has completed
 	EventRunners  EventKind = "runners"  // the number of idle runners changed
 	EventStopping EventKind = "stopping" // everything is being stopped
 	EventStopped  EventKind = "stopped"  // nothing is running
@@ -38,7 +39,17 @@ type Event struct {
 	Log     string     `json:"log,omitempty"`
 	Message string     `json:"message"`
 	Job     *JobChange `json:"job,omitempty"`
+	Run     *RunChange `json:"run,omitempty"`
 	Where   *Where     `json:"where,omitempty"`
+}
+
+// RunChange is what an EventRun is about.
+type RunChange struct {
+	ID         int64  `json:"id"`
+	Repository string `json:"repository"`
+	File       string `json:"file"`
+	Status     string `json:"status"`
+	Conclusion string `json:"conclusion,omitempty"`
 }
 
 // JobChange is what an EventJob is about.
@@ -94,7 +105,7 @@ func (p *Printer) Report(event Event) {
 	switch event.Kind {
 	case EventProblem, EventEnded:
 		prefix = "! "
-	case EventReady, EventStopping, EventStopped:
+	case EventReady, EventRun, EventStopping, EventStopped:
 		prefix = ""
 	}
 	fmt.Fprintf(p.out, "%s%s\n", prefix, event.Message)
@@ -114,7 +125,7 @@ func (w *Where) text() string {
 		line(title, fmt.Sprintf("%s, for jobs with runs-on: %s", pool, runsOnText(w.Labels[pool])))
 	}
 	if w.StandIn {
-		line("GitHub", w.GitHub+" (local stand-in; admin API under /_standin/)")
+		line("GitHub", w.GitHub+" (local stand-in)")
 	} else {
 		line("GitHub", w.GitHub)
 	}
@@ -145,18 +156,25 @@ func shortKubectl(path string, look func(string) (string, error)) string {
 
 // guide is what to type next, in the order of a first session.
 func (w *Where) guide(defaultDir string) []string {
-	at := ""
-	if w.StateDir != defaultDir {
-		at = " --state-dir " + w.StateDir
+	at := stateFlag(w.StateDir, defaultDir)
+	lines := []string{"Next, in another terminal:"}
+	if w.StandIn {
+		lines = append(lines, "  bullpen run"+at+" FILE     run a workflow file; --watch follows it and exits with its result")
 	}
-	lines := []string{
-		"Next, in another terminal:",
-		"  bullpen status" + at + "     problems, jobs and runners",
-		"  bullpen jobs" + at + "       the jobs; `bullpen why" + at + " JOB` explains why one is queued",
-		"  bullpen top" + at + "        both on the whole screen",
-	}
-	if !w.StandIn {
-		return lines
-	}
-	return append(lines, "  bullpen up"+at+" --workflow FILE   after Ctrl-C here: run a workflow file")
+	return append(lines,
+		"  bullpen status"+at+"       problems, jobs and runners",
+		"  bullpen jobs"+at+"         the jobs; `bullpen why"+at+" JOB` explains why one is queued",
+		"  bullpen top"+at+"          both on the whole screen",
+	)
 }
+
+// stateFlag is what a command needs to find a state directory: nothing for the default one.
+func stateFlag(dir, defaultDir string) string {
+	if dir == defaultDir {
+		return ""
+	}
+	return " --state-dir " + dir
+}
+
+// logCommand prints the log of a job. at is the stateFlag.
+func logCommand(at string, job int64) string { return fmt.Sprintf("bullpen job %d --log%s", job, at) }

@@ -39,13 +39,13 @@ func TestWhere_Guide(t *testing.T) {
 	usual := strings.Join(w.guide("/state"), "\n")
 	require.Contains(t, usual, "  bullpen status ")
 	require.NotContains(t, usual, "--state-dir")
-	require.Contains(t, usual, "bullpen up --workflow FILE")
+	require.Regexp(t, `^Next, in another terminal:\n  bullpen run FILE +run a workflow file`, usual, "the first thing to type")
 	elsewhere := strings.Join(w.guide("/other"), "\n")
-	for _, command := range []string{"status", "jobs", "why", "top", "up"} {
+	for _, command := range []string{"run", "status", "jobs", "why", "top"} {
 		require.Contains(t, elsewhere, "bullpen "+command+" --state-dir /state")
 	}
 	w.StandIn = false
-	require.NotContains(t, strings.Join(w.guide("/state"), "\n"), "--workflow")
+	require.NotContains(t, strings.Join(w.guide("/state"), "\n"), "bullpen run")
 }
 
 func TestShortKubectl(t *testing.T) {

@@ -23,26 +23,40 @@ type WorkflowFile struct {
 func LoadWorkflows(paths []string) ([]WorkflowFile, error) {
 	files := make([]WorkflowFile, 0, len(paths))
 	for _, path := range paths {
-		content, err := os.ReadFile(path)
+		file, err := LoadWorkflow(path)
 		if err != nil {
-			return nil, fmt.Errorf("reading --workflow: %w", err)
+			return nil, fmt.Errorf("--workflow: %w", err)
 		}
-		if _, err := workflow.Load(path, content); err != nil {
-			return nil, fmt.Errorf("--workflow %s cannot run: %w", path, err)
-		}
-		files = append(files, WorkflowFile{Name: filepath.Base(path), Content: string(content)})
+		files = append(files, file)
 	}
 	return files, nil
 }
 
-// submit queues a workflow's jobs at the stand-in.
-func submit(ctx context.Context, github *standin.AdminClient, file WorkflowFile) (standin.RunView, error) {
-	runs, err := github.Submit(ctx, standin.Submission{FileName: file.Name, Content: file.Content, Repo: standInRepository})
+// LoadWorkflow is LoadWorkflows of one file.
+func LoadWorkflow(path string) (WorkflowFile, error) {
+	content, err := os.ReadFile(path)
 	if err != nil {
-		return standin.RunView{}, fmt.Errorf("submitting %s: %w", file.Name, err)
+		return WorkflowFile{}, fmt.Errorf("reading the workflow file: %w", err)
+	}
+	if _, err := workflow.Load(path, content); err != nil {
+		return WorkflowFile{}, fmt.Errorf("%s cannot run: %w", path, err)
+	}
+	return WorkflowFile{Name: filepath.Base(path), Content: string(content)}, nil
+}
+
+// submit queues a workflow's jobs at the stand-in, in its own repository.
+func submit(ctx context.Context, github *standin.AdminClient, file WorkflowFile) (standin.RunView, error) {
+	return submitTo(ctx, github, standin.Submission{FileName: file.Name, Content: file.Content, Repo: standInRepository})
+}
+
+// submitTo is submit with a repository, an event and inputs.
+func submitTo(ctx context.Context, github *standin.AdminClient, submission standin.Submission) (standin.RunView, error) {
+	runs, err := github.Submit(ctx, submission)
+	if err != nil {
+		return standin.RunView{}, fmt.Errorf("submitting %s: %w", submission.FileName, err)
 	}
 	if len(runs) != 1 {
-		return standin.RunView{}, fmt.Errorf("submitting %s: %d runs were started, expected one", file.Name, len(runs))
+		return standin.RunView{}, fmt.Errorf("submitting %s: %d runs were started, expected one", submission.FileName, len(runs))
 	}
 	return runs[0], nil
 }
@@ -54,6 +68,14 @@ type follower struct {
 	name func(runner string) string
 	// unserved reports jobs that no pool serves; nil: nothing does.
 	unserved *unservedWatch
+	// run is the only one whose jobs are followed; 0: those of all.
+	run int64
+	// ids has messages begin with the job's ID.
+	ids bool
+	// log is the command that prints a job's log, for the message of a failed one; nil: it is not named.
+	log func(job int64) string
+	// failed decides about a reading that failed: an error ends the following. Nil: the next reading is awaited.
+	failed func(error) error
 }
 
 // changes are the changes since the last reading, in the order of the jobs.
@@ -79,20 +101,41 @@ func (f *follower) changes(jobs []standin.JobView) []Event {
 }
 
 func (f *follower) sentence(job standin.JobView) string {
-	runner := job.RunnerName
-	if f.name != nil {
-		runner = f.name(runner)
+	name := fmt.Sprintf("job %-24s", job.Name)
+	if f.ids {
+		name = fmt.Sprintf("job %d  %-24s", job.ID, job.Name)
 	}
 	switch {
 	case job.Conclusion != "" && job.StartedAt != nil && job.CompletedAt != nil:
-		return fmt.Sprintf("job %-24s %s after %s", job.Name, job.Conclusion, short(job.CompletedAt.Sub(*job.StartedAt)))
+		return fmt.Sprintf("%s %s after %s", name, job.Conclusion, short(job.CompletedAt.Sub(*job.StartedAt))) + f.logHint(job)
+	case job.Conclusion == "failure" && job.Reason != "":
+		return fmt.Sprintf("%s %s: %s", name, job.Conclusion, job.Reason)
 	case job.Conclusion != "":
-		return fmt.Sprintf("job %-24s %s", job.Name, job.Conclusion)
+		return fmt.Sprintf("%s %s", name, job.Conclusion)
 	case job.Status == "in_progress" && job.QueuedAt != nil && job.StartedAt != nil:
-		return fmt.Sprintf("job %-24s running on %s after %s in the queue", job.Name, runner, short(job.StartedAt.Sub(*job.QueuedAt)))
+		return fmt.Sprintf("%s running%s after %s in the queue", name, f.on(job.RunnerName), short(job.StartedAt.Sub(*job.QueuedAt)))
 	default:
-		return fmt.Sprintf("job %-24s %s", job.Name, job.Status)
+		return fmt.Sprintf("%s %s", name, job.Status)
 	}
+}
+
+// logHint says how to read the log of a failed job.
+func (f *follower) logHint(job standin.JobView) string {
+	if f.log == nil || job.Conclusion != "failure" {
+		return ""
+	}
+	return ". Log: `" + f.log(job.ID) + "`"
+}
+
+// on names the runner of a running job, unless it has no name for the reader.
+func (f *follower) on(runner string) string {
+	if f.name != nil {
+		runner = f.name(runner)
+	}
+	if runner == "" {
+		return ""
+	}
+	return " on " + runner
 }
 
 // followInterval is the interval of reading jobs from the stand-in.
@@ -104,7 +147,7 @@ func (f *follower) follow(ctx context.Context, github *standin.AdminClient, repo
 	tick := time.NewTicker(followInterval)
 	defer tick.Stop()
 	for {
-		if jobs, err := github.Jobs(ctx, 0, ""); err == nil {
+		if jobs, err := github.Jobs(ctx, f.run, ""); err == nil {
 			for _, event := range f.changes(jobs) {
 				report(event)
 			}
@@ -114,6 +157,10 @@ func (f *follower) follow(ctx context.Context, github *standin.AdminClient, repo
 				}
 			}
 			if finished, err := done(jobs); finished || err != nil {
+				return err
+			}
+		} else if f.failed != nil && ctx.Err() == nil {
+			if err := f.failed(err); err != nil {
 				return err
 			}
 		}
@@ -180,11 +227,15 @@ func (b *Box) serve(ctx context.Context, opts UpOptions) (Result, error) {
 		return Result{}, err
 	}
 	defer pods.close()
-	labelled, err := b.labelledPools()
+	labelled, err := labelledPools(b.plane.AdminConfig())
 	if err != nil {
 		return Result{}, err
 	}
-	f := follower{name: func(runner string) string { return podOf(pods.rows(), runner) }, unserved: &unservedWatch{pools: labelled}}
+	at := stateFlag(b.layout.Dir, usualStateDir())
+	f := follower{name: func(runner string) string { return podOf(pods.rows(), runner) }, unserved: &unservedWatch{pools: labelled, at: at}}
+	if !opts.ExitWhenDone { // else the stand-in stops before its log can be read
+		f.log = func(job int64) string { return logCommand(at, job) }
+	}
 	before, err := github.Jobs(ctx, 0, "")
 	if err != nil && ctx.Err() == nil {
 		return Result{}, fmt.Errorf("reading the jobs of earlier runs: %w", err)
@@ -203,10 +254,25 @@ func (b *Box) serve(ctx context.Context, opts UpOptions) (Result, error) {
 		runs = append(runs, run.ID)
 	}
 	if opts.ExitWhenDone {
-		return b.untilDone(ctx, github, &f, runs)
+		result, err := b.untilDone(ctx, github, &f, runs)
+		b.reportFailures(ctx, github, result)
+		return result, err
 	}
 	b.report(Event{Kind: EventNote, Message: "Ctrl-C stops everything."})
 	return Result{}, f.follow(ctx, github, b.report, func([]standin.JobView) (bool, error) { return false, nil })
+}
+
+// reportFailures prints what failed before the stand-in, which has the logs, is stopped.
+func (b *Box) reportFailures(ctx context.Context, github *standin.AdminClient, result Result) {
+	for _, run := range result.Runs {
+		jobs, err := github.Jobs(ctx, run.ID, "")
+		if err != nil {
+			return // the result is known
+		}
+		for _, line := range failedLogs(ctx, github, jobs) {
+			b.report(Event{Kind: EventNote, Message: line})
+		}
+	}
 }
 
 func resuming(unfinished int) string {
@@ -219,13 +285,18 @@ func resuming(unfinished int) string {
 // guide says what to type next.
 func (b *Box) guide() {
 	where := b.Where()
-	usual, err := DefaultStateDir(os.Getenv, os.Geteuid() == 0)
-	if err != nil {
-		usual = "" // then every command names the directory
-	}
-	for _, line := range where.guide(usual) {
+	for _, line := range where.guide(usualStateDir()) {
 		b.report(Event{Kind: EventNote, Message: line})
 	}
+}
+
+// usualStateDir is the directory that commands use without --state-dir; empty if there is none, and every command names its directory.
+func usualStateDir() string {
+	usual, err := DefaultStateDir(os.Getenv, os.Geteuid() == 0)
+	if err != nil {
+		return ""
+	}
+	return usual
 }
 
 func countUnfinished(jobs []standin.JobView) int {

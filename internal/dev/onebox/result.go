@@ -53,20 +53,44 @@ var errIncomplete = errors.New("interrupted before the workflows completed")
 
 // untilDone follows the runs until all have completed. A job that no runner can take is an error: its run would never complete.
 func (b *Box) untilDone(ctx context.Context, github *standin.AdminClient, f *follower, ids []int64) (Result, error) {
+	return completion{github: github, follow: f, report: b.report, runs: ids, stuck: func(ctx context.Context, jobs []standin.JobView) error {
+		if job := unserved(jobs, ids, b.opts.Pools); job != nil && !registered(ctx, github, *job) {
+			return fmt.Errorf("job %q has runs-on: %s, and no pool has these labels. Pools: %s", job.Name, runsOnText(job.Labels), poolsText(b.opts.Pools))
+		}
+		return nil
+	}}.await(ctx)
+}
+
+// completion is how to wait for runs.
+type completion struct {
+	github *standin.AdminClient
+	follow *follower
+	report func(Event)
+	runs   []int64
+	// stuck is an error about a job of the runs that no runner can take.
+	stuck func(ctx context.Context, jobs []standin.JobView) error
+}
+
+// await follows the runs until all have completed. The error is errIncomplete when ctx ends before.
+func (c completion) await(ctx context.Context) (Result, error) {
 	var result Result
-	err := f.follow(ctx, github, b.report, func(jobs []standin.JobView) (bool, error) {
-		runs, err := github.Runs(ctx)
+	err := c.follow.follow(ctx, c.github, c.report, func(jobs []standin.JobView) (bool, error) {
+		runs, err := c.github.Runs(ctx)
 		if err != nil {
 			return false, nil //nolint:nilerr // it restarts; the next reading is soon
 		}
-		if runs = concluded(runs, ids); runs != nil {
-			result.Runs = runs
-			return true, nil
+		if runs = concluded(runs, c.runs); runs == nil {
+			return false, c.stuck(ctx, jobs)
 		}
-		if job := unserved(jobs, ids, b.opts.Pools); job != nil && !registered(ctx, github, *job) {
-			return false, fmt.Errorf("job %q has runs-on: %s, and no pool has these labels. Pools: %s", job.Name, runsOnText(job.Labels), poolsText(b.opts.Pools))
+		// The last job may have completed since jobs were read.
+		if jobs, err = c.github.Jobs(ctx, c.follow.run, ""); err != nil {
+			return false, nil //nolint:nilerr // as above
 		}
-		return false, nil
+		for _, event := range c.follow.changes(jobs) {
+			c.report(event)
+		}
+		result.Runs = runs
+		return true, nil
 	})
 	if err == nil && result.Runs == nil {
 		err = errIncomplete

@@ -2,6 +2,7 @@ package onebox
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -54,4 +55,21 @@ func TestUnserved_FindsAJobThatNoPoolTakes(t *testing.T) {
 	require.Equal(t, int64(4), unserved(jobs, []int64{7}, pools).ID)
 	require.Nil(t, unserved(jobs[:3], []int64{7}, pools), "another run's job, and one that is over")
 	require.Equal(t, int64(1), unserved(jobs, []int64{7}, []*unstructured.Unstructured{}).ID)
+}
+
+// A failed job's line says how to read its log, if there is one.
+func TestFollower_NamesTheLogOfAFailedJob(t *testing.T) {
+	began := epoch
+	ended := began.Add(10 * time.Millisecond)
+	f := follower{ids: true, log: func(job int64) string { return logCommand(" --state-dir /x", job) }, name: func(string) string { return "" }}
+	failed := standin.JobView{ID: 7, Name: "build", Status: "completed", Conclusion: "failure", StartedAt: &began, CompletedAt: &ended}
+	require.Equal(t, "job 7  build                    failure after 10ms. Log: `bullpen job 7 --log --state-dir /x`", f.sentence(failed))
+	require.NotContains(t, (&follower{}).sentence(failed), "--log", "of a stand-in that stops with the run")
+	failed.Conclusion = "success"
+	require.Equal(t, "job 7  build                    success after 10ms", f.sentence(failed))
+	never := standin.JobView{ID: 7, Name: "build", Status: "completed", Conclusion: "failure", Reason: "there is no runner group"}
+	require.Equal(t, "job 7  build                    failure: there is no runner group", f.sentence(never))
+	running := standin.JobView{ID: 7, Name: "build", Status: "in_progress", RunnerName: "bp-1", QueuedAt: &began, StartedAt: &ended}
+	require.Equal(t, "job 7  build                    running after 10ms in the queue", f.sentence(running))
+	require.Equal(t, "job build                    running on bp-1 after 10ms in the queue", (&follower{}).sentence(running))
 }

@@ -134,7 +134,7 @@ func TestPrinterWritesJSON(t *testing.T) {
 
 func TestLoadWorkflowsRefusesBeforeAnythingStarts(t *testing.T) {
 	_, err := LoadWorkflows([]string{"/no/such/file.yaml"})
-	require.ErrorContains(t, err, "reading --workflow")
+	require.ErrorContains(t, err, "--workflow: reading the workflow file")
 	files, err := LoadWorkflows([]string{"../../../examples/demo.yaml"})
 	require.NoError(t, err)
 	require.Equal(t, "demo.yaml", files[0].Name)

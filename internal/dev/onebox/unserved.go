@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
@@ -17,6 +18,8 @@ import (
 type unservedWatch struct {
 	pools   func(ctx context.Context) ([]fleet.LabelledPool, error)
 	checked map[int64]bool
+	// at is the stateFlag of the command that cancels a run.
+	at string
 }
 
 // look reports the jobs that were queued since the last call. Pools are read only if there are such jobs; if they cannot be read, the jobs are
@@ -38,10 +41,16 @@ func (w *unservedWatch) look(ctx context.Context, jobs []standin.JobView) []Even
 	if w.checked == nil {
 		w.checked = map[int64]bool{}
 	}
+	events := unservedEvents(pools, queued)
 	for _, job := range queued {
 		w.checked[job.ID] = true
+		for i := range events {
+			if events[i].Job.ID == job.ID {
+				events[i].Message += fmt.Sprintf(" `bullpen cancel --run %d%s` cancels the run.", job.RunID, w.at)
+			}
+		}
 	}
-	return unservedEvents(pools, queued)
+	return events
 }
 
 // unservedEvents has one event for each set of labels that no pool serves, in the order of the jobs. It is pure.
@@ -90,8 +99,8 @@ func unservedSentence(pools []fleet.LabelledPool, job standin.JobView, more int)
 }
 
 // labelledPools reads the pools as they are now.
-func (b *Box) labelledPools() (func(ctx context.Context) ([]fleet.LabelledPool, error), error) {
-	applier, err := newApplier(b.plane.AdminConfig())
+func labelledPools(admin *rest.Config) (func(ctx context.Context) ([]fleet.LabelledPool, error), error) {
+	applier, err := newApplier(admin)
 	if err != nil {
 		return nil, err
 	}

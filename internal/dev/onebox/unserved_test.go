@@ -54,11 +54,14 @@ func TestUnservedWatch_ReportsEachJobOnce(t *testing.T) {
 	w := unservedWatch{pools: func(context.Context) ([]fleet.LabelledPool, error) {
 		read++
 		return []fleet.LabelledPool{{Name: "default", Labels: []string{"bullpen"}}}, failing
-	}}
+	}, at: " --state-dir /x"}
 	jobs := []standin.JobView{queuedJob(1, "a", "gpu"), {ID: 2, Status: "in_progress", Labels: []string{"gpu"}}, {ID: 3, Status: "queued", Assigned: true, Labels: []string{"gpu"}}}
 	require.Empty(t, w.look(t.Context(), jobs))
 	failing = nil
-	require.Len(t, w.look(t.Context(), jobs), 1)
+	jobs[0].RunID = 8
+	events := w.look(t.Context(), jobs)
+	require.Len(t, events, 1)
+	require.Regexp(t, "^job a stays queued: no pool serves gpu\\. .*\\. `bullpen cancel --run 8 --state-dir /x` cancels the run\\.$", events[0].Message)
 	require.Empty(t, w.look(t.Context(), jobs))
 	require.Equal(t, 2, read, "pools are read only for new jobs")
 	require.Len(t, w.look(t.Context(), append(jobs, queuedJob(4, "b", "gpu"))), 1)

@@ -49,6 +49,7 @@ func (s *Server) adminRoutes(mux *http.ServeMux) {
 	admin("GET /jobs", s.adminJobs)
 	admin("GET /jobs/{id}", s.adminJob)
 	admin("GET /jobs/{id}/log", s.adminJobLog)
+	admin("GET /jobs/{id}/steps", s.adminJobSteps)
 	admin("POST /jobs/{id}/cancel", s.adminByID(s.CancelJob))
 	admin("GET /runners", s.adminRunners)
 	admin("GET /deliveries", s.adminDeliveries)

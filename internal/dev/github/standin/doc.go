@@ -32,6 +32,7 @@
 //	GET    /_standin/jobs[?run_id=&status=]     jobs with queued, started, completed, runner, acquisitions, lost
 //	GET    /_standin/jobs/{id}                  one job
 //	GET    /_standin/jobs/{id}/log              its log as text
+//	GET    /_standin/jobs/{id}/steps[?have=1:20]  its log by steps, also while it runs, without the first 20 lines of step 1: a [JobLogView]
 //	POST   /_standin/jobs/{id}/cancel           cancel one job
 //	GET    /_standin/runners                    every registration
 //	GET    /_standin/deliveries                 webhook deliveries, newest first
