@@ -130,11 +130,11 @@ func TestLogin_SessionsAreSealed(t *testing.T) {
 		says       string
 	}{
 		{"token=", "", 400, "Paste a token"},
-		{"token=made-up", "", 401, "does not accept this token"},
+		{"token=made-up", "", 401, "rejects this token"},
 		{"code=made-up", "", 401, "used before"},
 		{"token=" + strings.Repeat("x", 40_000), "", 400, "too long"},
-		{"token=" + adas, "bullpen.example.com", 403, "in the clear"},
-		{"token=" + adas, "192.0.2.1:8082", 403, "in the clear"},
+		{"token=" + adas, "bullpen.example.com", 403, "unencrypted"},
+		{"token=" + adas, "192.0.2.1:8082", 403, "unencrypted"},
 	} {
 		resp := d.ask("POST", "/ui/login", "", c.body, func(r *http.Request) {
 			if c.host != "" {
@@ -270,7 +270,7 @@ func TestStream_LoadDoesNotGrowWithViewers(t *testing.T) {
 	var streams []*stream
 	for range 20 {
 		s := d.watch("/ui/jobs", ada)
-		require.Contains(t, s.next("page"), "There is no active job")
+		require.Contains(t, s.next("page"), "No active jobs")
 		streams = append(streams, s)
 	}
 	before := d.api.count("/api/v1/jobs")
