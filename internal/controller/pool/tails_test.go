@@ -27,8 +27,8 @@ func (f scriptedLogs) Tail(ctx context.Context, _, pod, container string) ([]byt
 	return f(ctx, pod, container)
 }
 
-const overfullTail = "No space\n\nBullpen: this runner was evicted, because it wrote more than it may: Usage of EmptyDir volume \"bullpen-work\" exceeds the limit \"10Gi\". " +
-	"Raise its limit of ephemeral storage (spec.resources.ephemeralStorage of a RunnerPool, or the sizeLimit of the volume), or have the job write less."
+const overfullTail = "No space\n\nBullpen: this runner was evicted: it exceeded its limit of ephemeral storage: Usage of EmptyDir volume \"bullpen-work\" exceeds the limit \"10Gi\". " +
+	"Raise its limit of ephemeral storage (spec.resources.ephemeralStorage of a RunnerPool, or the sizeLimit of the volume), or make the job write less."
 
 // What a runner that died had said last goes with the report of its end, while its pod is there; a log that cannot be read holds up nothing.
 func TestReport_TakesTheLastLinesOfARunnerThatDied(t *testing.T) {
@@ -125,9 +125,9 @@ func TestEvents_TEN6_AnEvictedRunnerIsToldOfWhetherOrNotItHadAJob(t *testing.T) 
 	object := &v1alpha1.RunnerPool{}
 	writer := &eventWriter{recorder: recorder, object: func(types.NamespacedName) runtime.Object { return object }}
 	for _, failed := range []bool{true, false} {
-		writer.removed(key, member{name: "linux-4-aaaaaaaa", view: podView{failed: failed, end: ending{reason: "Evicted", evicted: "evicted, because it wrote more than it may"}}})
+		writer.removed(key, member{name: "linux-4-aaaaaaaa", view: podView{failed: failed, end: ending{reason: "Evicted", evicted: "evicted: it exceeded its limit of ephemeral storage"}}})
 		told := await.Receive(t, recorder.Events, "an Event is recorded")
-		require.Equal(t, "Warning RunnerEvicted linux-4-aaaaaaaa was evicted, because it wrote more than it may", told)
+		require.Equal(t, "Warning RunnerEvicted linux-4-aaaaaaaa was evicted: it exceeded its limit of ephemeral storage", told)
 	}
 	writer.removed(key, member{name: "linux-4-aaaaaaaa"})
 	require.Empty(t, recorder.Events, "one that has done its work")
