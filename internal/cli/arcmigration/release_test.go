@@ -109,7 +109,7 @@ func TestConvert_M7_TheRestOfAReleaseIsSpokenOf(t *testing.T) {
 // Releases of other charts, and what the chart of scale sets makes beside its own object, are passed over.
 func TestConvert_M7_OtherObjectsArePassedOver(t *testing.T) {
 	for name, content := range map[string]string{
-		"a chart other than":           fluxHead + "  chart: {spec: {chart: prometheus}}\n  values: {replicas: 2}\n",
+		"a chart other than":      fluxHead + "  chart: {spec: {chart: prometheus}}\n  values: {replicas: 2}\n",
 		"the controller's chart":  fluxHead + "  chart: {spec: {chart: gha-runner-scale-set-controller}}\n  values: {replicaCount: 2}\n",
 		"another application":     argoHead + "  source: {path: apps/web}\n",
 		"a source of charts":      "apiVersion: source.toolkit.fluxcd.io/v1\nkind: OCIRepository\nmetadata: {name: x}\nspec: {url: oci://ghcr.io/actions/actions-runner-controller-charts/gha-runner-scale-set}\n",
