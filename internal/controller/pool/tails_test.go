@@ -133,6 +133,28 @@ func TestEvents_TEN6_AnEvictedRunnerIsToldOfWhetherOrNotItHadAJob(t *testing.T) 
 	require.Empty(t, recorder.Events, "one that has done its work")
 }
 
+func TestEvents_ARunnerThatDiesWithItsJobIsReported(t *testing.T) {
+	recorder := events.NewFakeRecorder(10)
+	object := &v1alpha1.RunnerPool{}
+	writer := &eventWriter{recorder: recorder, object: func(types.NamespacedName) runtime.Object { return object }}
+	killed := podView{terminal: true, end: ending{exited: true, exitCode: 137, reason: "OOMKilled"}}
+	writer.removed(key, member{name: "linux-4-aaaaaaaa", view: killed})
+	require.Equal(t, "Warning RunnerFailed linux-4-aaaaaaaa exited with code 137 during its job: OOMKilled. GitHub fails the job; "+
+		"`bullpen runners logs linux-4-aaaaaaaa` shows the last log lines", await.Receive(t, recorder.Events, "an Event is recorded"))
+	failed := killed
+	failed.failed = true
+	writer.removed(key, member{name: "linux-4-aaaaaaaa", view: failed})
+	require.Contains(t, await.Receive(t, recorder.Events, "an Event is recorded"), "before it received a job")
+	for name, m := range map[string]member{
+		"the fleet removed it": {view: killed, leave: lifecycle.Leave{Removal: lifecycle.RemovalGranted}},
+		"it has done its job":  {view: podView{terminal: true, end: ending{exited: true}}},
+		"its end is not known": {view: podView{terminal: true}},
+	} {
+		writer.removed(key, m)
+		require.Empty(t, recorder.Events, name)
+	}
+}
+
 // One that the fleet has taken away has not died, whatever its end looks like.
 func TestMember_DiedIsWhatNobodyWanted(t *testing.T) {
 	bad := podView{terminal: true, end: ending{exited: true, exitCode: 143}}
