@@ -75,6 +75,17 @@ func RunnerStages() []string {
 	return []string{"starting", "idle", "claimed", "registered", "busy", "terminating", "finished"}
 }
 
+// StageText is a stage in the words of users: a claimed runner is assigned to a job, and a finished one has exited.
+func StageText(stage string) string {
+	switch stage {
+	case "claimed":
+		return "assigned"
+	case "finished":
+		return "exited"
+	}
+	return stage
+}
+
 // RunnerList is one page, by namespace and name.
 type RunnerList struct {
 	Runners []Runner `json:"runners"`

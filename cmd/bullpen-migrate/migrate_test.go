@@ -102,7 +102,7 @@ func TestMigrateARC_R4_TheExitCodeSaysThatLabelsAreShared(t *testing.T) {
 		out, report, code := migrate(t, "", files...)
 		require.Equal(t, 1, code, report)
 		require.NotEmpty(t, out)
-		require.Contains(t, report, "would wait for ever")
+		require.Contains(t, report, "would stay queued")
 	}
 	out, report, code := migrate(t, "", one, "--to", "RunnerDeployment")
 	require.Zero(t, code, report)

@@ -13,9 +13,9 @@ import (
 func newAgentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Processes inside a runner pod: poller, supervisor, readiness probe, installer, guest agent",
-		Long: `Processes inside a runner pod. Pods on Linux run the same commands of bullpen-agent, a small binary in the same image:
-"bullpen-agent poll" is "bullpen agent poll". A Mac has only this program.`,
+		Short: "Run a process of a runner pod: poller, supervisor, readiness probe, installer or guest agent",
+		Long: `Run a process of a runner pod. Pods start these commands, not people. On Linux they are commands of bullpen-agent, a small program in the same
+image: "bullpen-agent poll" is "bullpen agent poll". A Mac has only this program.`,
 		Args: cobra.NoArgs,
 	}
 	addAgentCommands(cmd, agentcmd.Commands(agentcmd.Program{Name: "bullpen", Prefix: []string{"agent"}}))

@@ -47,25 +47,25 @@ func newDevGitHubCommand() *cobra.Command {
 
 It serves the REST API (bare and under /api/v3), delivers signed webhooks, speaks the runner
 protocol, and runs workflow files that are submitted to its admin API under /_standin/. It keeps
-its state in memory, and in --state-file when that is given.
+its state in memory, and in --state-file if that is set.
 
-GitHub's own runner 2.336.0 ran jobs against it (November 2026), with three answers repaired on the
-way. They are repaired here since; what that runner sent is replayed in tests, and the runner itself
-was not run again. Steps with "uses", job containers and services are refused. GitHub's runner drops
-the port of the address that it registers with: to register one, listen on port 80 or 443.
+GitHub's own runner 2.336.0 ran jobs against it (November 2026), with three responses corrected by a
+proxy. They are fixed here since; tests replay what that runner sent, and the runner itself was not
+run again. Steps with "uses", job containers and services are refused. GitHub's runner drops
+the port of the URL that it registers with: to register one, listen on port 80 or 443.
 docs/internals/github-stand-in.md has the whole list.`,
 		Example: `  # One organization with one repository; make a key for the App on the first start
   bullpen dev github --private-key app.pem --generate-key --repo acme/app \
     --webhook-url http://127.0.0.1:8080/webhooks/github --webhook-secret-file hook.secret
 
-  # Submit a workflow file, then look at its jobs
+  # Submit a workflow file, then list its jobs
   curl -F file=@ci.yaml -F repo=acme/app http://127.0.0.1:8090/_standin/workflows
   curl http://127.0.0.1:8090/_standin/jobs
 
-  # For runners of GitHub's that register themselves
+  # For GitHub's own runners, which register themselves
   bullpen dev github --private-key app.pem --repo acme/app --listen :80 --url http://github.test
 
-  # Every tenth JIT configuration takes effect, but its answer is lost
+  # Every tenth JIT configuration takes effect, but its response is lost
   curl -d '{"kind":"rest-cut","route":"generate-jitconfig","percent":10}' \
     http://127.0.0.1:8090/_standin/faults`,
 		Args: cobra.NoArgs,

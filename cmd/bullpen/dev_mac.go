@@ -41,8 +41,8 @@ A directory with a model is booted in its last state. It needs Linux, OpenSSH's 
 		Example: `  bullpen dev mac --root /tmp/mac --ssh-port 2222
 
   # In another terminal
-  /tmp/mac/sbin/pfctl -sr # unverified: the tests have folders of their own
-  ssh -i /tmp/mac/.devmac/ssh/id_ed25519 -p 2222 ci@127.0.0.1 sw_vers # unverified: the tests have ports of their own`,
+  /tmp/mac/sbin/pfctl -sr # unverified: the tests use other directories
+  ssh -i /tmp/mac/.devmac/ssh/id_ed25519 -p 2222 ci@127.0.0.1 sw_vers # unverified: the tests use other ports`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDevMac(cmd.Context(), f, cmd.OutOrStdout()) },
 	}

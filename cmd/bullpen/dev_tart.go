@@ -19,15 +19,14 @@ func (e guestExit) ExitCode() int { return int(e) }
 func newDevTartCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "tart COMMAND [ARGUMENTS]",
-		Short: "A fake of Tart, for a node agent on a machine that is no Mac (development only)",
-		Long: `A fake of Tart, the program that runs macOS VMs: its commands, exit codes, JSON, locks and defects, as far as they are
+		Short: "Run a fake of Tart, for node agents on machines that are not Macs (development only)",
+		Long: `Run a fake of Tart, the program that runs macOS VMs: its commands, exit codes, JSON, locks and defects, as far as they are
 publicly known. A VM is a tree of processes of this machine, and is NOT isolated from it.
 
 It knows clone, pull, set, run, exec, ip, stop, suspend, delete, list, get, fqn, prune, login and --version, with
 Tart's own flags. ` + "`launchctl print gui/UID`" + ` and ` + "`launchctl kickstart TARGET`" + ` behave like that program's.
 
-TART_HOME has to name a folder of its own. The file faketart.json in it says how fast things are and what fails, for
-example:
+TART_HOME must be a directory of its own. The file faketart.json in it sets durations and faults, for example:
 
   {"timing": {"boot": "5s"}, "rules": [{"command": "clone", "times": 1, "effect": "answer", "message": "no-space"}]}
 

@@ -315,8 +315,8 @@ func cleanUp(ctx context.Context, stateDir string, machines tartFlags) (int, err
 // newNodeShimCommand is not for people: the process sandbox starts it, one for each container.
 func newNodeShimCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:    "shim CONTAINER-FOLDER",
-		Short:  "Stand between the node agent and one container (started by the node agent)",
+		Use:    "shim CONTAINER-DIRECTORY",
+		Short:  "Supervise one container (started by the node agent)",
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE:   func(_ *cobra.Command, args []string) error { return process.RunShim(args[0]) },
@@ -326,7 +326,7 @@ func newNodeShimCommand() *cobra.Command {
 // newNodeEnterCommand is not for people: the shim of a container with an enclosure starts it, and it becomes the container.
 func newNodeEnterCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:    "enter CONTAINER-FOLDER [-- COMMAND...]",
+		Use:    "enter CONTAINER-DIRECTORY [-- COMMAND...]",
 		Short:  "Become a container of the process sandbox (started by the node agent)",
 		Hidden: true,
 		Args:   cobra.MinimumNArgs(1),

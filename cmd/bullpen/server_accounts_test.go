@@ -26,7 +26,7 @@ func TestServer_DefaultLimits(t *testing.T) {
 	require.Equal(t, fleet.DefaultLimits(fleet.MacOS), limits[fleet.MacOS])
 	for arg, says := range map[string]string{
 		"--default-limits-linux=jobs=x":                "reading --default-limits-linux",
-		"--default-limits-macos=disk=1":                "there is no limit",
+		"--default-limits-macos=disk=1":                "unknown limit",
 		"--default-limits-macos=jobs-per-repository=1": "add --repository-caps, on every server",
 	} {
 		cfg = operatorFlags(t, arg)

@@ -68,7 +68,7 @@ func (f files) check() error {
 		case err != nil:
 			return fmt.Errorf("the %s directory %s: %w; both containers must mount it", dir.kind, dir.path, withoutPath(err))
 		case !info.IsDir():
-			return fmt.Errorf("the %s directory %s is a file: name the directory that both containers mount", dir.kind, dir.path)
+			return fmt.Errorf("the %s directory %s is a file: expected the directory that both containers mount", dir.kind, dir.path)
 		}
 	}
 	return nil
@@ -166,7 +166,7 @@ func Install(path string) error {
 			path, filepath.Join(path, filepath.Base(self)))
 	}
 	if err := install(self, path, os.Link); err != nil {
-		return fail("installing the agent at %s: %v; its directory must be there and be writable", path, withoutPath(err))
+		return fail("installing the agent at %s: %v; its directory must exist and be writable", path, withoutPath(err))
 	}
 	return nil
 }
@@ -217,11 +217,11 @@ func fill(to *os.File, from string) error {
 // Ready is the readiness probe of the runner's container: nil while no job has started in it. It requires a positive sign,
 // so that a workflow which clears the directory does not make its runner look idle (EXCL-4, EXCL-6). A configuration alone
 // does not end it: the poller's exit says that one has arrived. statusDir is as in SuperviseOptions; with it, jit is not
-// needed. For a static runner it is nil again when the job is over.
+// needed. For a static runner it is nil again when the job has finished.
 func Ready(jit, statusDir string) error {
 	f := filesIn(jit, statusDir)
 	if !exists(f.jobless) || exists(f.jobStarted) {
-		return fail("not idle: a job may have started in this container")
+		return fail("not ready: a job may be running in this container")
 	}
 	return nil
 }

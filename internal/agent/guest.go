@@ -62,7 +62,7 @@ func (o GuestOptions) withDefaults() GuestOptions {
 }
 
 // ErrGuestBegun says that the container's command has been started in this guest already: it never is again.
-var ErrGuestBegun = errors.New("the container's command was started in this guest already")
+var ErrGuestBegun = errors.New("the container's command was already started in this virtual machine")
 
 // Guest runs the container's command, which the read-only share describes, once in the life of this virtual machine, and reports how it
 // ended in the status share. It returns when the report is written. ErrGuestBegun when another Guest was here before; nothing is
@@ -100,11 +100,11 @@ func (g *guest) tell(ctx context.Context, report guestshare.Report) error {
 		if err == nil {
 			return nil
 		}
-		g.Log.Warn("reporting the end of the container's command failed and is tried again", "error", err)
+		g.Log.Warn("reporting the exit of the container's command failed, retrying", "error", err)
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return fail("reporting the end of the container's command: %v", err)
+			return fail("reporting the exit of the container's command: %v", err)
 		}
 	}
 }
@@ -128,10 +128,10 @@ func (g *guest) open() (guestshare.Spec, error) {
 	var spec guestshare.Spec
 	data, err := guestshare.Read(filepath.Join(g.Shares, guestshare.ShareBullpen), guestshare.FileSpec)
 	if err != nil {
-		return spec, fail("reading what to run in this guest: %v; the host shares it as %s", err, guestshare.ShareBullpen)
+		return spec, fail("reading the command of this virtual machine: %v; the host shares it as %s", err, guestshare.ShareBullpen)
 	}
 	if err := json.Unmarshal(data, &spec); err != nil || len(spec.Command) == 0 {
-		return spec, fail("reading what to run in this guest: %s is not what a host writes", g.bullpen(guestshare.FileSpec))
+		return spec, fail("reading the command of this virtual machine: %s is invalid", g.bullpen(guestshare.FileSpec))
 	}
 	if spec.Placeholder == "" {
 		return spec, nil
@@ -149,7 +149,7 @@ func (g *guest) open() (guestshare.Spec, error) {
 // begin makes the guest's directory and takes the lock: of any number of agents one gets past here, once.
 func (g *guest) begin(dirs []string) (*os.File, error) {
 	if err := os.MkdirAll(g.Dir, 0o700); err != nil {
-		return nil, fail("making the guest's directory: %v", err)
+		return nil, fail("creating the guest's directory: %v", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(g.Dir, "lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -181,7 +181,7 @@ func (g *guest) settle(dirs []string) error {
 		return ErrGuestBegun
 	}
 	if err != nil {
-		return fail("settling in the guest: %v", err)
+		return fail("preparing the guest: %v", err)
 	}
 	err = begun.Close()
 	for name, share := range map[string]string{guestshare.GuestShared: guestshare.ShareBullpen, guestshare.GuestStatus: guestshare.ShareStatus} {
@@ -191,12 +191,12 @@ func (g *guest) settle(dirs []string) error {
 	}
 	for _, dir := range append(dirs, guestshare.GuestWork) {
 		if !filepath.IsLocal(dir) {
-			return fail("settling in the guest: the directory %q leaves the guest's own", dir)
+			return fail("preparing the guest: the directory %q is outside of the guest's own", dir)
 		}
 		err = errors.Join(err, os.MkdirAll(filepath.Join(g.Dir, dir), 0o700))
 	}
 	if err != nil {
-		return fail("settling in the guest: %v", err)
+		return fail("preparing the guest: %v", err)
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (g *guest) beat() {
 	}
 	times, err := os.OpenFile(g.status(guestshare.FileLogTimes), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		g.Log.Warn("noting the growth of the log", "error", err)
+		g.Log.Warn("recording the size of the log", "error", err)
 		return
 	}
 	defer func() { _ = times.Close() }()
@@ -275,7 +275,7 @@ func (g *guest) run(ctx context.Context, spec guestshare.Spec) guestshare.Report
 	if err := cmd.Start(); err != nil {
 		return startError(err, begun, g.Now())
 	}
-	g.Log.Info("the container's command runs", "pid", cmd.Process.Pid)
+	g.Log.Info("the container's command started", "pid", cmd.Process.Pid)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -285,7 +285,7 @@ func (g *guest) run(ctx context.Context, spec guestshare.Spec) guestshare.Report
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind
 	report := ending(cmd.ProcessState)
 	report.StartedAt, report.FinishedAt = begun, g.Now()
-	g.Log.Info("the container's command ended", "code", report.Code, "signal", report.Signal)
+	g.Log.Info("the container's command exited", "code", report.Code, "signal", report.Signal)
 	return report
 }
 
@@ -298,7 +298,7 @@ func (g *guest) attend(ctx context.Context, process *os.Process, done <-chan str
 	ask := func() {
 		if !asked {
 			asked = true
-			g.Log.Info("asking the container's command to end")
+			g.Log.Info("stopping the container's command")
 			_ = process.Signal(syscall.SIGTERM) // the main process alone, as container runtimes do
 		}
 	}
@@ -354,7 +354,7 @@ type GuestExecOptions struct {
 func GuestExec(ctx context.Context, options GuestExecOptions) error {
 	g := &guest{GuestOptions: options.withDefaults()}
 	if options.ID == "" || strings.Trim(options.ID, "0123456789abcdefghijklmnopqrstuvwxyz") != "" || len(options.Command) == 0 {
-		return fail("a name of small letters and digits, and a command, are needed")
+		return fail("a name of lower-case letters and digits and a command are required")
 	}
 	spec, err := g.open()
 	if err != nil {
@@ -364,7 +364,7 @@ func GuestExec(ctx context.Context, options GuestExecOptions) error {
 	report := g.exec(ctx, spec, options)
 	report.StartedAt, report.FinishedAt = begun, g.Now()
 	if err := guestshare.WriteJSON(g.status(guestshare.FileExec(options.ID)), report); err != nil {
-		return fail("reporting the end of the command: %v", err)
+		return fail("reporting the exit of the command: %v", err)
 	}
 	if report.Code != 0 {
 		return &ExitError{Code: int(report.Code), Text: report.Message}
@@ -442,11 +442,11 @@ func DetachGuest(ctx context.Context, options GuestOptions, argv []string) error
 		select {
 		case err := <-ended:
 			if err != nil && !exists(g.status(guestshare.FileHeartbeat)) {
-				return fail("the guest's agent ended at once: %v; its log is %s", err, g.status(guestshare.FileGuestLog))
+				return fail("the guest's agent exited at once: %v; see its log: %s", err, g.status(guestshare.FileGuestLog))
 			}
 			return nil
 		case <-ctx.Done():
-			return fail("stopped before the guest's agent ran")
+			return fail("stopped before the guest's agent started")
 		case <-look.C:
 		}
 	}

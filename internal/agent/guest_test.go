@@ -249,7 +249,7 @@ func TestStatusDirectory_HoldsAllThatTheSupervisorWrites(t *testing.T) {
 	require.Equal(t, 3, code(t, await.Receive(t, c.ended, "the supervisor returns")))
 	require.Equal(t, []string{"jitconfig"}, before(), "the configuration is the host's to remove")
 	require.Equal(t, []string{"jitconfig.taken", "job-started.sh", "runner.jobless"}, names(t, c.options.StatusDir))
-	require.ErrorContains(t, Supervise(t.Context(), c.options), "taken here already")
+	require.ErrorContains(t, Supervise(t.Context(), c.options), "already used in this pod")
 
 	p := newPod(t, newDispatcher(t))
 	p.options.StatusDir = c.options.StatusDir

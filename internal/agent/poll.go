@@ -62,14 +62,14 @@ const (
 func (o PollOptions) withDefaults() (PollOptions, error) {
 	base, err := url.Parse(o.URL)
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-		return o, errors.New("the server's address must look like https://HOST:PORT")
+		return o, errors.New("invalid server URL: expected https://HOST:PORT")
 	}
 	o.URL = strings.TrimRight(o.URL, "/")
 	if o.TokenFile == "" {
-		return o, errors.New("the file with the pod's token is not named")
+		return o, errors.New("missing token file: set $BULLPEN_TOKEN_FILE or --token-file")
 	}
 	if o.JITFile == "" {
-		return o, errors.New("the shared directory is not named")
+		return o, errors.New("missing shared directory: set $BULLPEN_SHARED_DIR or --shared-dir")
 	}
 	if o.Space == nil {
 		o.Space = spaceOf
@@ -135,7 +135,7 @@ func Poll(ctx context.Context, options PollOptions) error {
 		return fail("starting the poller: %v", err)
 	}
 	if exists(p.files.staged) || exists(p.files.jit) || exists(p.files.taken) {
-		p.Log.Info("an answer was staged already, not asking again")
+		p.Log.Info("a response was already stored; not polling again")
 		p.release()
 		return nil
 	}
@@ -164,11 +164,11 @@ func (p *poller) loop(ctx context.Context) error {
 		case answerJIT:
 			return p.deliver(ctx, got.dispatch)
 		case answerGone:
-			p.Log.Info("the server does not need this pod", "status", got.status)
+			p.Log.Info("the server has no job for this pod", "status", got.status)
 			return p.stage(nil)
 		case answerRefused:
 			p.endRunner(ctx)
-			return fail("the server does not accept this pod's token (status %d)", got.status)
+			return fail("the server rejects this pod's token (status %d)", got.status)
 		}
 		if err := p.Sleep(ctx, p.pause(got, p.Now().Sub(began))); err != nil {
 			break
@@ -214,13 +214,13 @@ func (p *poller) pause(got result, took time.Duration) time.Duration {
 		// A server that holds its polls is asked again at once; one that does not must not be hammered.
 		return max(0, emptySpacing-max(0, took)) + time.Duration(p.Random()*float64(20*time.Millisecond))
 	case answerLater:
-		p.Log.Warn("the server asks to come back later", "status", got.status, "after", got.after)
+		p.Log.Warn("the server asks to retry later", "status", got.status, "after", got.after)
 		p.failures++
 		if got.after > 0 {
 			return min(got.after, longestAsked) + time.Duration(p.Random()*float64(time.Second))
 		}
 	default:
-		p.Log.Warn("polling failed, trying again", "status", got.status, "error", got.err)
+		p.Log.Warn("polling failed, retrying", "status", got.status, "error", got.err)
 		p.failures++
 	}
 	longest := min(backoffLongest, backoffFirst<<min(p.failures-1, 10))
@@ -232,7 +232,7 @@ func (p *poller) stage(content []byte) error { return p.stageAt(p.files.jit, con
 
 func (p *poller) stageAt(path string, content []byte) error {
 	if err := stage(path, content, p.to); err != nil {
-		return fail("staging the server's answer in %s: %v", p.files.dir(), withoutPath(err))
+		return fail("storing the server's response in %s: %v", p.files.dir(), withoutPath(err))
 	}
 	return nil
 }
@@ -245,7 +245,7 @@ func (p *poller) endRunner(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		p.Log.Error("ending the runner's container", "attempt", attempt, "error", err)
+		p.Log.Error("stopping the runner's container", "attempt", attempt, "error", err)
 		if attempt == endAttempts || p.Sleep(ctx, endPause) != nil {
 			return
 		}
@@ -258,7 +258,7 @@ func (p *poller) deliver(ctx context.Context, got runnerapi.Dispatch) error {
 		p.endRunner(ctx)
 		return err // not acknowledged: the server must not assume that a runner starts
 	}
-	p.Log.Info("staged a configuration", "runner", got.RunnerName, "generation", got.Generation)
+	p.Log.Info("stored a configuration", "runner", got.RunnerName, "generation", got.Generation)
 	// From here a stop changes nothing: what is staged is staged, and says so.
 	p.acknowledge(context.WithoutCancel(ctx), got.Generation)
 	p.release() // TEN-8
@@ -282,7 +282,7 @@ func (p *poller) acknowledge(ctx context.Context, generation int64) {
 		if err == nil && (status < 300 || status == http.StatusConflict || status == http.StatusGone) {
 			return
 		}
-		p.Log.Warn("acknowledging failed", "attempt", attempt, "status", status, "error", err)
+		p.Log.Warn("the acknowledgement failed", "attempt", attempt, "status", status, "error", err)
 		if attempt == ackAttempts || p.Sleep(ctx, ackPause) != nil {
 			return
 		}

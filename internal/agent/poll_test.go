@@ -261,7 +261,7 @@ func TestPoll_StagingThatFailsIsVisibleAndNotAcknowledged(t *testing.T) {
 	}
 	err := Poll(t.Context(), p.options)
 	require.Equal(t, 1, code(t, err))
-	require.ErrorContains(t, err, "staging the server's answer")
+	require.ErrorContains(t, err, "storing the server's response")
 	require.Empty(t, d.acknowledged())
 	require.Equal(t, 1, d.pollCount())
 	require.NotContains(t, err.Error(), jitText)

@@ -106,7 +106,7 @@ func (s *supervisor) register(ctx context.Context) (registered bool, err error) 
 			if err != nil || code == 0 && ctx.Err() == nil {
 				return err == nil, err
 			}
-			s.Log.Error("the runner could not register itself; trying again", "code", code, "after", wait)
+			s.Log.Error("the runner could not register itself, retrying", "code", code, "after", wait)
 			pause, wait = wait, min(2*wait, longestRetry)
 		}
 		timer := time.NewTimer(pause)

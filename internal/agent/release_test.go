@@ -86,7 +86,7 @@ func TestPoll_TEN8_NoJobWaitsForEver(t *testing.T) {
 	}
 }
 
-// A poller that is started again after it had staged a configuration releases it, and asks for no other.
+// A poller that is started again after it had stored a configuration releases it, and asks for no other.
 func TestPoll_CLAIM7_AnotherStartReleasesWhatWasStaged(t *testing.T) {
 	t.Parallel()
 	d := newDispatcher(t)

@@ -80,16 +80,16 @@ func decode(body io.Reader) (runnerapi.Dispatch, error) {
 	var got runnerapi.Dispatch
 	text, err := io.ReadAll(io.LimitReader(body, maxJIT+1))
 	if err != nil {
-		return got, fmt.Errorf("reading the answer: %w", err)
+		return got, fmt.Errorf("reading the response: %w", err)
 	}
 	if len(text) > maxJIT {
-		return got, errors.New("the answer is too long")
+		return got, errors.New("the response is too long")
 	}
 	if err := json.Unmarshal(text, &got); err != nil {
-		return runnerapi.Dispatch{}, errors.New("the answer is not the JSON it should be")
+		return runnerapi.Dispatch{}, errors.New("the response is not the expected JSON")
 	}
 	if decoded, err := base64.StdEncoding.DecodeString(got.JITConfig); err != nil || len(decoded) == 0 {
-		return runnerapi.Dispatch{}, errors.New("the answer holds no configuration")
+		return runnerapi.Dispatch{}, errors.New("the response has no configuration")
 	}
 	return got, nil
 }
@@ -114,7 +114,7 @@ func (p *poller) post(ctx context.Context, path string, body any) (*http.Respons
 	}
 	bearer := strings.TrimSpace(string(token))
 	if bearer == "" || strings.ContainsAny(bearer, "\r\n") {
-		return nil, fmt.Errorf("reading the pod's token: %s holds none", p.TokenFile)
+		return nil, fmt.Errorf("reading the pod's token: %s is empty", p.TokenFile)
 	}
 	encoded, err := json.Marshal(body)
 	if err != nil {

@@ -50,13 +50,13 @@ func (p *poller) awaitRoom(ctx context.Context) bool {
 		short := space.shortage()
 		if err != nil || short == "" {
 			if waited {
-				p.Log.Info("there is room again: asking for work")
+				p.Log.Info("disk space is available again: polling for jobs")
 			}
 			return true
 		}
 		if !waited {
 			waited = true
-			p.Log.Error("the disk is nearly full: not asking for work until there is room", "directory", p.files.dir(), "short", short)
+			p.Log.Error("the disk is nearly full: not polling for jobs until space is free", "directory", p.files.dir(), "short", short)
 		}
 		if p.Sleep(ctx, lookForRoom) != nil {
 			return false

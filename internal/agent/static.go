@@ -51,7 +51,7 @@ func (s *supervisor) static(ctx context.Context, events <-chan struct{}) error {
 	attended.run(ctx, events, done)
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what a job left running in the background
 	if attended.listenerEnded {
-		s.Log.Info("runner ended after its last job")
+		s.Log.Info("the runner exited after its last job")
 		return nil
 	}
 	return s.ended(cmd.ProcessState)
@@ -111,7 +111,7 @@ func (a *attendance) look() bool {
 		return true
 	}
 	a.busy, a.worked, a.thawed = false, false, false
-	a.Log.Info("the job is over")
+	a.Log.Info("the job has finished")
 	a.idleAgain()
 	return a.busy
 }
@@ -150,7 +150,7 @@ func (a *attendance) showIdle() {
 	}
 	err := os.WriteFile(a.files.jobless, nil, 0o600)
 	if err != nil && !a.said {
-		a.Log.Error("the runner is idle and cannot show it: trying again", "error", err)
+		a.Log.Error("recording that the runner is idle failed, retrying", "error", err)
 	}
 	a.said = err != nil
 }
@@ -159,7 +159,7 @@ func (a *attendance) showIdle() {
 func (a *attendance) hold() {
 	switch {
 	case a.frozen != 0 && a.Now().Sub(a.since) > frozenAtMost:
-		a.Log.Warn("the job does not end after its last step: the runner continues")
+		a.Log.Warn("the job has not finished after its last step: the runner continues")
 		a.thaw()
 		a.thawed = true
 	case a.frozen == 0 && !a.thawed && exists(a.files.jobCompleted):
@@ -173,7 +173,7 @@ func (a *attendance) hold() {
 // sign leaves a sign for the hook; where it cannot, the hook does not wait, or not for long.
 func (a *attendance) sign(path string) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		a.Log.Warn("leaving a sign for the job's hook", "error", err)
+		a.Log.Warn("writing a file for the job's hook", "error", err)
 	}
 }
 
@@ -209,9 +209,9 @@ func (a *attendance) run(ctx context.Context, events <-chan struct{}, done <-cha
 			a.draining = true
 			a.sign(a.files.last)
 			if a.look() {
-				a.Log.Info("asked to stop: the job is let finish, and is the last")
+				a.Log.Info("asked to stop: waiting for the job, which is the last")
 			} else {
-				a.Log.Info("asked to stop: no job runs, and the runner ends when its registration is removed")
+				a.Log.Info("asked to stop: no job is running, and the runner exits when its registration is removed")
 			}
 		}
 		busy := a.look()

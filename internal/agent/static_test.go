@@ -217,7 +217,7 @@ func TestStatic_TokenIsWaitedForAndReadWhenItIsUsed(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(s.dir, "configured.1"))
 	touch(filepath.Join(s.dir, "configure-code"), "1") // the first token has ended
 	s.put(RegistrationToken, "F1RST")
-	awaitLine(t, s.said, "trying again")
+	awaitLine(t, s.said, "retrying")
 	require.NoError(t, os.Remove(filepath.Join(s.dir, "configure-code")))
 	s.put(RegistrationToken, "SEC0ND")
 	s.await("online")
@@ -335,7 +335,7 @@ func TestSupervise_GivenNeedsADirectoryForItsSigns(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, "exit 0")
 	c.options.Given = true
-	require.ErrorContains(t, Supervise(context.Background(), c.options), "the directory of the supervisor's signs is not named")
+	require.ErrorContains(t, Supervise(context.Background(), c.options), "missing status directory")
 }
 
 func TestConfigureCommand(t *testing.T) {

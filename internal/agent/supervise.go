@@ -83,13 +83,13 @@ func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
 		o.Given, o.JITFile = true, filepath.Join(o.RegistrationDir, "registration") // names the marker of the first start only
 	}
 	if o.JITFile == "" {
-		return o, errors.New("the shared directory is not named")
+		return o, errors.New("missing shared directory: set $BULLPEN_SHARED_DIR or --shared-dir")
 	}
 	if o.Given && o.StatusDir == "" {
-		return o, errors.New("the directory of the supervisor's signs is not named: a mounted Secret cannot hold them")
+		return o, errors.New("missing status directory: set $BULLPEN_STATUS_DIR or --status-dir, because a mounted Secret is read-only")
 	}
 	if len(o.Command) == 0 {
-		return o, errors.New("no runner is named: write it behind --, as in `bullpen-agent run -- /home/runner/run.sh`")
+		return o, errors.New("missing runner command: write it after --, such as `bullpen-agent run -- /home/runner/run.sh`")
 	}
 	if o.SystemBundles == nil {
 		o.SystemBundles = systemBundles
@@ -151,7 +151,7 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 		if s.Given {
 			return s.again(ctx)
 		}
-		return fail("a configuration was taken here already: a runner is used once, and never started again")
+		return fail("a configuration was already used in this pod: a runner is started only once")
 	}
 	if s.Environ, err = s.trusting(s.Environ); err != nil {
 		return fail("adding the CA of GitHub to the runner's certificates: %v", err)
@@ -189,7 +189,7 @@ func (s *supervisor) again(ctx context.Context) error {
 			return fail("starting the runner's supervisor again: %v", err)
 		}
 	}
-	s.Log.Info("a runner was started in this pod already, and none is started twice: waiting for the pod's end")
+	s.Log.Info("a runner was already started in this pod and is not started twice: waiting for the pod's deletion")
 	<-ctx.Done()
 	return nil
 }
@@ -206,7 +206,7 @@ func (s *supervisor) watch() (events <-chan struct{}, stop func()) {
 		return events, stop
 	}
 	if !errors.Is(err, errors.ErrUnsupported) {
-		s.Log.Warn("no events for the shared directory: polling it instead", "error", err)
+		s.Log.Warn("cannot watch the shared directory: polling it instead", "error", err)
 	}
 	return nil, func() {}
 }
@@ -247,13 +247,13 @@ func (s *supervisor) released() bool {
 	if s.Now().Sub(s.staged) < releasePatience {
 		return false
 	}
-	s.Log.Warn("the staged configuration was not released: taking it as it is")
+	s.Log.Warn("the stored configuration was not released: using it anyway")
 	if s.files.apart() {
 		s.files.jit = s.files.staged
 		return true
 	}
 	if err := s.files.release(); err != nil {
-		s.Log.Error("taking the staged configuration", "error", withoutPath(err))
+		s.Log.Error("reading the stored configuration", "error", withoutPath(err))
 	}
 	return exists(s.files.jit)
 }
@@ -266,15 +266,15 @@ func (s *supervisor) take() ([]byte, error) {
 		return nil, fail("reading the configuration %s: %v; the runner's user must be able to read the Secret (fsGroup)", s.files.jit, withoutPath(err))
 	}
 	if err != nil {
-		return nil, fail("reading the staged configuration: %v; the poller must run as the same user as the runner, "+
+		return nil, fail("reading the stored configuration: %v; the poller must run as the same user as the runner, "+
 			"or as root with --runner-uid", err)
 	}
 	if err := os.WriteFile(s.files.taken, nil, 0o600); err != nil {
-		return nil, fail("taking the staged configuration: %v", err)
+		return nil, fail("reading the stored configuration: %v", err)
 	}
 	if !s.files.apart() {
 		if err := os.Remove(s.files.jit); err != nil {
-			return nil, fail("taking the staged configuration: %v", err)
+			return nil, fail("reading the stored configuration: %v", err)
 		}
 	}
 	jit = bytes.TrimSpace(jit)
@@ -304,7 +304,7 @@ func (s *supervisor) environment(jit string) ([]string, error) {
 	if hook != "" {
 		env = append(without(env, envHook), hook)
 	} else {
-		s.Log.Warn("the image's own job hook is no shell script: a job is seen only when the runner's worker runs")
+		s.Log.Warn("the image's own job hook is not a shell script: a job is detected only when the runner's worker starts")
 		if !seesWorkers { // EXCL-6: without this ability, it must not say that there is none
 			_ = os.Remove(s.files.jobless)
 		}
@@ -371,7 +371,7 @@ func (s *supervisor) attend(ctx context.Context, group int, events <-chan struct
 		case <-look.C:
 			j.started()
 			if j.overstays() {
-				s.Log.Warn("the runner does not end although its job has: killing it")
+				s.Log.Warn("the runner has not exited although its job has finished: killing it")
 				_ = syscall.Kill(-group, syscall.SIGKILL)
 			}
 			if s.Reap {
@@ -380,9 +380,9 @@ func (s *supervisor) attend(ctx context.Context, group int, events <-chan struct
 		case <-stop:
 			stop = nil
 			if j.started() {
-				s.Log.Info("asked to stop: the job is let finish")
+				s.Log.Info("asked to stop: waiting for the job")
 			} else {
-				s.Log.Info("asked to stop: the runner ends when its registration is removed, or with the job that it was given")
+				s.Log.Info("asked to stop: the runner exits when its registration is removed, or after its assigned job")
 			}
 		}
 	}
@@ -447,7 +447,7 @@ func (s *supervisor) ended(state *os.ProcessState) error {
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		code = exitSignalBase + int(status.Signal())
 	}
-	s.Log.Info("runner ended", "code", code)
+	s.Log.Info("runner exited", "code", code)
 	if code == 0 {
 		return nil
 	}

@@ -309,7 +309,7 @@ func TestSupervise_POOL9_StopLetsARunningJobFinish(t *testing.T) {
 	touch(filepath.Join(c.dir, "assign"))
 	c.await("busy")
 	c.stop()
-	require.Contains(t, awaitLine(t, said, "asked to stop"), "the job is let finish")
+	require.Contains(t, awaitLine(t, said, "asked to stop"), "waiting for the job")
 	touch(filepath.Join(c.dir, "finish"))
 	require.Equal(t, 5, c.code())
 	require.NoFileExists(t, filepath.Join(c.dir, "killed-mid-job"))
@@ -327,7 +327,7 @@ func TestAttend_POOL9_JobIsLatched(t *testing.T) {
 	c.await("busy")
 	require.NoError(t, os.Remove(filepath.Join(c.dir, "job-started")))
 	c.stop()
-	require.Contains(t, awaitLine(t, said, "asked to stop"), "the job is let finish")
+	require.Contains(t, awaitLine(t, said, "asked to stop"), "waiting for the job")
 	touch(filepath.Join(c.dir, "finish"))
 	require.Equal(t, 5, c.code())
 }
@@ -378,7 +378,7 @@ func TestSupervise_RunnerThatCannotStart(t *testing.T) {
 	}
 	c := newContainer(t, "exit 0")
 	c.options.Command = nil
-	require.ErrorContains(t, Supervise(t.Context(), c.options), "no runner is named")
+	require.ErrorContains(t, Supervise(t.Context(), c.options), "missing runner command")
 }
 
 func TestHook_ChainsToTheImagesOwn(t *testing.T) {

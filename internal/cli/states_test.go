@@ -99,3 +99,12 @@ func TestJobTable_ShowsTheConclusion(t *testing.T) {
 	require.NotContains(t, coloured.String(), "\x1b[31mrunning")
 	require.Equal(t, plain.String(), uncoloured.Replace(coloured.String()), "colours move no column")
 }
+
+// The console and the command line have the same words for the stages of a runner, in the order of the API.
+func TestRunnerStages_HaveTheConsolesWords(t *testing.T) {
+	names := cli.RunnerStageNames()
+	require.Len(t, names, len(adminapi.RunnerStages()))
+	for i, stage := range adminapi.RunnerStages() {
+		require.Equal(t, adminapi.StageText(stage), names[i])
+	}
+}

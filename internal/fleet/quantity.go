@@ -8,7 +8,7 @@ import (
 
 // ParseCPU reads a number of CPUs as people write it ("4", "0.5", "500m") into thousandths.
 func ParseCPU(text string) (int64, error) {
-	bad := fmt.Errorf("%q is no number of CPUs: write it like 4, 0.5 or 500m", text)
+	bad := fmt.Errorf("invalid number of CPUs %q: expected a number such as 4, 0.5 or 500m", text)
 	if milli, ok := strings.CutSuffix(text, "m"); ok {
 		n, err := strconv.ParseUint(milli, 10, 40)
 		if err != nil {
@@ -50,7 +50,7 @@ func ParseMemory(text string) (int64, error) {
 	if text == "0" {
 		return 0, nil
 	}
-	return 0, fmt.Errorf("%q is no amount of memory: write it like 512Mi, 64Gi or 1Ti", text)
+	return 0, fmt.Errorf("invalid amount of memory %q: expected an amount such as 512Mi, 64Gi or 1Ti", text)
 }
 
 // FormatMemory is how ParseMemory reads it back.
@@ -87,7 +87,7 @@ func ParseLimits(text string, l Limits) (Limits, error) {
 		case "memory":
 			l.MemoryMB, err = ParseMemory(value)
 		default:
-			err = fmt.Errorf("there is no limit %q in %q: write them like jobs=40,cpu=32,memory=64Gi,jobs-per-repository=5", name, text)
+			err = fmt.Errorf("unknown limit %q in %q: expected limits such as jobs=40,cpu=32,memory=64Gi,jobs-per-repository=5", name, text)
 		}
 		if err != nil {
 			return Limits{}, err
@@ -99,7 +99,7 @@ func ParseLimits(text string, l Limits) (Limits, error) {
 func parseCount(text string) (int64, error) {
 	n, err := strconv.ParseUint(text, 10, 40)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no number of jobs: write it like 40", text)
+		return 0, fmt.Errorf("invalid number of jobs %q: expected a number such as 40", text)
 	}
 	return int64(n), nil //nolint:gosec // 40 bits
 }

@@ -21,11 +21,11 @@ func TestQuantities(t *testing.T) {
 	}
 	for _, text := range []string{"", "-1", "1.", "1.2345", "4 ", "4k", "m", "+4", "1e3", "NaN", "1.-5", "99999999999999999999"} {
 		_, err := fleet.ParseCPU(text)
-		require.ErrorContains(t, err, "is no number of CPUs", text)
+		require.ErrorContains(t, err, "invalid number of CPUs", text)
 	}
 	for _, text := range []string{"", "64", "64GB", "-1Gi", "Gi", "1.5Gi", "99999999999Ti"} {
 		_, err := fleet.ParseMemory(text)
-		require.ErrorContains(t, err, "is no amount of memory", text)
+		require.ErrorContains(t, err, "invalid amount of memory", text)
 	}
 }
 
@@ -35,8 +35,8 @@ func TestParseLimits(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, fleet.Limits{Jobs: 40, MilliCPU: 32000, MemoryMB: 65536, JobsPerRepository: 4}, got)
 	for text, says := range map[string]string{
-		"": "there is no limit", "jobs": "is no number of jobs", "jobs=1,jobs=2": "given twice", "jobs=-1": "is no number of jobs",
-		"cpu=x": "is no number of CPUs", "memory=1": "is no amount", "disk=1": "there is no limit",
+		"": "unknown limit", "jobs": "invalid number of jobs", "jobs=1,jobs=2": "given twice", "jobs=-1": "invalid number of jobs",
+		"cpu=x": "invalid number of CPUs", "memory=1": "invalid amount", "disk=1": "unknown limit",
 	} {
 		_, err := fleet.ParseLimits(text, was)
 		require.ErrorContains(t, err, says, text)

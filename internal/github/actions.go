@@ -69,7 +69,7 @@ func (c *Client) jobIn(ctx context.Context, installationID int64, scope fleet.Sc
 		return WorkflowJob{}, err
 	}
 	if found.GetID() != jobID {
-		return WorkflowJob{}, fmt.Errorf("%s: %w: the answer is about another job", opJob, fleet.ErrUncertain)
+		return WorkflowJob{}, fmt.Errorf("%s: %w: the response is about another job", opJob, fleet.ErrUncertain)
 	}
 	return workflowJob(found), nil
 }
@@ -134,7 +134,7 @@ func (c *Client) runPage(
 		return nil, 0, err
 	}
 	if runs == nil || runs.WorkflowRuns == nil { // an empty body must not read as "no runs"
-		return nil, 0, fmt.Errorf("%s: %w: the answer holds no list", name, fleet.ErrUncertain)
+		return nil, 0, fmt.Errorf("%s: %w: the response has no list", name, fleet.ErrUncertain)
 	}
 	for _, one := range runs.WorkflowRuns {
 		list = append(list, run(one))
@@ -170,7 +170,7 @@ func (c *Client) RunJobs(
 		return nil, 0, err
 	}
 	if jobs == nil || jobs.Jobs == nil {
-		return nil, 0, fmt.Errorf("%s: %w: the answer holds no list", opRunJobs, fleet.ErrUncertain)
+		return nil, 0, fmt.Errorf("%s: %w: the response has no list", opRunJobs, fleet.ErrUncertain)
 	}
 	for _, one := range jobs.Jobs {
 		list = append(list, workflowJob(one))
@@ -193,7 +193,7 @@ func (c *Client) Run(ctx context.Context, installationID int64, repository strin
 		return Run{}, err
 	}
 	if found.GetID() != runID {
-		return Run{}, fmt.Errorf("%s: %w: the answer is about another run", opRun, fleet.ErrUncertain)
+		return Run{}, fmt.Errorf("%s: %w: the response is about another run", opRun, fleet.ErrUncertain)
 	}
 	return run(found), nil
 }

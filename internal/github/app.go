@@ -97,7 +97,7 @@ func (c *Client) Payload(ctx context.Context, deliveryID int64) (Payload, error)
 		return Payload{}, err
 	}
 	if found.GetID() != deliveryID || found.GetRequest() == nil || found.GetRequest().RawPayload == nil {
-		return Payload{}, fmt.Errorf("%s: %w: the answer holds no payload of that delivery", opPayload, fleet.ErrUncertain)
+		return Payload{}, fmt.Errorf("%s: %w: the response has no payload of that delivery", opPayload, fleet.ErrUncertain)
 	}
 	return Payload{GUID: clean(found.GetGUID()), Event: clean(found.GetEvent()), Body: *found.GetRequest().RawPayload}, nil
 }

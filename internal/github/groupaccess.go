@@ -70,7 +70,7 @@ func (c *Client) groupWhere(
 			return nil, err
 		}
 		if page == nil || page.RunnerGroups == nil { // an empty body must not read as "no groups"
-			return nil, fmt.Errorf("%s: %w: the answer holds no list", name, fleet.ErrUncertain)
+			return nil, fmt.Errorf("%s: %w: the response has no list", name, fleet.ErrUncertain)
 		}
 		for _, one := range page.RunnerGroups {
 			if one.GetID() > 0 && wanted(one) {

@@ -50,7 +50,7 @@ func (s *signer) Sign(claims jwt.Claims) (string, error) {
 // use already is not asked about.
 func (c *Client) UseKey(ctx context.Context, text []byte) error {
 	if c.signer == nil {
-		return errors.New("a client with a token of its own has no private key")
+		return errors.New("a client with its own token has no private key")
 	}
 	key, err := parseKey(text)
 	if err != nil {

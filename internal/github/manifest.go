@@ -100,10 +100,10 @@ func createdApp(config *gh.AppConfig) (CreatedApp, error) {
 		PrivateKey: fleet.NewSecret(config.GetPEM()), WebhookSecret: fleet.NewSecret(config.GetWebhookSecret()),
 	}
 	if app.ID <= 0 {
-		return CreatedApp{}, fmt.Errorf("%s: %w: the answer holds no App", opConvert, fleet.ErrUncertain)
+		return CreatedApp{}, fmt.Errorf("%s: %w: the response has no App", opConvert, fleet.ErrUncertain)
 	}
 	if _, err := parseKey([]byte(config.GetPEM())); err != nil {
-		return CreatedApp{}, fmt.Errorf("%s: %w: the answer for App %d holds no private key", opConvert, fleet.ErrUncertain, app.ID)
+		return CreatedApp{}, fmt.Errorf("%s: %w: the response for App %d has no private key", opConvert, fleet.ErrUncertain, app.ID)
 	}
 	return app, nil
 }

@@ -47,7 +47,7 @@ func (c *Client) RegistrationToken(ctx context.Context, installationID int64, sc
 	}
 	token := RegistrationToken{Value: fleet.NewSecret(given.GetToken()), ExpiresAt: given.GetExpiresAt().Time}
 	if given.GetToken() == "" || !token.ExpiresAt.After(c.options.Now()) {
-		return RegistrationToken{}, fmt.Errorf("%s: %w: the answer holds no token that is valid", opToken, fleet.ErrUncertain)
+		return RegistrationToken{}, fmt.Errorf("%s: %w: the response has no valid token", opToken, fleet.ErrUncertain)
 	}
 	return token, nil
 }
@@ -135,7 +135,7 @@ func (c *Client) InstallationFor(ctx context.Context, scope fleet.Scope) (int64,
 			return 0, err
 		}
 		if found.GetID() <= 0 {
-			return 0, fmt.Errorf("%s: %w: the answer holds no installation", opInstalled, fleet.ErrUncertain)
+			return 0, fmt.Errorf("%s: %w: the response has no installation", opInstalled, fleet.ErrUncertain)
 		}
 		return found.GetID(), nil
 	})
@@ -167,7 +167,7 @@ func (c *Client) Repository(ctx context.Context, installationID int64, name stri
 		}
 		out := fleet.Repository{Name: clean(found.GetFullName()), ID: found.GetID()}
 		if _, err := repositoryScope(opRepositoryID, out.Name); err != nil || out.ID <= 0 {
-			return fleet.Repository{}, fmt.Errorf("%s: %w: the answer holds no repository", opRepositoryID, fleet.ErrUncertain)
+			return fleet.Repository{}, fmt.Errorf("%s: %w: the response has no repository", opRepositoryID, fleet.ErrUncertain)
 		}
 		return out, nil
 	})

@@ -31,7 +31,7 @@ func (c *Client) RepositoryName(ctx context.Context, installationID, id int64) (
 		return "", err
 	}
 	if found.GetID() != id || found.GetFullName() == "" {
-		return "", fmt.Errorf("%s: %w: the answer is about another repository", opRepository, fleet.ErrUncertain)
+		return "", fmt.Errorf("%s: %w: the response is about another repository", opRepository, fleet.ErrUncertain)
 	}
 	return clean(found.GetFullName()), nil
 }

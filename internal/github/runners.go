@@ -103,7 +103,7 @@ func (c *Client) Mint(ctx context.Context, installationID int64, ask fleet.MintR
 	}
 	encoded := minted.GetEncodedJITConfig()
 	if encoded == "" || minted.GetRunner().GetID() == 0 {
-		return fleet.JIT{}, fmt.Errorf("%s: %w: the answer holds no configuration", opMint, fleet.ErrUncertain)
+		return fleet.JIT{}, fmt.Errorf("%s: %w: the response has no configuration", opMint, fleet.ErrUncertain)
 	}
 	return fleet.JIT{
 		RunnerID: minted.GetRunner().GetID(), Name: ask.Name, Encoded: fleet.NewSecret(encoded), // NET-3
@@ -139,7 +139,7 @@ func (c *Client) Runner(
 		return fleet.Registration{}, err
 	}
 	if found.GetID() != runnerID {
-		return fleet.Registration{}, fmt.Errorf("%s: %w: the answer is about another runner", opRunner, fleet.ErrUncertain)
+		return fleet.Registration{}, fmt.Errorf("%s: %w: the response is about another runner", opRunner, fleet.ErrUncertain)
 	}
 	return registration(found), nil
 }
@@ -154,7 +154,7 @@ func (c *Client) FindRunner(
 		return err
 	})
 	if errors.Is(err, fleet.ErrNotFound) && !errors.Is(err, ErrAbsent) { // EXCL-6
-		return fleet.Registration{}, fmt.Errorf("%s: %w: the list itself is not found", opFind, fleet.ErrUncertain)
+		return fleet.Registration{}, fmt.Errorf("%s: %w: the list is not found", opFind, fleet.ErrUncertain)
 	}
 	return found, err
 }
@@ -235,7 +235,7 @@ func (c *Client) runnerPage(
 		return nil, position{}, err
 	}
 	if runners == nil || runners.Runners == nil { // an empty body must not read as "no runners"
-		return nil, position{}, fmt.Errorf("%s: %w: the answer holds no list", name, fleet.ErrUncertain)
+		return nil, position{}, fmt.Errorf("%s: %w: the response has no list", name, fleet.ErrUncertain)
 	}
 	at.total = runners.TotalCount
 	return runners.Runners, at, nil

@@ -88,14 +88,14 @@ func checkPrivileges(pool *v1alpha1.RunnerPool, options Options) error {
 	if options.microVM(template.RuntimeClassName) { // NET-7
 		return checkSocketMounts(template)
 	}
-	const wayOut = "set spec.template.runtimeClassName to a class that puts each pod into a microVM (the controller's --microvm-runtime-classes names them)"
+	const wayOut = "set spec.template.runtimeClassName to a runtime class that runs each pod in a microVM (listed in the controller's --microvm-runtime-classes)"
 	if template.Dind != nil {
-		return refuse("spec.template.dind runs a privileged container, and runtime class %q is not known to keep it off the node (NET-7): %s, or remove dind",
+		return refuse("spec.template.dind runs a privileged container, and runtime class %q is not a known class of microVMs (NET-7): %s, or remove dind",
 			ptr.Deref(template.RuntimeClassName, ""), wayOut)
 	}
 	for _, v := range template.Volumes {
 		if v.HostPath != nil {
-			return refuse("volume %q is a hostPath, and a job could reach the node through it (NET-7): use an emptyDir or a claim, or %s", v.Name, wayOut)
+			return refuse("volume %q is a hostPath, through which a job could reach the node (NET-7): use an emptyDir or a claim, or %s", v.Name, wayOut)
 		}
 	}
 	return checkSecurity(template.SecurityContext, wayOut) // NET-7
@@ -108,7 +108,7 @@ func checkSocketMounts(template *v1alpha1.RunnerTemplate) error {
 	}
 	for _, m := range template.VolumeMounts {
 		if at := path.Clean(m.MountPath); at == mountSocket || at == "/run" || at == "/var" {
-			return refuse("the mount at %s would hide the Docker socket of spec.template.dind in %s; mount it elsewhere", m.MountPath, mountSocket)
+			return refuse("the mount at %s would hide the Docker socket of spec.template.dind at %s; mount it elsewhere", m.MountPath, mountSocket)
 		}
 	}
 	return nil

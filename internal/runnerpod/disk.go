@@ -45,7 +45,7 @@ func checkDisk(pool *v1alpha1.RunnerPool) error {
 	case pool.Spec.Platform == v1alpha1.PlatformMacOS:
 		return refuse("spec.resources.ephemeralStorage is for platform linux, a macOS virtual machine has the disk of its image: remove it")
 	case !given.IsZero() && given.Value() < leastEphemeralStorage:
-		return refuse("spec.resources.ephemeralStorage is %s, and must be at least 1Gi, or 0 for no limit: write the unit, such as 20Gi", given.String())
+		return refuse("spec.resources.ephemeralStorage is %s, but must be at least 1Gi, or 0 for no limit: write the unit, such as 20Gi", given.String())
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func TestBuild_R7_ATemplatesOwnProxyWins(t *testing.T) {
 	pool.Spec.Template.Volumes = []corev1.Volume{{Name: "own"}}
 	pool.Spec.Template.VolumeMounts = []corev1.VolumeMount{{Name: "own", MountPath: MountCA}}
 	_, _, err = Build(pool, through(behindProxy), "abcd1234")
-	require.ErrorContains(t, err, "hide each other")
+	require.ErrorContains(t, err, "overlaps the pod's own")
 }
 
 func TestBuild_R7_ADockerDaemonPullsThatWay(t *testing.T) {

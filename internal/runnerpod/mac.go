@@ -23,9 +23,9 @@ func checkMac(pool *v1alpha1.RunnerPool) error {
 	case len(template.Volumes) > 0 || len(template.VolumeMounts) > 0:
 		return refuse("spec.template.volumes is for platform linux, a macOS virtual machine shares no directories of its host with jobs: remove volumes and volumeMounts, and add the files that jobs need to the image")
 	case template.NodeSelector[corev1.LabelOSStable] != "" && template.NodeSelector[corev1.LabelOSStable] != darwin:
-		return refuse("spec.template.nodeSelector asks for %s=%s, and a pool of platform macos needs Macs: remove it", corev1.LabelOSStable, template.NodeSelector[corev1.LabelOSStable])
+		return refuse("spec.template.nodeSelector has %s=%s, but a pool with platform macos needs Macs: remove it", corev1.LabelOSStable, template.NodeSelector[corev1.LabelOSStable])
 	case pool.Spec.Resources.CPU.MilliValue()%1000 != 0:
-		return refuse("spec.resources.cpu is %s, and a macOS virtual machine has whole CPUs: write a whole number, such as 4", pool.Spec.Resources.CPU.String())
+		return refuse("spec.resources.cpu is %s, but a macOS virtual machine has whole CPUs: use a whole number, such as 4", pool.Spec.Resources.CPU.String())
 	}
 	return nil
 }

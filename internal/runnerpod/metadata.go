@@ -24,7 +24,7 @@ func checkMetadata(m *v1alpha1.RunnerPodMetadata) error {
 			return err
 		}
 		if problems := validation.IsValidLabelValue(m.Labels[key]); len(problems) > 0 {
-			return refuse("spec.template.metadata.labels: the value of %s is no label's: %s", key, problems[0])
+			return refuse("spec.template.metadata.labels: invalid label value of %s: %s", key, problems[0])
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
@@ -32,7 +32,7 @@ func checkMetadata(m *v1alpha1.RunnerPodMetadata) error {
 			return err
 		}
 		if slices.Contains(written, key) {
-			return refuse("spec.template.metadata.annotations: %s of a runner's pod is written by Bullpen: remove it", key)
+			return refuse("spec.template.metadata.annotations: %s is reserved for Bullpen: remove it", key)
 		}
 	}
 	return nil
@@ -41,10 +41,10 @@ func checkMetadata(m *v1alpha1.RunnerPodMetadata) error {
 // checkKey checks a key, and its form, which the API server reads without regard to case in annotations.
 func checkKey(field, key, form string) error {
 	if strings.HasPrefix(key, ourDomain) {
-		return refuse("spec.template.metadata.%s: keys that begin with %s are written by Bullpen alone (NET-4): remove %s", field, ourDomain, key)
+		return refuse("spec.template.metadata.%s: keys that begin with %s are reserved for Bullpen (NET-4): remove %s", field, ourDomain, key)
 	}
 	if problems := validation.IsQualifiedName(form); len(problems) > 0 {
-		return refuse("spec.template.metadata.%s: %q is no key: %s", field, key, problems[0])
+		return refuse("spec.template.metadata.%s: %q is not a valid key: %s", field, key, problems[0])
 	}
 	return nil
 }

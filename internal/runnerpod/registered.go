@@ -84,17 +84,17 @@ func BuildRegistered(r Registered, options Options) (*corev1.Pod, error) {
 	spec := &template.Spec
 	runner := named(spec.Containers, ContainerRunner)
 	if runner == nil {
-		return nil, refuse("template.spec.containers has none named %s, in which jobs run: add it, or give one of the others that name", ContainerRunner)
+		return nil, refuse("template.spec.containers has no container %s, in which jobs run: add it, or rename one of the others", ContainerRunner)
 	}
 	unwrap(runner)
 	if len(runner.Command) == 0 && len(runner.Args) > 0 {
-		return nil, refuse("container %s has args and no command, and what its image starts is not known here: name the command as well", ContainerRunner)
+		return nil, refuse("container %s has args without a command, and the image's entrypoint is unknown: set the command too", ContainerRunner)
 	}
 	if len(runner.Command) == 0 {
 		runner.Command = slices.Clone(DefaultRunnerCommand)
 	}
 	if runner.Image == "" {
-		return nil, refuse("container %s has no image: name the runner's image", ContainerRunner)
+		return nil, refuse("container %s has no image: set the runner's image", ContainerRunner)
 	}
 	share := registeredDisk(spec, runner) // TEN-6
 	added := r.additions(runner, options)

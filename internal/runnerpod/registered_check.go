@@ -34,9 +34,9 @@ func (r *Registered) check(spec *corev1.PodSpec, options Options) error {
 	}
 	switch {
 	case len(spec.EphemeralContainers) > 0:
-		return refuse("template.spec.ephemeralContainers is for pods that run: remove it")
+		return refuse("template.spec.ephemeralContainers is for running pods only: remove it")
 	case spec.ActiveDeadlineSeconds != nil: // EXCL-7
-		return refuse("template.spec.activeDeadlineSeconds would end the runner in the middle of a job: remove it, and limit jobs in their workflow (timeout-minutes)")
+		return refuse("template.spec.activeDeadlineSeconds would stop the runner in the middle of a job: remove it, and limit jobs in their workflow (timeout-minutes)")
 	}
 	for _, t := range spec.Tolerations {
 		if t.TolerationSeconds != nil { // POOL-9
@@ -55,7 +55,7 @@ func (r *Registered) checkPlaces() error {
 		}
 	}
 	if places != 1 {
-		return refuse("a runner is registered in one place: set exactly one of enterprise, organization and repository")
+		return refuse("a runner registers in one place: set exactly one of enterprise, organization and repository")
 	}
 	if (r.Spec.ContainerMode == v1alpha1.ContainerModeKubernetes) != (r.Spec.Kubernetes != nil) {
 		return refuse("kubernetes and containerMode Kubernetes belong together: set both or neither")
@@ -69,17 +69,17 @@ func (r *Registered) checkContainers(spec *corev1.PodSpec) error {
 		reserved = append(reserved, ContainerDind, ContainerExternals)
 	}
 	if named(spec.InitContainers, ContainerRunner) != nil {
-		return refuse("an init container is named %s, which is the container in which jobs run: choose another name", ContainerRunner)
+		return refuse("init container %s: the name is reserved for the container in which jobs run; choose another", ContainerRunner)
 	}
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
 			c := &list[i]
 			if slices.Contains(reserved, c.Name) {
-				return refuse("container %q: that name is the controller's; choose another", c.Name)
+				return refuse("container %q: the name is reserved for the controller; choose another", c.Name)
 			}
 			for _, e := range c.Env {
 				if strings.HasPrefix(e.Name, reservedEnvPrefix) {
-					return refuse("variable %s of container %s: names that begin with %s are the agent's; choose another", e.Name, c.Name, reservedEnvPrefix)
+					return refuse("variable %s of container %s: names that begin with %s are reserved for the agent; choose another", e.Name, c.Name, reservedEnvPrefix)
 				}
 			}
 			if err := checkProbes(c); err != nil {
@@ -95,15 +95,15 @@ func (r *Registered) checkContainers(spec *corev1.PodSpec) error {
 func checkProbes(c *corev1.Container) error {
 	switch {
 	case c.Name == ContainerRunner && c.ReadinessProbe != nil:
-		return refuse("container %s has a readinessProbe, and its readiness says whether a job has reached it: remove the probe", c.Name)
+		return refuse("container %s has a readinessProbe, but its readiness shows whether it has a job: remove the probe", c.Name)
 	case c.Name == ContainerRunner && c.LivenessProbe != nil:
-		return refuse("container %s has a livenessProbe, which could end it in the middle of a job: remove the probe", c.Name)
+		return refuse("container %s has a livenessProbe, which could stop it in the middle of a job: remove the probe", c.Name)
 	case c.Name == ContainerRunner && c.StartupProbe != nil: // nothing asks for readiness before it has succeeded
-		return refuse("container %s has a startupProbe, which would hide its first job, and could end it: remove the probe", c.Name)
+		return refuse("container %s has a startupProbe, which would hide its first job, and could stop it: remove the probe", c.Name)
 	case c.ReadinessProbe != nil:
-		return refuse("container %s has a readinessProbe, and one that is not ready would hide whether the runner works: use a startupProbe", c.Name)
+		return refuse("container %s has a readinessProbe, which would hide whether the runner has a job: use a startupProbe", c.Name)
 	case c.Name == ContainerRunner && c.RestartPolicy != nil:
-		return refuse("container %s has a restartPolicy, and a runner is never started twice (RUN-7): remove it", c.Name)
+		return refuse("container %s has a restartPolicy, but a runner is never started twice (RUN-7): remove it", c.Name)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (r *Registered) checkVolumes(spec *corev1.PodSpec) error {
 	known := slices.Clone(r.Claims)
 	for _, v := range spec.Volumes {
 		if strings.HasPrefix(v.Name, reservedPrefix) {
-			return refuse("volume %q: names that begin with %s are the controller's; choose another", v.Name, reservedPrefix)
+			return refuse("volume %q: names that begin with %s are reserved for the controller; choose another", v.Name, reservedPrefix)
 		}
 		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil }) {
 			return refuse("volume %q holds a ServiceAccount token, which jobs could use (NET-3): remove it", v.Name)
@@ -121,14 +121,14 @@ func (r *Registered) checkVolumes(spec *corev1.PodSpec) error {
 	}
 	for _, name := range r.Claims {
 		if strings.HasPrefix(name, reservedPrefix) {
-			return refuse("volume %q: names that begin with %s are the controller's; choose another", name, reservedPrefix)
+			return refuse("volume %q: names that begin with %s are reserved for the controller; choose another", name, reservedPrefix)
 		}
 	}
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
 			for _, m := range list[i].VolumeMounts {
 				if strings.HasPrefix(m.Name, reservedPrefix) {
-					return refuse("container %s mounts volume %q, which holds the runner's registration or signs (NET-3): mount volumes of the template only", list[i].Name, m.Name)
+					return refuse("container %s mounts volume %q, which holds the runner's registration or status (NET-3): mount volumes of the template only", list[i].Name, m.Name)
 				}
 				if !slices.Contains(known, m.Name) {
 					return refuse("container %s mounts volume %q, which is not in template.spec.volumes: add the volume, or remove the mount", list[i].Name, m.Name)
@@ -138,7 +138,7 @@ func (r *Registered) checkVolumes(spec *corev1.PodSpec) error {
 				}
 				for _, ours := range []string{MountShared, MountRegistration, MountCA} {
 					if overlaps(m.MountPath, ours) {
-						return refuse("the mount at %s and the pod's own at %s hide each other; mount it elsewhere", m.MountPath, ours)
+						return refuse("the mount at %s overlaps the pod's own at %s; mount it elsewhere", m.MountPath, ours)
 					}
 				}
 			}
@@ -155,26 +155,26 @@ func (r *Registered) checkMode(spec *corev1.PodSpec) error {
 	case v1alpha1.ContainerModeDind:
 		for _, m := range runner.VolumeMounts {
 			if p := at(m); p == mountSocket || p == "/run" || p == "/var" {
-				return refuse("the mount at %s would hide the Docker socket in %s; mount it elsewhere", m.MountPath, mountSocket)
+				return refuse("the mount at %s would hide the Docker socket at %s; mount it elsewhere", m.MountPath, mountSocket)
 			}
 		}
 	case v1alpha1.ContainerModeKubernetes:
 		for _, v := range spec.Volumes {
 			if v.Name == volumeHookWork {
-				return refuse("volume %q is the one that kubernetes.workVolumeClaim makes; remove it from the template", v.Name)
+				return refuse("volume %q is created by kubernetes.workVolumeClaim; remove it from the template", v.Name)
 			}
 		}
 		if slices.Contains(r.Claims, volumeHookWork) {
-			return refuse("volume %q is the one that kubernetes.workVolumeClaim makes; give the claim template another name", volumeHookWork)
+			return refuse("volume %q is created by kubernetes.workVolumeClaim; rename the claim template", volumeHookWork)
 		}
 		for _, m := range runner.VolumeMounts {
 			if p := at(m); p == r.workPath() || strings.HasPrefix(p, r.workPath()+"/") || p == mountKubeAccess {
-				return refuse("the mount at %s is in the way of the one that containerMode Kubernetes has there; remove it", m.MountPath)
+				return refuse("the mount at %s conflicts with that of containerMode Kubernetes; remove it", m.MountPath)
 			}
 		}
 		modes := r.Spec.Kubernetes.WorkVolumeClaim.AccessModes
 		if !slices.Contains(modes, corev1.ReadWriteOnce) && !slices.Contains(modes, corev1.ReadWriteMany) {
-			return refuse("the runner and its jobs' pods both write to kubernetes.workVolumeClaim: accessModes must hold ReadWriteOnce or ReadWriteMany")
+			return refuse("the runner and its jobs' pods both write to kubernetes.workVolumeClaim: accessModes must include ReadWriteOnce or ReadWriteMany")
 		}
 	}
 	return nil
@@ -191,7 +191,7 @@ func (r *Registered) checkPrivileges(spec *corev1.PodSpec, options Options) erro
 	case r.Spec.ContainerMode == v1alpha1.ContainerModeDind:
 		what = "containerMode Dind runs a privileged container"
 	case spec.HostNetwork || spec.HostPID || spec.HostIPC:
-		what = "template.spec uses a namespace of its host"
+		what = "template.spec uses a namespace of the host"
 	}
 	for _, v := range spec.Volumes {
 		if v.HostPath != nil {
@@ -209,6 +209,6 @@ func (r *Registered) checkPrivileges(spec *corev1.PodSpec, options Options) erro
 	if what == "" {
 		return nil
 	}
-	return refuse("%s, and runtime class %q is not known to keep it off the node (NET-7): remove it, or set template.spec.runtimeClassName to a class that puts "+
-		"each pod into a microVM (the controller's --microvm-runtime-classes names them)", what, ptr.Deref(spec.RuntimeClassName, ""))
+	return refuse("%s, and runtime class %q is not a known class of microVMs (NET-7): remove it, or set template.spec.runtimeClassName to a runtime class that "+
+		"runs each pod in a microVM (listed in the controller's --microvm-runtime-classes)", what, ptr.Deref(spec.RuntimeClassName, ""))
 }

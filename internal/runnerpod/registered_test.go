@@ -273,17 +273,17 @@ func TestBuildRegistered_RefusesWithASentence(t *testing.T) {
 		return func(s *v1alpha1.RunnerSpec) { change(&s.Template.Spec.Containers[0]) }
 	}
 	for says, spoil := range map[string]func(*v1alpha1.RunnerSpec){
-		"none named runner":    onRunner(func(c *corev1.Container) { c.Name = "main" }),
-		"no image":             onRunner(func(c *corev1.Container) { c.Image = "" }),
-		"args and no command":  onRunner(func(c *corev1.Container) { c.Args = []string{"x"} }),
-		"has a readinessProbe": onRunner(func(c *corev1.Container) { c.ReadinessProbe = &corev1.Probe{} }),
-		"has a livenessProbe":  onRunner(func(c *corev1.Container) { c.LivenessProbe = &corev1.Probe{} }),
-		"has a startupProbe":   onRunner(func(c *corev1.Container) { c.StartupProbe = &corev1.Probe{} }),
-		"are the agent's":      onRunner(func(c *corev1.Container) { c.Env = []corev1.EnvVar{{Name: "BULLPEN_POD_NAME"}} }),
+		"no container runner":        onRunner(func(c *corev1.Container) { c.Name = "main" }),
+		"no image":                   onRunner(func(c *corev1.Container) { c.Image = "" }),
+		"args without a command":     onRunner(func(c *corev1.Container) { c.Args = []string{"x"} }),
+		"has a readinessProbe":       onRunner(func(c *corev1.Container) { c.ReadinessProbe = &corev1.Probe{} }),
+		"has a livenessProbe":        onRunner(func(c *corev1.Container) { c.LivenessProbe = &corev1.Probe{} }),
+		"has a startupProbe":         onRunner(func(c *corev1.Container) { c.StartupProbe = &corev1.Probe{} }),
+		"are reserved for the agent": onRunner(func(c *corev1.Container) { c.Env = []corev1.EnvVar{{Name: "BULLPEN_POD_NAME"}} }),
 		"not in template.spec.volumes": onRunner(func(c *corev1.Container) {
 			c.VolumeMounts = []corev1.VolumeMount{{Name: "nowhere", MountPath: "/x"}}
 		}),
-		"hide each other": func(s *v1alpha1.RunnerSpec) {
+		"overlaps the pod's own": func(s *v1alpha1.RunnerSpec) {
 			s.Template.Spec.Volumes = []corev1.Volume{{Name: "v"}}
 			s.Template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/bullpen"}}
 		},
@@ -300,10 +300,10 @@ func TestBuildRegistered_RefusesWithASentence(t *testing.T) {
 		"names that begin with bullpen-": func(s *v1alpha1.RunnerSpec) {
 			s.Template.Spec.Volumes = []corev1.Volume{{Name: VolumeShared, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
 		},
-		"that name is the controller's": func(s *v1alpha1.RunnerSpec) {
+		"reserved for the controller": func(s *v1alpha1.RunnerSpec) {
 			s.Template.Spec.Containers = append(s.Template.Spec.Containers, corev1.Container{Name: ContainerPoller})
 		},
-		"an init container is named runner": func(s *v1alpha1.RunnerSpec) {
+		"init container runner: the name is reserved": func(s *v1alpha1.RunnerSpec) {
 			s.Template.Spec.InitContainers = []corev1.Container{{Name: ContainerRunner}}
 		},
 		"would hide whether": func(s *v1alpha1.RunnerSpec) {
@@ -316,12 +316,12 @@ func TestBuildRegistered_RefusesWithASentence(t *testing.T) {
 		"tolerationSeconds": func(s *v1alpha1.RunnerSpec) {
 			s.Template.Spec.Tolerations = []corev1.Toleration{{Key: "k", TolerationSeconds: ptr.To[int64](1)}}
 		},
-		"exactly one of enterprise":                  func(s *v1alpha1.RunnerSpec) { s.Organization = "acme" },
-		"set exactly one of":                         func(s *v1alpha1.RunnerSpec) { s.Repository = "" },
-		"kubernetes and containerMode":               func(s *v1alpha1.RunnerSpec) { s.ContainerMode = v1alpha1.ContainerModeKubernetes },
-		"accessModes must hold ReadWriteOnce":        func(s *v1alpha1.RunnerSpec) { kubernetes(s); s.Kubernetes.WorkVolumeClaim.AccessModes = nil },
-		"is the one that kubernetes.workVolumeClaim": func(s *v1alpha1.RunnerSpec) { kubernetes(s); s.Template.Spec.Volumes = []corev1.Volume{{Name: "work"}} },
-		"in the way of the one that containerMode": func(s *v1alpha1.RunnerSpec) {
+		"exactly one of enterprise":                func(s *v1alpha1.RunnerSpec) { s.Organization = "acme" },
+		"set exactly one of":                       func(s *v1alpha1.RunnerSpec) { s.Repository = "" },
+		"kubernetes and containerMode":             func(s *v1alpha1.RunnerSpec) { s.ContainerMode = v1alpha1.ContainerModeKubernetes },
+		"accessModes must include ReadWriteOnce":   func(s *v1alpha1.RunnerSpec) { kubernetes(s); s.Kubernetes.WorkVolumeClaim.AccessModes = nil },
+		"is created by kubernetes.workVolumeClaim": func(s *v1alpha1.RunnerSpec) { kubernetes(s); s.Template.Spec.Volumes = []corev1.Volume{{Name: "work"}} },
+		"conflicts with that of containerMode": func(s *v1alpha1.RunnerSpec) {
 			kubernetes(s)
 			s.Template.Spec.Volumes = []corev1.Volume{{Name: "v"}}
 			s.Template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/home/runner/_work/"}}

@@ -79,7 +79,7 @@ func checkResources(field string, given *v1alpha1.ContainerResources) error {
 	for _, list := range []corev1.ResourceList{given.Requests, given.Limits} {
 		for name, size := range list {
 			if !slices.Contains(bounded, name) {
-				return refuse("%s names %s: it may name cpu, memory and ephemeral-storage", field, name)
+				return refuse("%s has %s: only cpu, memory and ephemeral-storage are supported", field, name)
 			}
 			if size.Sign() < 0 {
 				return refuse("%s has a negative %s, %s: remove it", field, name, size.String())
@@ -88,7 +88,7 @@ func checkResources(field string, given *v1alpha1.ContainerResources) error {
 	}
 	for name, limit := range given.Limits {
 		if request, said := given.Requests[name]; said && request.Cmp(limit) > 0 {
-			return refuse("%s requests %s of %s and limits it to %s: raise the limit, or lower the request", field, request.String(), name, limit.String())
+			return refuse("%s requests %s of %s but limits it to %s: raise the limit, or lower the request", field, request.String(), name, limit.String())
 		}
 	}
 	return nil

@@ -59,9 +59,9 @@ func checkArchitecture(pool *v1alpha1.RunnerPool) error {
 	case want.RunnerLabel() == "":
 		return refuse("spec.architecture is %s: set it to amd64 or arm64", want)
 	case selected != "" && selected != string(want):
-		return refuse("spec.template.nodeSelector asks for %s=%s, and spec.architecture is %s: remove one of them", corev1.LabelArchStable, selected, want)
+		return refuse("spec.template.nodeSelector has %s=%s, but spec.architecture is %s: remove one of them", corev1.LabelArchStable, selected, want)
 	case pool.Spec.Platform == v1alpha1.PlatformMacOS && want != v1alpha1.ArchitectureARM64:
-		return refuse("spec.architecture is %s, and macOS runners are virtual machines on Apple silicon: remove it", want)
+		return refuse("spec.architecture is %s, but macOS runners are virtual machines on Apple silicon: remove it", want)
 	}
 	return nil
 }

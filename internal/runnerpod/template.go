@@ -85,9 +85,9 @@ type Options struct {
 func (o Options) Validate() error {
 	switch {
 	case o.DispatchURL == "":
-		return errors.New("no dispatch URL: say where pods reach the server")
+		return errors.New("no dispatch URL: set the URL at which pods reach the server")
 	case o.AgentImage == "":
-		return errors.New("no agent image: name the image that holds bullpen-agent")
+		return errors.New("no agent image: set the image with bullpen-agent")
 	}
 	return nil
 }
@@ -183,14 +183,14 @@ func objectMeta(pool *v1alpha1.RunnerPool, name string) metav1.ObjectMeta {
 // checkTemplate keeps the credentials away from the container that runs other people's code (NET-3).
 func checkTemplate(template *v1alpha1.RunnerTemplate) error {
 	if template.Image == "" {
-		return refuse("spec.template.image is empty: name the runner's image")
+		return refuse("spec.template.image is empty: set the runner's image")
 	}
 	if s := template.SecurityContext; s != nil && s.RunAsUser != nil {
-		return refuse("spec.template.securityContext.runAsUser is set, and every container of the pod has one user, because they share files: set spec.template.runAsUser")
+		return refuse("spec.template.securityContext.runAsUser is not supported, because all containers of the pod share files as one user: set spec.template.runAsUser")
 	}
 	for _, v := range template.Volumes {
 		if strings.HasPrefix(v.Name, reservedPrefix) {
-			return refuse("volume %q: names that begin with %s are the controller's; choose another", v.Name, reservedPrefix)
+			return refuse("volume %q: names that begin with %s are reserved for the controller; choose another", v.Name, reservedPrefix)
 		}
 		if v.Projected != nil {
 			return refuse("volume %q is projected and could hold a ServiceAccount token (NET-3); use secret, configMap or downwardAPI", v.Name)
@@ -198,14 +198,14 @@ func checkTemplate(template *v1alpha1.RunnerTemplate) error {
 	}
 	for _, m := range template.VolumeMounts {
 		if strings.HasPrefix(m.Name, reservedPrefix) {
-			return refuse("the mount at %s names volume %q, which holds the pod's credentials (NET-3); mount volumes of the template only", m.MountPath, m.Name)
+			return refuse("the mount at %s uses volume %q, which holds the pod's credentials (NET-3); mount volumes of the template only", m.MountPath, m.Name)
 		}
 		if !slices.ContainsFunc(template.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name }) {
-			return refuse("the mount at %s names volume %q, which is not in spec.template.volumes: add the volume, or remove the mount", m.MountPath, m.Name)
+			return refuse("the mount at %s uses volume %q, which is not in spec.template.volumes: add the volume, or remove the mount", m.MountPath, m.Name)
 		}
 		for _, ours := range []string{MountShared, MountWork, MountCA} {
 			if overlaps(m.MountPath, ours) {
-				return refuse("the mount at %s and the pod's own at %s hide each other; mount it elsewhere", m.MountPath, ours)
+				return refuse("the mount at %s overlaps the pod's own at %s; mount it elsewhere", m.MountPath, ours)
 			}
 		}
 	}
@@ -216,7 +216,7 @@ func checkTemplate(template *v1alpha1.RunnerTemplate) error {
 	}
 	for _, e := range template.Env {
 		if strings.HasPrefix(e.Name, reservedEnvPrefix) {
-			return refuse("variable %s: names that begin with %s are the agent's; choose another", e.Name, reservedEnvPrefix)
+			return refuse("variable %s: names that begin with %s are reserved for the agent; choose another", e.Name, reservedEnvPrefix)
 		}
 	}
 	return nil

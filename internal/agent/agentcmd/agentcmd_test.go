@@ -49,17 +49,17 @@ func start(t *testing.T, env []string, args ...string) (stdout, stderr string, c
 // Exit 0 of a poller means that it has delivered a response, so a mistyped command must fail.
 func TestMain_FailsUnlessTheCommandIsKnown(t *testing.T) {
 	for wrong, says := range map[string][]string{
-		"no command: add one of guest, install, poll, ready, run": {},
-		`unknown command "pol": use one of guest`:                 {"pol"},
-		`poll takes no arguments, got "again"`:                    {"poll", "again"},
-		"flag provided but not defined":                           {"poll", "--nothing"},
-		"install requires --to":                                   {"install"},
-		"exec requires --id":                                      {"guest", "exec", "--", "true"},
-		"exec requires a command: write it behind --":             {"guest", "exec", "--id", "1"},
-		`guest takes no arguments, got "exe"`:                     {"guest", "exe"},
-		"no shared directory: set $BULLPEN_SHARED_DIR":            {"ready"},
-		"--jit-file and --static exclude each other":              {"run", "--jit-file", "/f", "--static", "--", "true"},
-		"--static and --registration-dir need each other":         {"run", "--static", "--status-dir", "/d", "--", "true"},
+		"missing subcommand: guest, install, poll, ready, run":                  {},
+		`unknown command "pol": use one of guest`:                               {"pol"},
+		`poll takes no arguments, got "again"`:                                  {"poll", "again"},
+		"flag provided but not defined":                                         {"poll", "--nothing"},
+		"install requires --to":                                                 {"install"},
+		"exec requires --id":                                                    {"guest", "exec", "--", "true"},
+		"exec requires a command after --":                                      {"guest", "exec", "--id", "1"},
+		`guest takes no arguments, got "exe"`:                                   {"guest", "exe"},
+		"no shared directory: set $BULLPEN_SHARED_DIR":                          {"ready"},
+		"--jit-file and --static exclude each other":                            {"run", "--jit-file", "/f", "--static", "--", "true"},
+		"--static and --registration-dir belong together: give both or neither": {"run", "--static", "--status-dir", "/d", "--", "true"},
 	} {
 		stdout, stderr, code := start(t, nil, says...)
 		require.Equal(t, 1, code, says)
@@ -93,7 +93,7 @@ func TestMain_InstallsItselfAndAnswersTheProbe(t *testing.T) {
 	shared := podenv.SharedDir + "=" + dir
 	_, stderr, code = start(t, []string{shared}, "ready")
 	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "bullpen-agent: not idle")
+	require.Contains(t, stderr, "bullpen-agent: not ready")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "runner.jobless"), nil, 0o600))
 	command := exec.CommandContext(t.Context(), installed, "ready")
 	command.Env = []string{envMain + "=1", shared}

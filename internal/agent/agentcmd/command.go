@@ -53,7 +53,7 @@ func (c *Command) Check(set func(flag string) bool, args []string) error {
 	case c.Args == NoArgs && len(args) > 0:
 		return fmt.Errorf("%s takes no arguments, got %q", c.Name(), args[0])
 	case c.Args == SomeArgs && len(args) == 0:
-		return fmt.Errorf("%s requires a command: write it behind --", c.Name())
+		return fmt.Errorf("%s requires a command after --", c.Name())
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ func group(path string, c Command, args []string) error {
 		names = append(names, sub.Name())
 	}
 	if len(args) == 0 {
-		return fmt.Errorf("no command: add one of %s", strings.Join(names, ", "))
+		return fmt.Errorf("missing subcommand: %s", strings.Join(names, ", "))
 	}
 	return fmt.Errorf("unknown command %q: use one of %s", args[0], strings.Join(names, ", "))
 }

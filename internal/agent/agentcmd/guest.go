@@ -15,12 +15,12 @@ import (
 func guestCommand(program Program) Command {
 	return Command{
 		Use:   "guest",
-		Short: "Run the container's command inside a virtual machine, once, and report its exit code",
-		Long: `Runs the command that guest.json of the read-only share "bullpen" describes, once in the life of the virtual machine. Writes log, heartbeat
-and exit report into the share "status". It goes into the background and returns when its heartbeat is there; starting it again changes nothing.
+		Short: "Run the container's command in a virtual machine once, and report its exit code",
+		Long: `Runs the command of guest.json in the read-only share "bullpen", once in the life of the virtual machine. Writes log, heartbeat
+and exit report to the share "status". It returns after the first heartbeat and continues in the background; starting it again has no effect.
 
-The node agent starts it through Tart's guest agent. An image without that may start it by a LaunchAgent of the user who logs in, with
---foreground (docs/guides/macos.md).`,
+The node agent starts it through Tart's guest agent. An image without Tart's guest agent can start it with --foreground, by a LaunchAgent of the
+user who logs in (docs/guides/macos.md).`,
 		Example: `  "/Volumes/My Shared Files/bullpen/bullpen" agent guest
   "/Volumes/My Shared Files/bullpen/bullpen" agent guest --foreground`,
 		Commands: []Command{guestExecCommand()},
@@ -60,7 +60,7 @@ func guestFlags(flags *flag.FlagSet) func() agent.GuestOptions {
 func guestExecCommand() Command {
 	return Command{
 		Use:      "exec --id ID -- COMMAND [ARGUMENT…]",
-		Short:    "Run a command beside the container's, and report its exit code in the status share",
+		Short:    "Run another command in the virtual machine, and report its exit code",
 		Example:  `  "/Volumes/My Shared Files/bullpen/bullpen" agent guest exec --id 1 -- uname -a`,
 		Required: []string{"id"},
 		Args:     SomeArgs,

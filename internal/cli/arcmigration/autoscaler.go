@@ -28,7 +28,7 @@ func (c *conversion) autoscaler(all []*conversion) {
 	c.text(meta.get("namespace"))
 	if meta != nil {
 		for _, key := range meta.keys {
-			c.unneeded(meta.get(key), "the autoscaler is a part of its target, and has no metadata of its own")
+			c.unneeded(meta.get(key), "the autoscaler becomes a part of its target, which has its own metadata")
 		}
 	}
 	c.unneeded(c.root.get("status"), "the controller writes it")
@@ -67,12 +67,12 @@ func (c *conversion) target(all []*conversion) *conversion {
 			c.fail(ref, fmt.Sprintf("its target %s could not be converted", wanted), "")
 			return nil
 		case spec["autoscaling"] != nil:
-			c.fail(ref, fmt.Sprintf("its target %s has another autoscaler already", wanted), "remove one of them")
+			c.fail(ref, fmt.Sprintf("its target %s already has another autoscaler", wanted), "remove one of them")
 			return nil
 		}
 		return other
 	}
-	c.fail(ref, fmt.Sprintf("its target %s is in none of the files", wanted), "convert them together: an autoscaler becomes a part of its target")
+	c.fail(ref, fmt.Sprintf("its target %s is not in any of the files", wanted), "convert both in one call: an autoscaler becomes a part of its target")
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (c *conversion) sameCredentials(target *conversion) {
 	}
 	given, _ := target.registered()["credentials"].(fields)
 	if c.text(v) != given["secretName"] {
-		c.find(Dropped, v, "the runners' own credentials are used to look at their jobs", "")
+		c.find(Dropped, v, "the jobs are read with the runners' own credentials", "")
 	}
 }
 
@@ -104,7 +104,7 @@ func (c *conversion) scaling(v *value, target *conversion) fields {
 	made, s := fields{}, autoscalingSchema()
 	c.keepFields(made, v, s, "minReplicas", "maxReplicas")
 	if made["maxReplicas"] == nil && !c.failed() {
-		c.fail(v.place("maxReplicas"), "the autoscaler has no maxReplicas, without which the old one does nothing either", "set maxReplicas")
+		c.fail(v.place("maxReplicas"), "the autoscaler has no maxReplicas, and has no effect without it in actions-runner-controller either", "set maxReplicas")
 	}
 	if seconds, given := c.integer(v.get("scaleDownDelaySecondsAfterScaleOut")); given {
 		made["scaleDownCooldown"] = (time.Duration(min(max(seconds, 0), math.MaxInt32)) * time.Second).String()
@@ -116,7 +116,7 @@ func (c *conversion) scaling(v *value, target *conversion) fields {
 		case metricRuns:
 			c.jobs(metric, made, target)
 		default:
-			c.find(Dropped, metric.get("type"), "it is no metric that is known", "")
+			c.find(Dropped, metric.get("type"), "unknown metric", "")
 		}
 	}
 	v.get("metrics").useEmpty()
@@ -131,7 +131,7 @@ func (c *conversion) scaling(v *value, target *conversion) fields {
 // percentage converts the metric of busy runners. Its numbers are shares, written as texts.
 func (c *conversion) percentage(v *value, made fields) {
 	if made["percentageBusy"] != nil {
-		c.drop(v, "there is another metric of this type", "")
+		c.drop(v, "another metric of this type exists", "")
 		return
 	}
 	busy, s := fields{}, autoscalingSchema().at("percentageBusy")
@@ -144,7 +144,7 @@ func (c *conversion) percentage(v *value, made fields) {
 		}
 		percent := int64(math.Round(share * 100))
 		if problem := s.at(field.to).scalarProblem(percent); problem != "" {
-			c.find(Dropped, given, fmt.Sprintf("as a percentage, %s; the default of %s holds", problem, field.to), "")
+			c.find(Dropped, given, fmt.Sprintf("as a percentage, %s; the default %s applies", problem, field.to), "")
 			continue
 		}
 		if math.Abs(share*100-float64(percent)) > 1e-6 {
@@ -164,7 +164,7 @@ func (c *conversion) share(v *value, to string) (float64, bool) {
 	}
 	share, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsNaN(share) || math.Abs(share) > 1e6 {
-		c.find(Dropped, v, fmt.Sprintf("%q is no share such as 0.75; the default of %s holds", text, to), "")
+		c.find(Dropped, v, fmt.Sprintf("%q is not a fraction such as 0.75; the default %s applies", text, to), "")
 		return 0, false
 	}
 	return share, true
@@ -185,11 +185,11 @@ func (c *conversion) threshold(v *value, busy fields) {
 	switch {
 	case percent > 100 || share > 1:
 		busy["upAbove"] = int64(100)
-		c.find(Changed, at, fmt.Sprintf("%v is a share that is never reached, and the number never goes up by it, as before", share), fmt.Sprintf("if %v%% was meant, set percentageBusy.upAbove to %v", share, math.Ceil(share)-1))
+		c.find(Changed, at, fmt.Sprintf("the fraction %v is never reached, so it never adds runners, as before", share), fmt.Sprintf("if %v%% was meant, set percentageBusy.upAbove to %v", share, math.Ceil(share)-1))
 	case percent < 1:
-		c.find(Changed, at, fmt.Sprintf("%v is less than can be said: the number goes up when more than 1%% of the runners are busy", share), "")
+		c.find(Changed, at, fmt.Sprintf("%v is below the minimum: runners are added when more than 1%% are busy", share), "")
 	default:
-		c.find(Changed, at, fmt.Sprintf("the number goes up when %v%% or more of the runners are busy, and upAbove says more than: %d%%", math.Round(share*1e4)/1e2, percent), "")
+		c.find(Changed, at, fmt.Sprintf("runners are added when %v%% or more are busy, and upAbove means more than %d%%", math.Round(share*1e4)/1e2, percent), "")
 	}
 }
 
@@ -201,9 +201,9 @@ func (c *conversion) apart(v *value, busy fields) {
 	case down < up:
 	case down == up && down > 0:
 		busy["downBelow"] = int64(up) - 1
-		c.find(Changed, v.place("scaleDownThreshold"), fmt.Sprintf("it is %v%%, next to scaleUpThreshold, and is lowered to %v%%, so that the number does not swing", down, up-1), "")
+		c.find(Changed, v.place("scaleDownThreshold"), fmt.Sprintf("%v%% is too close to scaleUpThreshold and is lowered to %v%%, so that the number of runners does not oscillate", down, up-1), "")
 	default:
-		c.fail(v.place("scaleDownThreshold"), fmt.Sprintf("scaleDownThreshold is not less than scaleUpThreshold (%v%% and %v%%), and the number would swing", down, up+1), "")
+		c.fail(v.place("scaleDownThreshold"), fmt.Sprintf("scaleDownThreshold is not less than scaleUpThreshold (%v%% and %v%%), so the number of runners would oscillate", down, up+1), "")
 	}
 }
 
@@ -229,7 +229,7 @@ func (c *conversion) jobs(v *value, made fields, target *conversion) {
 	made["jobs"] = jobs
 	where := target.registered()
 	if where["repository"] != nil {
-		c.unneeded(v.get("repositoryNames"), "the queue of the runners' one repository is read without being told")
+		c.unneeded(v.get("repositoryNames"), "the queue of the runners' only repository is read by default")
 		return
 	}
 	organization, _ := where["organization"].(string)
@@ -238,7 +238,7 @@ func (c *conversion) jobs(v *value, made fields, target *conversion) {
 	for _, item := range v.get("repositoryNames").elements() {
 		name := c.text(item)
 		if organization == "" && !strings.Contains(name, "/") {
-			c.find(Dropped, item, "of an enterprise's repository the owner must be known", "add it to autoscaling.jobs.repositories, as owner/name")
+			c.find(Dropped, item, "the owner of an enterprise's repository must be known", "add it to autoscaling.jobs.repositories, as owner/name")
 			continue
 		}
 		if !strings.Contains(name, "/") {
@@ -279,7 +279,7 @@ func (c *conversion) trigger(v *value, made fields) {
 		v.use()
 	}
 	if amount, given := c.integer(v.get("amount")); given && amount != 1 {
-		c.find(Changed, v.get("amount"), fmt.Sprintf("each job that waits has one runner, not %d", amount), "set autoscaling.jobs.minIdle to keep more runners waiting")
+		c.find(Changed, v.get("amount"), fmt.Sprintf("each queued job has one runner, not %d", amount), "set autoscaling.jobs.minIdle to keep more idle runners")
 	}
 }
 
@@ -289,7 +289,7 @@ func (c *conversion) schedules(v *value, made fields) {
 	var kept []any
 	for i, override := range v.elements() {
 		if override.get("minReplicas") == nil {
-			c.drop(override, "it has no minReplicas, and so overrides nothing", "")
+			c.drop(override, "it has no minReplicas, so it overrides nothing", "")
 			continue
 		}
 		schedule := fields{"name": fmt.Sprintf("override-%d", i+1)}
@@ -319,7 +319,7 @@ func (c *conversion) zone(start *value) {
 		return
 	}
 	if _, offset := at.Zone(); offset != 0 {
-		c.find(Changed, start, "it comes again at the same time of day in UTC", "to have it follow a clock that changes twice a year, set timeZone, such as Europe/Berlin")
+		c.find(Changed, start, "it recurs at the same time of day in UTC", "to follow daylight saving time, set timeZone, such as Europe/Berlin")
 	}
 }
 
@@ -334,7 +334,7 @@ func (c *conversion) inOrder(v *value, schedule fields) {
 			c.fail(v, "startTime or endTime is missing", "")
 		}
 	case !from.Before(to):
-		c.fail(v, "it ends before it starts", "give it an endTime that is later than startTime")
+		c.fail(v, "it ends before it starts", "set an endTime that is later than startTime")
 	default: // the rule of the CRD compares texts of times of one zone
 		schedule["start"], schedule["end"] = from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339)
 	}

@@ -63,7 +63,7 @@ func TestConvert_ReportedCasesComeOutRight(t *testing.T) {
 			c.hasNot("kind: RunnerPool", "k8s/index.js")
 		},
 		"a03-pool-serviceaccount-cloud-identity": func(c checked) { // M4
-			c.says(arcmigration.Dropped, "template.spec.serviceAccountName", 8, "identity at a cloud")
+			c.says(arcmigration.Dropped, "template.spec.serviceAccountName", 8, "cloud identity")
 		},
 		"a05-windows-runnerdeployment": func(c checked) { // M5
 			require.Empty(c.t, c.text)
@@ -80,7 +80,7 @@ func TestConvert_ReportedCasesComeOutRight(t *testing.T) {
 		"a09-argocd": func(c checked) { c.has("kind: RunnerPool", "- shop\n", "maxReplicas: 3") }, // M7
 		"a11-mode-none": func(c checked) { // M13
 			c.has("kind: RunnerPool")
-			c.says(arcmigration.Unneeded, "containerMode.type", 7, `"none" is no container mode`)
+			c.says(arcmigration.Unneeded, "containerMode.type", 7, `"none" is not a container mode`)
 		},
 		"a12-kubernetes-without-claim": func(c checked) { // M12
 			c.says(arcmigration.Failed, "containerMode.type", 10, "kubernetesModeWorkVolumeClaim")

@@ -44,15 +44,15 @@ func (c *conversion) checkName() {
 	meta, _ := c.made["metadata"].(fields)
 	name, _ := meta["name"].(string)
 	if most := longestNames[c.kind]; len(name) > most {
-		c.find(Failed, c.nameAt(), fmt.Sprintf("a %s's name has at most %d characters, because its runners are named after it, and this one has %d", c.kind, most, len(name)),
+		c.find(Failed, c.nameAt(), fmt.Sprintf("the name of a %s has at most %d characters, because its runners are named after it; this one has %d", c.kind, most, len(name)),
 			"choose a shorter name")
 	}
 	if !dashedName.MatchString(name) {
-		c.find(Failed, c.nameAt(), fmt.Sprintf("a %s's name holds lower-case letters, digits and dashes only, because pods are named after it", c.kind),
+		c.find(Failed, c.nameAt(), fmt.Sprintf("the name of a %s may only have lower-case letters, digits and dashes, because pods are named after it", c.kind),
 			"choose another name, without dots")
 	}
 	if namespace, ok := meta["namespace"].(string); ok && (len(namespace) > 63 || !dashedName.MatchString(namespace)) {
-		c.find(Failed, c.origin("metadata.namespace"), "no namespace has such a name", "")
+		c.find(Failed, c.origin("metadata.namespace"), "not a valid name of a namespace", "")
 	}
 	for _, kind := range []string{"labels", "annotations"} {
 		marks, _ := meta[kind].(fields)
@@ -100,13 +100,13 @@ func (c *conversion) checkRunner(spec fields, at string) {
 		if places == 0 {
 			where = c.origin(at).place(last)
 		}
-		c.find(Failed, where, fmt.Sprintf("a runner is registered in one place, and this one names %d", places), "set exactly one of enterprise, organization and repository")
+		c.find(Failed, where, fmt.Sprintf("a runner registers in one place, and this one has %d", places), "set exactly one of enterprise, organization and repository")
 	}
 	kubernetes, _ := spec["kubernetes"].(fields)
 	claim, _ := kubernetes["workVolumeClaim"].(fields)
 	modes, _ := claim["accessModes"].([]any)
 	if kubernetes != nil && (len(modes) == 0 || modes[0] != "ReadWriteOnce" && modes[0] != "ReadWriteMany") {
-		c.find(Failed, c.origin(at+".kubernetes.workVolumeClaim.accessModes"), "the runner and its jobs' pods both write to the work volume", "let the first of accessModes be ReadWriteOnce or ReadWriteMany")
+		c.find(Failed, c.origin(at+".kubernetes.workVolumeClaim.accessModes"), "the runner and its jobs' pods both write to the work volume", "set the first of accessModes to ReadWriteOnce or ReadWriteMany")
 	}
 }
 
@@ -116,11 +116,11 @@ func (c *conversion) checkPool(spec fields) {
 	template, _ := spec["template"].(fields)
 	labels, _ := spec["labels"].([]any)
 	if first, _ := labels[0].(string); slices.Contains(reservedLabels, strings.ToLower(first)) {
-		c.find(Failed, c.origin("spec.labels[0]"), "the name of the scale set is the label that workflows use in runs-on, and "+first+" cannot belong to one pool alone", "choose another name, such as linux-4cpu, or convert with --to RunnerDeployment, whose runners share such labels")
+		c.find(Failed, c.origin("spec.labels[0]"), "the name of the scale set is the label that workflows use in runs-on, and "+first+" cannot belong to one pool only", "choose another name, such as linux-4cpu, or convert with --to RunnerDeployment, whose runners share such labels")
 	}
 	selector, _ := template["nodeSelector"].(fields)
 	if system := selector["kubernetes.io/os"]; system != nil && system != "linux" {
-		c.find(Failed, c.origin(`spec.template.nodeSelector["kubernetes.io/os"]`), fmt.Sprintf("the runners want nodes with %v, and those of the pool are for linux", system), "")
+		c.find(Failed, c.origin(`spec.template.nodeSelector["kubernetes.io/os"]`), fmt.Sprintf("the runners need nodes with %v, but those of the pool are for linux", system), "")
 	}
 	resources, _ := spec["resources"].(fields)
 	if cpu, err := resource.ParseQuantity(fmt.Sprint(resources["cpu"])); err != nil || cpu.Sign() <= 0 {
@@ -133,9 +133,9 @@ func (c *conversion) checkPool(spec fields) {
 		c.find(Failed, c.origin("spec.resources.ephemeralStorage"), "the ephemeral-storage of the container runner must be at least 1Gi", "write the unit, such as 20Gi")
 	}
 	for _, rule := range []struct{ list, key, prefix, why string }{
-		{"env", "name", "BULLPEN_", "environment variables that begin with BULLPEN_ belong to the agent in the pod"},
-		{"volumes", "name", "bullpen-", "volumes whose names begin with bullpen- are made by the controller"},
-		{"volumeMounts", "name", "bullpen-", "volumes whose names begin with bullpen- are made by the controller"},
+		{"env", "name", "BULLPEN_", "environment variables that begin with BULLPEN_ are reserved for the agent in the pod"},
+		{"volumes", "name", "bullpen-", "volume names that begin with bullpen- are reserved for the controller"},
+		{"volumeMounts", "name", "bullpen-", "volume names that begin with bullpen- are reserved for the controller"},
 	} {
 		list, _ := template[rule.list].([]any)
 		for i, entry := range list {

@@ -19,7 +19,7 @@ func (c *conversion) checkPod() {
 	var refused *runnerpod.InvalidTemplateError
 	switch {
 	case errors.As(err, &refused):
-		c.todo(c.origin(c.refusedFor()), "Bullpen's controller would make no pod of it: "+refused.Error(), "")
+		c.todo(c.origin(c.refusedFor()), "no pod can be built from it: "+refused.Error(), "")
 	case err != nil:
 		c.find(Failed, nil, "the "+c.kind+" that it would become cannot be read: "+err.Error(), "")
 	}

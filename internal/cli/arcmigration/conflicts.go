@@ -81,15 +81,15 @@ func (c *conversion) conflictWithPool(first *conversion) int {
 		case i > 0 && at > 0:
 			shared = append(shared, label)
 		default:
-			c.fail(c.labelAt(label), fmt.Sprintf("the label %s is that of the pool of %s as well, and jobs that ask for it would wait for ever: a label by which workflows choose a pool belongs to one pool alone, in whatever runner group", label, first.source()),
-				"have one pool with the runners of both (raise its autoscaling.maxReplicas; a pool serves every organization and repository that has installed the App), give one of them another name, or convert with --to RunnerDeployment, whose runners may share labels and are in groups of their own")
+			c.fail(c.labelAt(label), fmt.Sprintf("the pool of %[2]s has the label %[1]s too, so jobs with it would stay queued: the first label of a pool must belong to one pool only, also across runner groups", label, first.source()),
+				"use one pool with the runners of both (raise its autoscaling.maxReplicas; a pool serves every organization and repository with the App installed), rename one of them, or convert with --to RunnerDeployment, whose runners may share labels and have their own groups")
 			c.object.Outcome, c.object.Into, c.made = NotConverted, nil, nil
 			return 0
 		}
 	}
 	for _, label := range shared {
 		for _, pair := range [][2]*conversion{{c, first}, {first, c}} {
-			pair[0].todo(pair[0].labelAt(label), fmt.Sprintf("the label %s is that of the pool of %s as well: jobs that ask for it, and for nothing that only one of them has, would wait for ever", label, pair[1].source()),
+			pair[0].todo(pair[0].labelAt(label), fmt.Sprintf("the pool of %[2]s has the label %[1]s too: jobs with it, and with no label that only one of the pools has, would stay queued", label, pair[1].source()),
 				"remove it from one of the pools")
 		}
 	}
@@ -105,7 +105,7 @@ func (c *conversion) conflictWithRunners(pool *conversion) int {
 			continue
 		}
 		found++
-		c.todo(c.labelAt(label), fmt.Sprintf("the label %s is that of the pool of %s as well: GitHub gives a job that asks for it to either, and the pool starts a runner for it nevertheless", label, pool.source()),
+		c.todo(c.labelAt(label), fmt.Sprintf("the pool of %[2]s has the label %[1]s too: GitHub assigns a job with it to either, and the pool starts a runner in any case", label, pool.source()),
 			"give one of them another label, or convert both to RunnerDeployments with --to RunnerDeployment")
 	}
 	return found
@@ -125,8 +125,8 @@ func (c *conversion) countsTwice(first *conversion) {
 	if len(shared) == 0 {
 		return
 	}
-	c.find(Changed, c.labelAt(shared[0]), fmt.Sprintf("the runners of %s have the labels %s as well, and both owners would make a runner for each job that asks for them", first.source(), strings.Join(shared, ", ")),
-		"give them labels that differ, or let one of them alone have autoscaling.jobs")
+	c.find(Changed, c.labelAt(shared[0]), fmt.Sprintf("the runners of %s have the labels %s too, so both owners would create a runner for each job with them", first.source(), strings.Join(shared, ", ")),
+		"use different labels, or set autoscaling.jobs for one of them only")
 }
 
 func (c *conversion) countsJobs() bool {
@@ -156,8 +156,8 @@ func refuseTwins(all []*conversion) {
 			continue
 		}
 		if first := seen[*c.object.Into]; first != nil {
-			c.fail(c.nameAt(), fmt.Sprintf("%s is made of %s, document %d, line %d already", c.object.Into, first.file, first.number, first.root.line),
-				"give one of them another name, or convert them by themselves")
+			c.fail(c.nameAt(), fmt.Sprintf("%s was already converted from %s, document %d, line %d", c.object.Into, first.file, first.number, first.root.line),
+				"rename one of them, or convert them separately")
 			c.object.Outcome, c.object.Into = NotConverted, nil
 			continue
 		}

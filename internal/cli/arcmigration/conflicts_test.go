@@ -55,7 +55,7 @@ func TestConvert_R4_TwoPoolsOfOneLabelAreRefused(t *testing.T) {
 	require.Equal(t, 2, strings.Count(text, "kind: RunnerDeployment"))
 	require.Contains(t, text, "group: a\n")
 	require.Contains(t, text, "group: b\n")
-	requireFinding(t, result.Objects[1], arcmigration.Changed, "spec.runnerScaleSetName", "would make a runner for each job")
+	requireFinding(t, result.Objects[1], arcmigration.Changed, "spec.runnerScaleSetName", "would create a runner for each job")
 }
 
 // A further label that two pools have is to be seen to at both, and the command does not exit with 0.
@@ -66,7 +66,7 @@ func TestConvert_R4_ASharedLabelIsSaidOfBoth(t *testing.T) {
 	require.Equal(t, 2, strings.Count(output(t, result), "kind: RunnerPool"))
 	requireFinding(t, result.Objects[0], arcmigration.ToDo, "spec.runnerScaleSetLabels[0]", "b.yaml")
 	requireFinding(t, result.Objects[1], arcmigration.ToDo, "spec.runnerScaleSetLabels[1]", "a.yaml")
-	require.Contains(t, output(t, result), "# To see to: spec.runnerScaleSetLabels[1]: the label gpu")
+	require.Contains(t, output(t, result), "# TODO: spec.runnerScaleSetLabels[1]: the pool of ")
 
 	require.False(t, together(arcmigration.Options{}, rendered("a", "a", "x", "gpu"), rendered("b", "b", "x", "cuda")).Failed())
 }

@@ -118,7 +118,7 @@ func (c *conversion) text(v *value) string {
 		if v.shape != shapeScalar {
 			advice = ""
 		}
-		c.fail(v, "it is "+v.words()+" where a text is wanted", advice)
+		c.fail(v, "it is "+v.words()+", but must be a string", advice)
 		return ""
 	}
 	v.use()
@@ -151,7 +151,7 @@ func (c *conversion) boolean(v *value, otherwise bool) bool {
 	}
 	b, ok := v.scalar.(bool)
 	if !ok {
-		c.fail(v, "it is "+v.words()+" where true or false is wanted", "")
+		c.fail(v, "it is "+v.words()+", but must be true or false", "")
 		return otherwise
 	}
 	v.use()
@@ -165,7 +165,7 @@ func (c *conversion) integer(v *value) (int64, bool) {
 	}
 	n, ok := v.scalar.(int64)
 	if !ok {
-		c.fail(v, "it is "+v.words()+" where a whole number is wanted", "")
+		c.fail(v, "it is "+v.words()+", but must be a whole number", "")
 		return 0, false
 	}
 	v.use()
@@ -175,7 +175,7 @@ func (c *conversion) integer(v *value) (int64, bool) {
 // texts uses a list of texts.
 func (c *conversion) texts(v *value) []string {
 	if v != nil && v.shape != shapeSequence {
-		c.fail(v, "it is "+v.words()+" where a list is wanted", "")
+		c.fail(v, "it is "+v.words()+", but must be a list", "")
 		return nil
 	}
 	var found []string
@@ -203,7 +203,7 @@ func (c *conversion) keep(v *value, s schema) any {
 		return c.keepMapping(v, s)
 	case shapeSequence:
 		if s["type"] != "array" && !s.open() {
-			c.fail(v, "it is a list where "+s.wants()+" is wanted", "")
+			c.fail(v, "it is a list, but must be "+s.wants(), "")
 			return nil
 		}
 		kept := []any{}
@@ -226,7 +226,7 @@ func (c *conversion) keep(v *value, s schema) any {
 
 func (c *conversion) keepMapping(v *value, s schema) any {
 	if s["type"] != "object" && !s.open() {
-		c.fail(v, "it is a mapping where "+s.wants()+" is wanted", "")
+		c.fail(v, "it is a mapping, but must be "+s.wants(), "")
 		return nil
 	}
 	kept := fields{}
@@ -322,7 +322,7 @@ func (c *conversion) explain(below string, reasons map[string]reason) {
 	}
 }
 
-var unknown = reason{Dropped, "Bullpen has nothing that corresponds to it, or does not know the field", "see whether something depends on it"}
+var unknown = reason{Dropped, "Bullpen has no equivalent, or does not know the field", "check whether something depends on it"}
 
 // why looks for the reason of a field, or of what it lies in; own says that it is the field's.
 func (c *conversion) why(field string) (found reason, own bool) {

@@ -131,13 +131,13 @@ func ofThePeersGroups(group string) bool { return group == legacyGroup || group 
 func (c *conversion) convert() {
 	switch {
 	case c.root.shape != shapeMapping:
-		c.fail(c.root, "it is no object", "")
+		c.fail(c.root, "it is not an object", "")
 	case c.release != nil:
 		c.chartValues()
 	case c.object.Kind == "":
-		c.fail(c.root.place("kind"), "the document has no kind, and is not the values of a scale set's chart either, which hold githubConfigUrl", "give whole manifests, or the values of gha-runner-scale-set")
+		c.fail(c.root.place("kind"), "the document has no kind, and is not the values of a scale set's chart, which have githubConfigUrl", "give whole manifests, or the values of gha-runner-scale-set")
 	case c.root.get("apiVersion") == nil:
-		c.fail(c.root.place("apiVersion"), "the object has no apiVersion", "write the one that it has in the cluster")
+		c.fail(c.root.place("apiVersion"), "the object has no apiVersion", "set the apiVersion that it has in the cluster")
 	case ofThePeersGroups(c.group()):
 		c.manifest()
 	default:
@@ -148,7 +148,7 @@ func (c *conversion) convert() {
 // filledIn says whether nothing is left of a template, and fails otherwise.
 func (c *conversion) filledIn(v *value) bool {
 	if found := v.template(); found != nil {
-		c.fail(found, "it holds {{ }}, as a Helm chart's templates do", "render it first, with helm template")
+		c.fail(found, "it contains {{ }}, like the templates of a Helm chart", "render it first, with helm template")
 		return false
 	}
 	return true
@@ -158,7 +158,7 @@ func (c *conversion) filledIn(v *value) bool {
 func (c *conversion) manifest() {
 	group := c.group()
 	if given := c.root.get("apiVersion").peek(); given != group+"/"+version {
-		c.fail(c.root.get("apiVersion"), fmt.Sprintf("%s is not a version that can be converted; %s/%s is", given, group, version), "")
+		c.fail(c.root.get("apiVersion"), fmt.Sprintf("version %s cannot be converted; %s/%s can", given, group, version), "")
 		return
 	}
 	c.root.get("apiVersion").use()
@@ -176,7 +176,7 @@ func (c *conversion) manifest() {
 	}
 	convert, known := converters[group+"/"+c.object.Kind]
 	if !known {
-		c.fail(c.root.get("kind"), fmt.Sprintf("%s is no kind of %s that is known", c.object.Kind, group), "")
+		c.fail(c.root.get("kind"), fmt.Sprintf("unknown kind %s of %s", c.object.Kind, group), "")
 		return
 	}
 	convert(c)
@@ -185,7 +185,7 @@ func (c *conversion) manifest() {
 // foreign passes over an object of another kind, unless a scale set or a runner is written down in it.
 func (c *conversion) foreign() {
 	if found := c.hidden(); found != nil {
-		c.fail(found, "runners of actions-runner-controller are described in it, and they are not looked for in a "+c.object.Kind,
+		c.fail(found, "it contains runners of actions-runner-controller, which are not converted inside a "+c.object.Kind,
 			"put the manifest, or the values of the chart, into a file of its own, and convert that")
 		return
 	}

@@ -26,10 +26,10 @@ func TestConvert_FilesThatCannotBeRead(t *testing.T) {
 	for name, c := range map[string]struct{ after, want string }{
 		"no YAML":          {"a: [", "x.yaml, document 2: "},
 		"a template":       {"name: {{ .Values.name }}: x", "render it first, with helm template"},
-		"a key twice":      {"a: 1\na: 2", `"a" is there twice`},
-		"a key of a list":  {"[a]: 1", "a key that is no text"},
-		"itself":           {"a: &a [*a]", "that is no manifest"},
-		"a billion values": {"a: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]", "that is no manifest"},
+		"a key twice":      {"a: 1\na: 2", `duplicate key "a"`},
+		"a key of a list":  {"[a]: 1", "a key is not a string"},
+		"itself":           {"a: &a [*a]", "not a manifest"},
+		"a billion values": {"a: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]", "not a manifest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result := convert(one+"---\n"+c.after, arcmigration.Options{})
@@ -55,7 +55,7 @@ func TestConvert_TwinsAreRefused(t *testing.T) {
 	result := convert(one+"---\n"+strings.Replace(one, "namespace: ci", "namespace: cd", 1), arcmigration.Options{Namespace: "runners"})
 	require.True(t, result.Failed())
 	require.Equal(t, 1, strings.Count(output(t, result), "name: one\n"))
-	requireFinding(t, result.Objects[1], arcmigration.Failed, "metadata.name", "is made of x.yaml, document 1, line 1 already")
+	requireFinding(t, result.Objects[1], arcmigration.Failed, "metadata.name", "was already converted from x.yaml, document 1, line 1")
 }
 
 // An autoscaler of which nothing comes leaves a trace on its target.
@@ -133,7 +133,7 @@ func TestConvert_KnownFieldsHaveReasonsOfTheirOwn(t *testing.T) {
 	var without []string
 	for _, object := range result.Objects {
 		for _, finding := range object.Findings {
-			if strings.HasPrefix(finding.Reason, "Bullpen has nothing") {
+			if strings.HasPrefix(finding.Reason, "Bullpen has no equivalent") {
 				without = append(without, finding.Path)
 			}
 		}
@@ -169,5 +169,5 @@ spec:
 	// And what the controller would refuse is said.
 	result = convert(strings.Replace(one, "repository", "volumes: [{name: node, hostPath: {path: /}}], repository", 1), arcmigration.Options{Namespace: "ci"})
 	require.Equal(t, 1, result.Summary[string(arcmigration.ToDo)])
-	require.Contains(t, output(t, result), "# To see to: spec.volumes[0] (node): Bullpen's controller would make no pod of it: volume \"node\" is a hostPath")
+	require.Contains(t, output(t, result), "# TODO: spec.volumes[0] (node): no pod can be built from it: volume \"node\" is a hostPath")
 }

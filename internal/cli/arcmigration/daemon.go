@@ -99,7 +99,7 @@ func localDocker(runners []*value) *value {
 // noDaemon says that a runner is led to a Docker daemon that is not in its pod.
 func (c *conversion) noDaemon(runners ...*value) {
 	if variable := localDocker(runners); variable != nil {
-		c.todo(variable, "it leads jobs to a Docker daemon in the pod, and none of its containers is one", "remove it, or convert with containerMode dind, whose daemon jobs find by themselves")
+		c.todo(variable, "it points jobs to a Docker daemon in the pod, but no container is one", "remove it, or convert with containerMode dind, which sets it for its own daemon")
 	}
 }
 
@@ -110,7 +110,7 @@ func (v *value) copiesExternals() bool {
 const (
 	brings    = "the Docker daemon is Bullpen's own container"
 	ownDaemon = "the Docker daemon's container is Bullpen's own; only its image can be chosen"
-	ownImage  = "build an image from docker:28-dind that has it, such as in /etc/docker/daemon.json, and name it in dind.image"
+	ownImage  = "build an image from docker:28-dind with it, such as in /etc/docker/daemon.json, and set dind.image"
 )
 
 var (
@@ -132,7 +132,7 @@ func (c *conversion) takeDaemon(d *daemon, pod *value, runners []*value, into fi
 	if d != nil {
 		c.daemonContainer(d.container, pod, dind)
 		for _, container := range d.externals {
-			c.unneeded(container, "Bullpen gives its Docker daemon the runner's own programs itself")
+			c.unneeded(container, "Bullpen's Docker daemon has the runner's programs already")
 			container.told = true
 		}
 	}
@@ -146,7 +146,7 @@ func (c *conversion) takeDaemon(d *daemon, pod *value, runners []*value, into fi
 	}
 	for _, volume := range pod.get("volumes").elements() {
 		if slices.Contains(dindVolumes, volume.get("name").peek()) && volume.get("emptyDir") != nil {
-			c.unneeded(volume, brings+", and has volumes of its own")
+			c.unneeded(volume, brings+", with its own volumes")
 		}
 	}
 	into["dind"] = dind
@@ -160,26 +160,26 @@ func (c *conversion) daemonContainer(v, pod *value, dind fields) {
 	case image != nil:
 		set(dind, "image", c.text(image))
 		if strings.Contains(image.peek(), "rootless") {
-			c.todo(image, "a daemon without root needs other settings than Bullpen gives it", "name an image with a daemon that runs as root, which a microVM keeps off the node")
+			c.todo(image, "a rootless daemon needs settings that Bullpen does not have", "use an image with a daemon that runs as root; a microVM isolates it from the node")
 		}
 	}
 	c.daemonWords(v)
 	for _, variable := range v.get("env").elements() {
 		if name := variable.get("name").peek(); slices.Contains(daemonVariables, name) {
-			c.unneeded(variable, "Bullpen's daemon listens at its socket, and "+name+" is for others")
+			c.unneeded(variable, "Bullpen's daemon listens at its socket, and "+name+" is for other listeners")
 			continue
 		}
-		c.drop(variable, "the Docker daemon's container has no environment that can be chosen", ownImage)
+		c.drop(variable, "the environment of the Docker daemon's container cannot be set", ownImage)
 	}
-	c.drop(v.get("resources"), "the Docker daemon's container cannot be given these resources", "add them to the runner's: in a microVM they share them")
+	c.drop(v.get("resources"), "these resources cannot be set for the Docker daemon's container", "add them to the runner's: containers in a microVM share them")
 	c.unneeded(v.get("securityContext", "privileged"), "Bullpen's Docker daemon is privileged as well, in a microVM")
 	for _, field := range []string{"restartPolicy", "startupProbe", "readinessProbe", "livenessProbe", "ports"} {
-		c.unneeded(v.get(field), brings+": the runner starts when it is there")
+		c.unneeded(v.get(field), brings+": the runner starts when it is ready")
 	}
 	for _, mount := range v.get("volumeMounts").elements() {
 		c.daemonMount(mount, pod, dind)
 	}
-	c.drop(v, ownDaemon, "see whether jobs need it; if so, "+ownImage)
+	c.drop(v, ownDaemon, "check whether jobs need it; if so, "+ownImage)
 	v.told = true
 }
 
@@ -203,7 +203,7 @@ func (p *scaleSetParts) daemonResources() fields {
 
 // daemonWords judges each part of the daemon's command: what Bullpen does as well, and what is lost.
 func (c *conversion) daemonWords(v *value) {
-	const plain = brings + ", and listens at its socket by itself"
+	const plain = brings + ", and listens at its socket by default"
 	for _, list := range []*value{v.get("command"), v.get("args")} {
 		if !slices.ContainsFunc(list.elements(), func(word *value) bool { return !plainDaemonWord.MatchString(word.peek()) }) {
 			c.unneeded(list, plain)
@@ -214,7 +214,7 @@ func (c *conversion) daemonWords(v *value) {
 			case plainDaemonWord.MatchString(text):
 				c.unneeded(word, plain)
 			case tcpDaemonWord.MatchString(text):
-				c.find(Changed, word, "Bullpen's Docker daemon listens at its socket alone, and jobs find it by DOCKER_HOST", "")
+				c.find(Changed, word, "Bullpen's Docker daemon listens only at its socket, and jobs find it by DOCKER_HOST", "")
 				word.tell()
 			default:
 				c.drop(word, "Bullpen starts the Docker daemon with arguments of its own", ownImage)
@@ -236,12 +236,12 @@ func (c *conversion) daemonMount(mount, pod *value, dind fields) {
 			c.find(Changed, size, "it is the daemon's storage now, dind.storage", "")
 		}
 		if empty == nil {
-			c.drop(mount, "the daemon's images and containers are in a volume that goes with the pod (dind.storage), and not in one of your own", "")
+			c.drop(mount, "the daemon's images and containers are in a volume that is deleted with the pod (dind.storage), not in your own", "")
 			return
 		}
-		c.unneeded(mount, "the daemon's images and containers are in a volume of Bullpen's (dind.storage)")
+		c.unneeded(mount, "the daemon's images and containers are in Bullpen's own volume (dind.storage)")
 	case ofTheDaemon(at) || workPath(at) || at == runnerFolder+"/externals" || at == legacyFolder:
-		c.unneeded(mount, brings+", with its socket and the folder where jobs work")
+		c.unneeded(mount, brings+", with its socket and the work directory of jobs")
 	default:
 		c.drop(mount, "nothing can be mounted into the Docker daemon's container", ownImage)
 	}
@@ -289,12 +289,12 @@ func (c *conversion) client(runner *value) {
 			variable.tell()
 			continue
 		}
-		c.unneeded(variable, "Bullpen sees to it: the runner starts when its Docker daemon is there, and finds it by DOCKER_HOST")
+		c.unneeded(variable, "Bullpen does this: the runner starts when its Docker daemon is ready, and finds it by DOCKER_HOST")
 	}
 	for _, mount := range runner.get("volumeMounts").elements() {
 		at := path.Clean(mount.get("mountPath").peek())
 		if ofTheDaemon(at) || certificates != "" && at == certificates || slices.Contains(dindVolumes, mount.get("name").peek()) {
-			c.unneeded(mount, brings+", and its socket is mounted where jobs look for it")
+			c.unneeded(mount, brings+", and its socket is mounted where jobs expect it")
 		}
 	}
 }
@@ -307,14 +307,14 @@ func (c *conversion) orphans(pod *value, keepers ...*value) {
 		switch {
 		case !gone[volume.get("name").peek()] || volume.settled() || volume.told:
 		case volume.get("emptyDir") != nil:
-			c.unneeded(volume, "only what is not carried over, or Bullpen has itself, mounts the volume")
+			c.unneeded(volume, "the volume is mounted only by what is not converted, or by what Bullpen provides")
 		default:
-			c.drop(volume, onlyLeftOut, "see whether what is in it is needed")
+			c.drop(volume, onlyLeftOut, "check whether its contents are needed")
 		}
 	}
 }
 
-const onlyLeftOut = "only what is not carried over mounts the volume, and so nothing does any more"
+const onlyLeftOut = "the volume is mounted only by what is not converted"
 
 // unmounted are the names of volumes that something in the pod mounts, and none of the containers that are carried over.
 func unmounted(pod *value, keepers ...*value) map[string]bool {

@@ -92,7 +92,7 @@ func (c *conversion) takeHooks(pod, runner, claim *value, others ...*value) {
 			work.get("name").use()
 			work.told = true // as a volume; the claim is converted by itself, and what is beside it is left over
 		} else {
-			c.drop(work, "containerMode Kubernetes brings the volume in which jobs work", "")
+			c.drop(work, "containerMode Kubernetes provides the volume of the work directory", "")
 		}
 	}
 	for _, container := range append([]*value{runner}, others...) {
@@ -107,7 +107,7 @@ func (c *conversion) takeHooks(pod, runner, claim *value, others ...*value) {
 			case workPath(mount.get("mountPath").peek()):
 				c.unneeded(mount, "containerMode Kubernetes mounts the volume that the runner and the pods of its jobs share")
 			case mount.get("name").peek() == name:
-				c.drop(mount, "the volume that the runner and the pods of its jobs share is mounted where jobs work, and nowhere else", "")
+				c.drop(mount, "the volume shared by the runner and the pods of its jobs is mounted only at the work directory", "")
 			}
 		}
 	}

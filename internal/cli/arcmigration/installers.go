@@ -66,8 +66,8 @@ func fluxSource(from *value) string {
 func (r *release) elsewhere(at *value, source string) {
 	at.use()
 	r.unread = append(r.unread, remark{
-		value: at, reason: "some of the values are in " + source + ", which is not read",
-		advice: "convert a file that holds all values (helm get values), or what helm template makes of them",
+		value: at, reason: "some values are in " + source + ", which is not read",
+		advice: "convert a file with all values (helm get values), or the output of helm template",
 	})
 }
 
@@ -129,7 +129,7 @@ func (r *release) argoValues(helm *value) {
 	switch {
 	case object != nil && text != nil:
 		text.use()
-		r.overridden = append(r.overridden, remark{value: text, reason: "valuesObject is there too, and Argo CD uses that"})
+		r.overridden = append(r.overridden, remark{value: text, reason: "valuesObject is set too, and Argo CD uses that"})
 		r.values = object
 	case object != nil:
 		r.values = object
@@ -176,7 +176,7 @@ func (r *release) text(v *value) {
 func (r *release) override(name string, given *value, force bool) {
 	keys, err := setPath(name)
 	if err != nil {
-		r.elsewhere(given, "a parameter whose name "+strconv.Quote(name)+" is not understood")
+		r.elsewhere(given, "a parameter whose name "+strconv.Quote(name)+" is not supported")
 		return
 	}
 	if r.values == nil || r.values.shape != shapeMapping {
@@ -188,7 +188,7 @@ func (r *release) override(name string, given *value, force bool) {
 	}
 	given.use()
 	r.values.put(keys, &set, func(before *value) {
-		r.overridden = append(r.overridden, remark{value: before, reason: "the parameter " + name + " is there too, and is used instead"})
+		r.overridden = append(r.overridden, remark{value: before, reason: "the parameter " + name + " is set too, and is used instead"})
 	})
 }
 

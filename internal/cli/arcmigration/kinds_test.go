@@ -69,9 +69,9 @@ func TestConvert_M1_DockerByHandBecomesDind(t *testing.T) {
 	c := check(t, scaleSetValues("containers: ["+runner+`, {name: client, image: "docker:27-cli", command: [sleep, infinity]}]`), arcmigration.Options{})
 	c.hasNot("dind:")
 	requireFinding(t, c.Objects[0], arcmigration.Dropped, "template.spec.containers[1]", "")
-	requireFinding(t, c.Objects[0], arcmigration.ToDo, "template.spec.containers[0].env[0]", "none of its containers is one")
+	requireFinding(t, c.Objects[0], arcmigration.ToDo, "template.spec.containers[0].env[0]", "no container is one")
 	c = check(t, legacy("dockerEnabled: false", "containers: ["+runner+"]"), arcmigration.Options{})
-	requireFinding(t, c.Objects[0], arcmigration.ToDo, "spec.template.spec.containers[0].env[0]", "none of its containers is one")
+	requireFinding(t, c.Objects[0], arcmigration.ToDo, "spec.template.spec.containers[0].env[0]", "no container is one")
 }
 
 // What belongs to the daemon alone goes with it, and what does not stays; what cannot be carried over is said by itself.
@@ -83,12 +83,12 @@ func TestConvert_M1_VolumesAndMountsAreJudgedTogether(t *testing.T) {
 	requireFinding(t, c.Objects[0], arcmigration.Dropped, pod+"sidecarContainers[0].args[0]", "")
 	requireFinding(t, c.Objects[0], arcmigration.Dropped, pod+"sidecarContainers[0].env[1]", "")
 	requireFinding(t, c.Objects[0], arcmigration.Dropped, pod+"sidecarContainers[0].volumeMounts[1]", "")
-	requireFinding(t, c.Objects[0], arcmigration.Dropped, pod+"volumes[2]", "nothing does any more")
+	requireFinding(t, c.Objects[0], arcmigration.Dropped, pod+"volumes[2]", "only by what is not converted")
 	requireFinding(t, c.Objects[0], arcmigration.Unneeded, pod+"volumes[0]", "")
 
 	c = check(t, string(examples(t)["corpus/values-docker-tls.yaml"]), arcmigration.Options{})
-	requireFinding(t, c.Objects[0], arcmigration.Dropped, "template.spec.volumes[2]", "nothing does any more")
-	requireFinding(t, c.Objects[0], arcmigration.Changed, "template.spec.containers[1].command[1]", "socket alone")
+	requireFinding(t, c.Objects[0], arcmigration.Dropped, "template.spec.volumes[2]", "only by what is not converted")
+	requireFinding(t, c.Objects[0], arcmigration.Changed, "template.spec.containers[1].command[1]", "only at its socket")
 	c.hasNot("volumes:", "volumeMounts:")
 }
 
@@ -97,7 +97,7 @@ func TestConvert_M1_LayersOfADaemonInTheRunner(t *testing.T) {
 	c := check(t, legacy("dockerdWithinRunnerContainer: true", "volumeMounts: [{name: layers, mountPath: /var/lib/docker}, {name: cache, mountPath: /cache}]",
 		"volumes: [{name: layers, hostPath: {path: /mnt/layers}}, {name: cache, emptyDir: {}}]"), arcmigration.Options{RuntimeClass: "kata"})
 	requireFinding(t, c.Objects[0], arcmigration.Dropped, "spec.template.spec.volumeMounts[0]", "dind.storage")
-	requireFinding(t, c.Objects[0], arcmigration.Dropped, "spec.template.spec.volumes[0]", "nothing does any more")
+	requireFinding(t, c.Objects[0], arcmigration.Dropped, "spec.template.spec.volumes[0]", "only by what is not converted")
 	c.hasNot("layers")
 	c.has("name: cache")
 
@@ -110,7 +110,7 @@ spec:
   template: {spec: {serviceAccount: cloud, containers: [{name: runner, volumeMounts: [{name: lib, mountPath: /var/lib/docker}]}]}}
   volumeClaimTemplates: [{metadata: {name: lib}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Gi}}}}]
 `, arcmigration.Options{RuntimeClass: "kata"})
-	requireFinding(t, c.Objects[0], arcmigration.Dropped, "spec.volumeClaimTemplates[0]", "nothing does any more")
+	requireFinding(t, c.Objects[0], arcmigration.Dropped, "spec.volumeClaimTemplates[0]", "only by what is not converted")
 	requireFinding(t, c.Objects[0], arcmigration.ToDo, "spec.template.spec.serviceAccount", "")
 	c.hasNot("lib", "volumeClaimTemplates")
 }
@@ -298,7 +298,7 @@ func TestConvert_M11_WhatTheControllerRefusesIsNamed(t *testing.T) {
 		"spec.template.spec.containers[0].volumeMounts[0]":        legacy(mode, `containers: [{name: runner, volumeMounts: [{name: b, mountPath: /b}]}]`),
 	} {
 		c := check(t, content, arcmigration.Options{})
-		requireFinding(t, c.Objects[0], arcmigration.ToDo, path, "would make no pod of it")
+		requireFinding(t, c.Objects[0], arcmigration.ToDo, path, "no pod can be built from it")
 	}
 }
 

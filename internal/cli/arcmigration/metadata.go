@@ -20,7 +20,7 @@ func (c *conversion) metadata() fields {
 	made := fields{}
 	name := v.get("name")
 	if name == nil {
-		c.fail(c.root.place("metadata", "name"), "the object has no name", "give it one: metadata.name")
+		c.fail(c.root.place("metadata", "name"), "the object has no name", "set metadata.name")
 	}
 	set(made, "name", c.text(name))
 	c.from("metadata.name", name)
@@ -30,7 +30,7 @@ func (c *conversion) metadata() fields {
 	for _, key := range serverFields {
 		c.unneeded(v.get(key), "the API server writes it")
 	}
-	c.unneeded(v.get("finalizers"), "actions-runner-controller sets and removes it; Bullpen's sets its own")
+	c.unneeded(v.get("finalizers"), "actions-runner-controller sets and removes it; Bullpen's controller sets its own")
 	c.unneeded(c.root.get("status"), "the controller writes it")
 	return made
 }
@@ -42,14 +42,14 @@ func (c *conversion) namespace(v, at *value) string {
 	c.from("metadata.namespace", at)
 	switch {
 	case wanted == "" && given != defaultNamespace:
-		is := "none is given"
+		is := "none is set"
 		if given != "" {
 			is = "it stays in " + given
 		}
-		c.todo(at, fmt.Sprintf("Bullpen's controller serves one namespace only (%s, unless the chart has another), and %s", defaultNamespace, is),
+		c.todo(at, fmt.Sprintf("Bullpen's controller serves only one namespace (%s by default), and %s", defaultNamespace, is),
 			"convert with --namespace")
 	case wanted != "" && given != "" && wanted != given:
-		c.find(Changed, v, fmt.Sprintf("it was %s, and is %s", given, wanted),
+		c.find(Changed, v, fmt.Sprintf("changed from %s to %s", given, wanted),
 			"copy the Secrets, ConfigMaps, ServiceAccounts and claims that it names to that namespace")
 	}
 	if wanted != "" {
@@ -64,7 +64,7 @@ func (c *conversion) todo(v *value, why, advice string) {
 	if advice != "" {
 		why += "; " + advice
 	}
-	c.notes = append(c.notes, fmt.Sprintf("To see to: %s: %s", c.object.Findings[len(c.object.Findings)-1].place(), why))
+	c.notes = append(c.notes, fmt.Sprintf("TODO: %s: %s", c.object.Findings[len(c.object.Findings)-1].place(), why))
 }
 
 // marks converts labels and annotations.
@@ -73,7 +73,7 @@ func (c *conversion) marks(v *value, into fields) {
 		kept := fields{}
 		found := v.get(kind)
 		if found != nil && found.shape != shapeMapping {
-			c.fail(found, "it is "+found.words()+" where a mapping is wanted", "")
+			c.fail(found, "it is "+found.words()+", but must be a mapping", "")
 			continue
 		}
 		if found == nil {
@@ -113,13 +113,13 @@ func copyMarks(from, into fields) {
 // markProblem says what the API server would have against a label or an annotation.
 func markProblem(kind, key, text string) string {
 	if problems := validation.IsQualifiedName(strings.ToLower(key)); len(problems) > 0 {
-		return "is no name of a label or an annotation: " + problems[0]
+		return "is not a valid key: " + problems[0]
 	}
 	if kind != "labels" {
 		return ""
 	}
 	if problems := validation.IsValidLabelValue(text); len(problems) > 0 {
-		return "has a value that no label may have: " + problems[0]
+		return "has an invalid label value: " + problems[0]
 	}
 	return ""
 }

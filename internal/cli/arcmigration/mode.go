@@ -39,7 +39,7 @@ func (p *runnerParts) mode(l legacyPod) {
 		p.hookMode(l, l.work, given, "workVolumeClaimTemplate")
 		return
 	case hooks != nil && hooks.mode() == "kubernetes-novolume":
-		p.fail(hooks.variable, "container hooks without a shared volume have no counterpart", "use the hooks in /home/runner/k8s, with a workVolumeClaimTemplate")
+		p.fail(hooks.variable, "container hooks without a shared volume have no equivalent", "use the hooks in /home/runner/k8s, with a workVolumeClaimTemplate")
 		return
 	case hooks != nil:
 		claim := l.work
@@ -49,7 +49,7 @@ func (p *runnerParts) mode(l legacyPod) {
 		p.hookMode(l, claim, hooks.variable, "volume with an ephemeral.volumeClaimTemplate, mounted where jobs work, or a workVolumeClaimTemplate")
 		return
 	case mode != "" && mode != "dind":
-		p.find(Dropped, given, `"`+mode+`" is no container mode that is known`, "")
+		p.find(Dropped, given, `"`+mode+`" is not a known container mode`, "")
 	}
 	p.dockerMode(l, inside, enabled)
 }
@@ -66,7 +66,7 @@ func (p *runnerParts) standardHooksOf(l legacyPod) {
 	for _, at := range l.runners() {
 		for _, variable := range at.get("env").elements() {
 			if !variable.settled() && variable.get("name").peek() == hooksVariable && strings.HasPrefix(variable.get("value").peek(), legacyFolder+"/") {
-				p.todo(variable, "the hooks are looked for in "+legacyFolder+", where the images of actions-runner-controller have the runner", "name them where the new image has them: "+runnerFolder+"/k8s/index.js")
+				p.todo(variable, "the hooks are expected in "+legacyFolder+", the runner's directory in the images of actions-runner-controller", "set their path in the new image: "+runnerFolder+"/k8s/index.js")
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func (p *runnerParts) dockerMode(l legacyPod, inside, enabled bool) {
 	p.spec["containerMode"] = string(v1alpha1.ContainerModeDind)
 	switch {
 	case inside:
-		p.find(Changed, v.get("dockerdWithinRunnerContainer"), "the Docker daemon runs beside the runner's container instead of in it, and jobs find it by DOCKER_HOST", "")
+		p.find(Changed, v.get("dockerdWithinRunnerContainer"), "the Docker daemon runs in its own container instead of the runner's, and jobs find it by DOCKER_HOST", "")
 	case v.get("dockerEnabled") == nil && p.daemon == nil:
 		p.find(Changed, v.place("dockerEnabled"), "actions-runner-controller gives each runner a Docker daemon unless dockerEnabled is false, and so does containerMode Dind",
 			"if no job uses Docker, remove containerMode and runtimeClassName")
@@ -124,8 +124,8 @@ func (p *runnerParts) microVM(at *value) {
 	class := p.options.RuntimeClass
 	if class == "" {
 		class = "kata"
-		p.todo(at, "the Docker daemon is privileged, and Bullpen starts it in a microVM only; runtimeClassName kata is a guess",
-			"name the cluster's class of microVMs with --runtime-class, or remove containerMode Dind if no job uses Docker")
+		p.todo(at, "the Docker daemon is privileged, so Bullpen starts it only in a microVM; the runtimeClassName kata is an assumption",
+			"set the cluster's runtime class of microVMs with --runtime-class, or remove containerMode Dind if no job uses Docker")
 	}
 	p.pod["runtimeClassName"] = class
 }
@@ -150,25 +150,25 @@ func (p *runnerParts) rights(account *value) {
 	if account.peek() == "" {
 		return
 	}
-	p.todo(account, "the ServiceAccount is kept, and no container has a token of Kubernetes for it (NET-3): an identity at a cloud that is brought into the pod for the account still works, and rights in the cluster do not reach the jobs",
-		"see what the account is for; give jobs that speak to the cluster credentials of their own")
+	p.todo(account, "the ServiceAccount is kept, but no container has its Kubernetes token (NET-3): a cloud identity of the account still works, but jobs do not have its rights in the cluster",
+		"check what the account is for; jobs that use the cluster's API need their own credentials")
 }
 
 // kubernetesMode converts the mode in which jobs run containers as pods. at is what asks for it, and field what the claim is called there.
 func (p *runnerParts) kubernetesMode(work, account, at *value, field string) {
 	claim, _ := p.keep(work, runnerSchema().at("kubernetes", "workVolumeClaim")).(fields)
 	if claim == nil {
-		p.fail(at, "container mode kubernetes needs a volume that the runner and the pods of its jobs share, made for each runner: there is no "+field, "add it")
+		p.fail(at, "container mode kubernetes needs a volume per runner, shared with the pods of its jobs: there is no "+field, "add it")
 		return
 	}
 	name := p.text(account)
 	switch {
 	case name == "":
 		name = placeholderHooks
-		p.todo(p.config.place("serviceAccountName"), "actions-runner-controller makes a ServiceAccount for jobs' pods by itself; Bullpen does not, and "+placeholderHooks+" is a guess",
-			"make a ServiceAccount that may make pods, pods/exec, pods/log, Jobs and Secrets in the runners' namespace, and name it in kubernetes.serviceAccountName")
+		p.todo(p.config.place("serviceAccountName"), "actions-runner-controller creates a ServiceAccount for jobs' pods; Bullpen does not, and "+placeholderHooks+" is an assumption",
+			"create a ServiceAccount that may create pods, pods/exec, pods/log, Jobs and Secrets in the runners' namespace, and set kubernetes.serviceAccountName")
 	case strings.HasSuffix(name, "-kube-mode"):
-		p.todo(account, "the old chart makes this ServiceAccount, and it goes with the old release", "make one of your own with the same rights, and name it in kubernetes.serviceAccountName")
+		p.todo(account, "the old chart creates this ServiceAccount, and it is deleted with the old release", "create your own with the same rights, and set kubernetes.serviceAccountName")
 	}
 	p.from(p.at+".kubernetes.workVolumeClaim", work)
 	p.spec["containerMode"] = string(v1alpha1.ContainerModeKubernetes)

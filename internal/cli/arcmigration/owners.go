@@ -108,7 +108,7 @@ func (p *runnerParts) flatRunner(v *value) {
 	for _, name := range []string{"env", "envFrom", "imagePullPolicy"} {
 		field := v.get(name)
 		if p.runner[name] != nil {
-			p.drop(field, "the container runner has "+name+" of its own, and actions-runner-controller uses that", "")
+			p.drop(field, "the container runner has its own "+name+", which actions-runner-controller uses instead", "")
 			continue
 		}
 		set(p.runner, name, p.keep(field, containerSchema().at(name)))
@@ -120,7 +120,7 @@ func (p *runnerParts) flatRunner(v *value) {
 	for _, name := range []string{"limits", "requests"} {
 		field := v.get("resources", name)
 		if resources[name] != nil {
-			p.drop(field, "the container runner has resources."+name+" of its own, and actions-runner-controller uses that", "")
+			p.drop(field, "the container runner has its own resources."+name+", which actions-runner-controller uses instead", "")
 			continue
 		}
 		set(resources, name, p.keep(field, containerSchema().at("resources", name)))
@@ -176,7 +176,7 @@ func (c *conversion) runnerSet() {
 	default:
 		set(p.pod, "serviceAccountName", p.text(account))
 		if inPod.peek() != account.peek() && inPod.peek() != "" {
-			p.find(Dropped, inPod, "serviceAccountName of the spec is there too, and actions-runner-controller uses that", "")
+			p.find(Dropped, inPod, "serviceAccountName of the spec is set too, and actions-runner-controller uses that", "")
 		}
 	}
 	if p.spec["kubernetes"] == nil {
@@ -196,7 +196,7 @@ func (p *runnerParts) wholePod(v *value) {
 	}
 	p.neverInRunners(v, v.get("containers"))
 	p.unneeded(v.get("restartPolicy"), "a runner is never started twice")
-	p.drop(v.get("ephemeralContainers"), "no pod can be made with ephemeral containers", "")
+	p.drop(v.get("ephemeralContainers"), "a pod cannot be created with ephemeral containers", "")
 	for _, name := range v.keys {
 		if known, ok := podSchema().child(name); ok && name != "containers" {
 			set(p.pod, name, p.keep(v.get(name), known))
@@ -223,14 +223,14 @@ func (c *conversion) claims(v *value, made fields, gone map[string]bool) {
 		set(claim, "metadata", meta)
 		set(claim, "spec", c.keep(template.get("spec"), s.at("spec")))
 		for _, key := range []string{"apiVersion", "kind", "status"} {
-			c.unneeded(template.get(key), "it is that of every claim")
+			c.unneeded(template.get(key), "every claim has it")
 		}
 		kept = append(kept, claim)
 	}
 	v.get("volumeClaimTemplates").useEmpty()
 	set(made, "volumeClaimTemplates", kept)
 	if len(kept) > 0 {
-		c.find(Changed, v.get("volumeClaimTemplates"), "the runners begin with volumes that are empty: the claims of the old pods have other names, and stay", "")
+		c.find(Changed, v.get("volumeClaimTemplates"), "the runners start with empty volumes: the claims of the old pods have other names, and are kept", "")
 	}
 	switch policy := v.get("persistentVolumeClaimRetentionPolicy", "whenDeleted"); c.text(policy) {
 	case "Delete":
@@ -242,6 +242,6 @@ func (c *conversion) claims(v *value, made fields, gone map[string]bool) {
 		c.find(Dropped, policy, "it is neither Retain nor Delete", "")
 	}
 	if scaled := v.get("persistentVolumeClaimRetentionPolicy", "whenScaled"); scaled.peek() == "Retain" {
-		c.unneeded(scaled, "the volumes of runners that are gone wait for the next ones")
+		c.unneeded(scaled, "the volumes of removed runners are kept for the next ones")
 	}
 }

@@ -38,7 +38,7 @@ func (p *scaleSetParts) toPool() {
 	if class := p.text(pod.get("runtimeClassName")); class != "" {
 		template["runtimeClassName"] = class
 	} else if p.mode == "dind" {
-		p.poolMicroVM(template, "the Docker daemon is privileged, and Bullpen starts it in a microVM only", "remove dind if no job uses Docker")
+		p.poolMicroVM(template, p.modeAt, "the Docker daemon is privileged, so Bullpen starts it only in a microVM", "remove dind if no job uses Docker")
 	}
 	p.poolWork(pod, runner)
 	p.poolAccount(pod)
@@ -57,8 +57,8 @@ func (p *scaleSetParts) toPool() {
 // poolScope says where the runners of a pool are registered.
 func (p *scaleSetParts) poolScope(spec fields) {
 	v := p.v.get("githubConfigUrl")
-	serves := "a RunnerPool serves every account that has installed the App, by the pool's label, and not only "
-	advice := "see the guide to accounts for their limits"
+	serves := "a RunnerPool serves every account with the App installed, by the pool's label, not only "
+	advice := "see docs/guides/accounts.md for the limits of accounts"
 	switch {
 	case p.place["repository"] != nil:
 		spec["scope"] = string(v1alpha1.ScopeRepository)
@@ -80,7 +80,7 @@ func (p *scaleSetParts) poolScaling(spec fields) {
 	scaling := fields{"enabled": true}
 	p.ceiling(scaling, poolSchema().at("autoscaling", "maxReplicas"))
 	if ceiling, ok := number(scaling["maxReplicas"]); ok && float64(least) > ceiling {
-		p.find(Changed, p.v.get("minRunners"), "it is more than maxRunners, and is lowered to that", "")
+		p.find(Changed, p.v.get("minRunners"), "it is more than maxRunners, and is lowered to it", "")
 		least = int64(ceiling)
 	}
 	scaling["minIdle"] = max(least, 0)
@@ -115,19 +115,19 @@ func (p *scaleSetParts) findRunner(v *value) *value {
 	return runner
 }
 
-// poolMicroVM puts a pool's privileged containers into a microVM, and says that its class may be a guess; why says what is privileged, and otherwise
-// what there is to do without one.
-func (p *scaleSetParts) poolMicroVM(template fields, why, otherwise string) {
+// poolMicroVM puts a pool's privileged containers into a microVM, and says that its class is an assumption; at and why say what is privileged, and
+// otherwise what there is to do without one.
+func (p *scaleSetParts) poolMicroVM(template fields, at *value, why, otherwise string) {
 	template["runtimeClassName"] = p.options.RuntimeClass
 	if p.options.RuntimeClass == "" {
 		template["runtimeClassName"] = "kata"
-		p.todo(p.v.place("template", "spec", "runtimeClassName"), why+"; runtimeClassName kata is a guess", "name the cluster's class of microVMs with --runtime-class, or "+otherwise)
+		p.todo(at, why+"; the runtimeClassName kata is an assumption", "set the cluster's runtime class of microVMs with --runtime-class, or "+otherwise)
 	}
 }
 
 // poolWork takes out what is mounted where jobs work: each pod of a pool has a folder of its own there.
 func (p *scaleSetParts) poolWork(pod, runner *value) {
-	const own = "jobs of a pool work in a folder that each pod has"
+	const own = "each pod of a pool has its own work directory"
 	gone := map[string]bool{}
 	for _, volume := range pod.get("volumes").elements() {
 		if volume.get("projected") != nil && !volume.settled() {
@@ -140,19 +140,19 @@ func (p *scaleSetParts) poolWork(pod, runner *value) {
 		case path.Clean(mount.get("mountPath").peek()) == runnerFolder+"/_work":
 			p.unneeded(mount, own)
 		case gone[mount.get("name").peek()]:
-			p.drop(mount, "the volume that it mounts is not carried over", "")
+			p.drop(mount, "its volume is not converted", "")
 		}
 	}
 	if work := volumeNamed(pod, "work"); work != nil && !work.settled() && !mounts(runner, "work") {
 		if source := work.get("emptyDir"); source != nil && source.leaf() {
 			p.unneeded(work, own)
 		} else {
-			p.drop(work, own+", and its volume cannot be chosen", "")
+			p.drop(work, own+", whose volume cannot be set", "")
 		}
 	}
 	for _, volume := range pod.get("volumes").elements() {
 		if source := volume.get("emptyDir"); source != nil && !source.leaf() && workAt(runner, volume.get("name").peek()) && !mounts(runner, volume.get("name").peek()) {
-			p.drop(volume, own+", and its volume cannot be chosen", "resources.ephemeralStorage limits what a runner may write")
+			p.drop(volume, own+", whose volume cannot be set", "resources.ephemeralStorage limits what a runner may write")
 		}
 	}
 	p.orphans(pod, runner)
@@ -177,14 +177,14 @@ func (p *scaleSetParts) poolAccount(pod *value) {
 	for _, field := range []string{"serviceAccountName", "serviceAccount"} {
 		account := pod.get(field)
 		if ofTheChart(account) {
-			p.unneeded(account, "each pod of a RunnerPool has a ServiceAccount of its own, without rights, as this one of the old chart is (NET-3)")
+			p.unneeded(account, "each pod of a RunnerPool has its own ServiceAccount without rights, like this one of the old chart (NET-3)")
 			continue
 		}
-		p.drop(account, "each pod of a RunnerPool has a ServiceAccount of its own, without rights: jobs lose what this one gives them, such as an identity at a cloud or rights in the cluster (NET-3)",
-			"have jobs sign in to the cloud by GitHub's OpenID Connect, or convert with --to RunnerDeployment, which keeps the account")
+		p.drop(account, "each pod of a RunnerPool has its own ServiceAccount without rights: jobs lose what this one gives them, such as a cloud identity or rights in the cluster (NET-3)",
+			"let jobs log in to the cloud with GitHub's OpenID Connect, or convert with --to RunnerDeployment, which keeps the account")
 	}
 	if automount := pod.get("automountServiceAccountToken"); scalarOf(automount) == false {
-		p.unneeded(automount, "no pod of a RunnerPool has a token of Kubernetes in its runner (NET-3)")
+		p.unneeded(automount, "the runner of a RunnerPool's pod has no Kubernetes token (NET-3)")
 	}
 }
 
@@ -198,11 +198,11 @@ func (p *scaleSetParts) poolPod(pod *value, template fields) {
 		}
 	}
 	p.podLabels(pod, template)
-	p.unneeded(pod.get("os"), "the pool's platform says it")
+	p.unneeded(pod.get("os"), "the pool's platform sets it")
 	grace := pod.get("terminationGracePeriodSeconds")
 	if n, ok := number(scalarOf(grace)); ok && n < 30 {
 		grace.use()
-		p.find(Changed, grace, "30 seconds are the least that a runner has to stop", "")
+		p.find(Changed, grace, "the minimum is 30 seconds", "")
 		template["terminationGracePeriodSeconds"] = int64(30)
 		return
 	}
@@ -216,7 +216,7 @@ func (p *scaleSetParts) podLabels(pod *value, template fields) {
 	for _, kind := range []string{"podAffinity", "podAntiAffinity"} {
 		pod.get("affinity", kind).find(func(v *value) bool {
 			if selector := v.get("labelSelector"); selector != nil && !selector.leaf() && !chosenBy(selector, labels) {
-				p.todo(selector, "it chooses pods by labels that the pool's pods do not have", "to choose the pool's own pods, write bullpen.dev/pool and the pool's name")
+				p.todo(selector, "it selects pods by labels that the pool's pods do not have", "to select the pool's own pods, use the label bullpen.dev/pool with the pool's name")
 			}
 			return false
 		})
@@ -229,12 +229,12 @@ func (p *scaleSetParts) poolArchitecture(pod, runner *value, spec fields) {
 	switch {
 	case said == nil || label == "X64":
 	case label != "ARM64":
-		p.todo(said, "its runners are of "+strings.ToLower(label)+", and a pool's are of amd64 or arm64", "use nodes and an image of one of these")
+		p.todo(said, "its runners are of "+strings.ToLower(label)+", but a pool's runners are amd64 or arm64", "use nodes and an image of one of these")
 	default:
 		spec["architecture"] = string(v1alpha1.ArchitectureARM64)
 		p.from("spec.architecture", said)
 		if said == runner.get("image") {
-			p.find(Changed, said, "by its name the image is for arm64, and so are the pool's nodes: its architecture is arm64", "")
+			p.find(Changed, said, "the image's name says arm64, so the pool's architecture is arm64", "")
 		}
 	}
 }
@@ -263,7 +263,7 @@ func (p *scaleSetParts) poolUser(pod, runner *value, template fields) {
 	if own == nil {
 		own = all
 	} else {
-		p.unneeded(all, "the container has a runAsUser of its own")
+		p.unneeded(all, "the container has its own runAsUser")
 	}
 	set(template, "runAsUser", p.keep(own, poolSchema().at("template", "runAsUser")))
 }
@@ -285,9 +285,9 @@ func (p *scaleSetParts) shape(runner *value, spec fields) {
 			p.limited(request, r.name)
 		case r.otherwise != "":
 			made[r.field] = r.otherwise
-			p.todo(p.resourceAt(runner, r.name), "the container runner says nothing of "+r.name+", and a RunnerPool has a shape; "+r.otherwise+" is a guess", "set resources."+r.name)
+			p.todo(p.resourceAt(runner, r.name), "the container runner does not set "+r.name+", which a RunnerPool requires; "+r.otherwise+" is an assumption", "set resources."+r.name)
 		default:
-			p.find(Changed, p.resourceAt(runner, r.name), "what a runner may write to its node is limited to 10Gi, and one that writes more is evicted (TEN-6)", "set resources.ephemeralStorage to what jobs need")
+			p.find(Changed, p.resourceAt(runner, r.name), "a runner may write 10Gi to its node, and is evicted if it writes more (TEN-6)", "set resources.ephemeralStorage to what jobs need")
 		}
 	}
 	spec["resources"] = made
@@ -313,21 +313,21 @@ func (p *scaleSetParts) raised(request, limit *value, name string) {
 	request.use()
 	switch {
 	case err != nil || otherErr != nil:
-		p.find(Changed, request, "a pool's runner requests what it is limited to", "")
+		p.find(Changed, request, "a pool's runner has requests equal to its limits", "")
 	case from.Cmp(to) < 0:
-		p.todo(request, fmt.Sprintf("a pool's runner requests what it is limited to: %v %s instead of %v, and it may no longer fit the nodes that it was sized for", limit.scalar, resourceWords[name], request.scalar),
-			fmt.Sprintf("lower resources.%s of the pool to what a node has to give, such as %v", name, request.scalar))
+		p.todo(request, fmt.Sprintf("a pool's runner has requests equal to its limits: %v %s instead of %v, so it may not fit the nodes that it was sized for", limit.scalar, resourceWords[name], request.scalar),
+			fmt.Sprintf("lower resources.%s of the pool to what a node can provide, such as %v", name, request.scalar))
 	case from.Cmp(to) > 0:
-		p.find(Changed, request, fmt.Sprintf("it is more than the limit, and is lowered to that: %v", limit.scalar), "")
+		p.find(Changed, request, fmt.Sprintf("it is more than the limit, and is lowered to it: %v", limit.scalar), "")
 	}
 }
 
 // limited speaks of a limit where there was none.
 func (p *scaleSetParts) limited(request *value, name string) {
 	if name == "memory" {
-		p.todo(request, fmt.Sprintf("a pool's runner is limited to what it requests: a job that uses more memory than %v, of which there was no limit, is ended by the kernel", request.scalar),
-			"raise resources.memory of the pool to the most that jobs use")
+		p.todo(request, fmt.Sprintf("a pool's runner has limits equal to its requests: a job that uses more memory than %v, which had no limit, is killed by the kernel", request.scalar),
+			"raise resources.memory of the pool to the maximum that jobs use")
 		return
 	}
-	p.find(Changed, request, "a pool's runner is limited to what it requests", "")
+	p.find(Changed, request, "a pool's runner has limits equal to its requests", "")
 }

@@ -2,12 +2,12 @@ package arcmigration
 
 // podOnly are the fields of a pod's security context that its containers do not have, and why a pool's pods do not either.
 var podOnly = map[string]reason{
-	"fsGroup":                  {Dropped, "pods of a pool have no fsGroup, so that files of claims and Secrets keep their owner and mode", "make them readable for the user of the runner, or convert with --to RunnerDeployment, which takes a whole pod"},
+	"fsGroup":                  {Dropped, "pods of a pool have no fsGroup, so files of claims and Secrets keep their owner and mode", "make them readable for the user of the runner, or convert with --to RunnerDeployment, which keeps the whole pod"},
 	"fsGroupChangePolicy":      {Unneeded, "pods of a pool have no fsGroup", ""},
-	"supplementalGroups":       {Dropped, "pods of a pool have no further groups", "convert with --to RunnerDeployment, which takes a whole pod"},
-	"supplementalGroupsPolicy": {Unneeded, "pods of a pool have no further groups", ""},
-	"sysctls":                  {Dropped, "pods of a pool have the sysctls of their node", "convert with --to RunnerDeployment, which takes a whole pod"},
-	"seLinuxChangePolicy":      {Unneeded, "it is about volumes that the pods share", ""},
+	"supplementalGroups":       {Dropped, "pods of a pool have no supplementary groups", "convert with --to RunnerDeployment, which keeps the whole pod"},
+	"supplementalGroupsPolicy": {Unneeded, "pods of a pool have no supplementary groups", ""},
+	"sysctls":                  {Dropped, "pods of a pool cannot set sysctls", "convert with --to RunnerDeployment, which keeps the whole pod"},
+	"seLinuxChangePolicy":      {Unneeded, "it applies to volumes that pods share", ""},
 }
 
 // poolSecurity converts the security contexts of the runner's container and of its pod: what the container says comes before what the pod says, as in
@@ -25,7 +25,7 @@ func (p *scaleSetParts) poolSecurity(pod, runner *value, template fields) {
 			switch _, set := made[key]; {
 			case !known || key == "runAsUser": // runAsUser is of the whole pod
 			case set:
-				p.unneeded(of.fields[key], "the container has a "+key+" of its own")
+				p.unneeded(of.fields[key], "the container has its own "+key)
 			default:
 				if kept := p.keep(of.fields[key], next); kept != nil { // {} too: it says that nothing is restricted
 					made[key] = kept
@@ -60,14 +60,14 @@ func (p *scaleSetParts) poolPrivileges(runner *value, made, template fields) {
 	switch {
 	case made["privileged"] == true:
 		if template["runtimeClassName"] == nil {
-			p.poolMicroVM(template, "the runner is privileged, and Bullpen starts it in a microVM only", "remove securityContext.privileged if no job needs it")
+			p.poolMicroVM(template, runner.place("securityContext", "privileged"), "the runner is privileged, so Bullpen starts it only in a microVM", "remove securityContext.privileged if no job needs it")
 		}
 	case made["allowPrivilegeEscalation"] == true:
 		if made["capabilities"] == nil {
 			made["capabilities"] = fields{} // a pool's default is to drop them all, and without any nothing can be gained
 		}
 	case made["allowPrivilegeEscalation"] == nil && template["dind"] == nil && !isZero(template["runAsUser"]) && runner != nil:
-		p.find(Changed, runner.place("securityContext", "allowPrivilegeEscalation"), "a pool's runner may not gain privileges unless it says so, and sudo fails in jobs (POD-2)", sudo)
+		p.find(Changed, runner.place("securityContext", "allowPrivilegeEscalation"), "a pool's runner cannot gain privileges by default, so sudo fails in jobs (POD-2)", sudo)
 	}
 }
 
@@ -80,16 +80,16 @@ func isZero(given any) bool {
 func (p *scaleSetParts) poolMetadata(template fields) {
 	v := p.v.get("template", "metadata")
 	for _, key := range []string{"cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt", "karpenter.sh/do-not-evict"} {
-		p.unneeded(v.get("annotations", key), "Bullpen writes what autoscalers go by: an idle runner may be moved, and a busy one may not (POOL-9)")
+		p.unneeded(v.get("annotations", key), "Bullpen sets what autoscalers read: an idle runner may be moved, a busy one may not (POOL-9)")
 	}
-	p.unneeded(v.get("annotations", "kubectl.kubernetes.io/default-container"), "Bullpen writes it: the container runner")
+	p.unneeded(v.get("annotations", "kubectl.kubernetes.io/default-container"), "Bullpen sets it: the container runner")
 	made := fields{}
 	p.marks(v, made)
 	p.from("spec.template.metadata", v)
 	set(template, "metadata", made)
 	if len(made) > 0 {
-		p.find(Changed, v, "its labels and annotations are added to those of Bullpen, and the pods do not have those of actions-runner-controller any more",
-			"have policies and monitors that choose pods by the old ones choose them by bullpen.dev/pool")
+		p.find(Changed, v, "its labels and annotations are added to those of Bullpen; pods no longer have those of actions-runner-controller",
+			"change policies and monitors that select pods by the old ones to bullpen.dev/pool")
 	}
 }
 

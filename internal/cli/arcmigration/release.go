@@ -163,9 +163,9 @@ func (c *conversion) usesChart(v *value) bool {
 
 // outsideReasons are for what is in the object of a tool beside the values of scale sets.
 var outsideReasons = map[string]reason{
-	"spec.postRenderers": {Dropped, "Flux changes what the chart makes by it, and nothing of that is converted", "make the same changes in what was made"},
-	"spec.kubeConfig":    {Dropped, "it names the cluster that Flux installs the release in", "apply what was made in that cluster"},
-	"spec.source.plugin": {Dropped, "a plugin makes the manifests, and is not run here", "give the manifests that it makes"},
+	"spec.postRenderers": {Dropped, "Flux changes the chart's output with it, and this is not converted", "make the same changes in the converted objects"},
+	"spec.kubeConfig":    {Dropped, "it is the cluster in which Flux installs the release", "apply the converted objects in that cluster"},
+	"spec.source.plugin": {Dropped, "a plugin creates the manifests, and is not run here", "convert the manifests that it creates"},
 }
 
 // outside speaks of everything in a document beside the values of scale sets. inValues says that it is a value of the release all the same.
@@ -188,9 +188,9 @@ func (c *conversion) outside(v *value, sets []*value, inValues bool) {
 	switch {
 	case known:
 	case inValues:
-		why = reason{Unneeded, "it is for another chart than that of a scale set", ""}
+		why = reason{Unneeded, "it is for a chart other than that of a scale set", ""}
 	default:
-		why = reason{Unneeded, "it is of the " + c.object.Kind + ", and not of the runners", ""}
+		why = reason{Unneeded, "it is of the " + c.object.Kind + ", not of the runners", ""}
 	}
 	v.tell()
 	c.find(why.verdict, v, why.reason, why.advice)
@@ -229,7 +229,7 @@ func (c *conversion) chartValues() {
 		c.object.Name = name
 	}
 	if name == "" {
-		c.fail(v.place("runnerScaleSetName"), "the values name no scale set (runnerScaleSetName)", "give the Helm release's name with --name")
+		c.fail(v.place("runnerScaleSetName"), "the values have no name of a scale set (runnerScaleSetName)", "set the Helm release's name with --name")
 		return
 	}
 	p.meta["name"] = strings.ReplaceAll(strings.ToLower(name), "_", "-")
@@ -266,6 +266,6 @@ func (c *conversion) experimental() {
 	if c.root.get("kind") == nil {
 		c.object.Name = at.peek()
 	}
-	c.fail(at, "these are values of the chart "+chartExperimental+" (scaleset.name, auth.url), whose fields have other names and cannot be read",
-		"render the chart with helm template, and convert the AutoscalingRunnerSet that it makes")
+	c.fail(at, "these are values of the chart "+chartExperimental+" (scaleset.name, auth.url), whose fields have other names and are not supported",
+		"render the chart with helm template, and convert the resulting AutoscalingRunnerSet")
 }

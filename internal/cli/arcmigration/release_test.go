@@ -103,13 +103,13 @@ func TestConvert_M7_TheRestOfAReleaseIsSpokenOf(t *testing.T) {
 	c := check(t, fluxHead+"  postRenderers: [{kustomize: {patches: []}}]\n  suspend: true\n  values:\n    other: {a: b}\n    runners:\n"+indent(setValues, 6), arcmigration.Options{})
 	requireFinding(t, c.Objects[0], arcmigration.Dropped, "spec.postRenderers", "")
 	requireFinding(t, c.Objects[0], arcmigration.Unneeded, "spec.suspend", "of the HelmRelease")
-	requireFinding(t, c.Objects[0], arcmigration.Unneeded, "spec.values.other", "another chart")
+	requireFinding(t, c.Objects[0], arcmigration.Unneeded, "spec.values.other", "a chart other than")
 }
 
 // Releases of other charts, and what the chart of scale sets makes beside its own object, are passed over.
 func TestConvert_M7_OtherObjectsArePassedOver(t *testing.T) {
 	for name, content := range map[string]string{
-		"another chart":           fluxHead + "  chart: {spec: {chart: prometheus}}\n  values: {replicas: 2}\n",
+		"a chart other than":      fluxHead + "  chart: {spec: {chart: prometheus}}\n  values: {replicas: 2}\n",
 		"the controller's chart":  fluxHead + "  chart: {spec: {chart: gha-runner-scale-set-controller}}\n  values: {replicaCount: 2}\n",
 		"another application":     argoHead + "  source: {path: apps/web}\n",
 		"a source of charts":      "apiVersion: source.toolkit.fluxcd.io/v1\nkind: OCIRepository\nmetadata: {name: x}\nspec: {url: oci://ghcr.io/actions/actions-runner-controller-charts/gha-runner-scale-set}\n",
@@ -146,7 +146,7 @@ func TestConvert_M7_ADocumentWithoutAKindIsAnError(t *testing.T) {
 			require.Equal(t, arcmigration.NotConverted, c.Objects[0].Outcome)
 			switch name {
 			case "a text", "a list":
-				requireFinding(t, c.Objects[0], arcmigration.Failed, "", "it is no object")
+				requireFinding(t, c.Objects[0], arcmigration.Failed, "", "it is not an object")
 			case "no apiVersion":
 				requireFinding(t, c.Objects[0], arcmigration.Failed, "apiVersion", "has no apiVersion")
 			default:
@@ -179,5 +179,5 @@ func TestConvert_M13_TemplatesAreToBeRenderedFirst(t *testing.T) {
 		require.False(t, c.Failed(), "%+v", c.Objects)
 		c.hasNot("dind:")
 	}
-	requireFinding(t, c.Objects[0], arcmigration.ToDo, "containerMode.type", `"docker" is no container mode`)
+	requireFinding(t, c.Objects[0], arcmigration.ToDo, "containerMode.type", `"docker" is not a container mode`)
 }

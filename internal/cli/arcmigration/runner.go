@@ -77,7 +77,7 @@ func (p *runnerParts) registration() {
 		}
 	}
 	if v.get("repository").peek() != "" {
-		p.drop(v.get("group"), "runner groups belong to organizations and enterprises, and GitHub puts runners of a repository into none", "")
+		p.drop(v.get("group"), "runner groups belong to organizations and enterprises; runners of a repository have none", "")
 	}
 	for _, name := range []string{"enterprise", "organization", "repository", "group"} {
 		if field := v.get(name); field != nil && !field.used {
@@ -91,8 +91,8 @@ func (p *runnerParts) registration() {
 		p.spec["credentials"] = fields{"secretName": secret}
 	}
 	if p.spec["enterprise"] != nil && secret == "" {
-		p.todo(v.get("enterprise"), "GitHub Apps may not register runners with an enterprise, and the controller's own credentials are a GitHub App's",
-			"put a personal access token into a Secret, and name it in credentials.secretName")
+		p.todo(v.get("enterprise"), "GitHub Apps cannot register runners of an enterprise, and the controller's own credentials are a GitHub App's",
+			"put a personal access token into a Secret, and set credentials.secretName")
 	}
 	p.workFolder(v.get("workDir"))
 }
@@ -107,7 +107,7 @@ func (p *runnerParts) labels(v *value) {
 			own, origins = append(own, label), append(origins, v.items[i])
 			continue
 		}
-		p.find(Changed, v.items[i], fmt.Sprintf("label %s was there twice; GitHub does not tell upper case from lower case", label), "")
+		p.find(Changed, v.items[i], fmt.Sprintf("duplicate label %s; GitHub ignores case", label), "")
 	}
 	kept := []any{}
 	for _, label := range []string{"self-hosted", "Linux"} {
@@ -120,11 +120,11 @@ func (p *runnerParts) labels(v *value) {
 		kept = append(kept, label)
 	}
 	if len(kept) > 0 {
-		why := fmt.Sprintf("GitHub's config.sh, by which actions-runner-controller registers, adds the labels self-hosted, Linux and that of the architecture by itself, and jobs ask for them: %s are written down", words(kept))
+		why := fmt.Sprintf("GitHub's config.sh, with which actions-runner-controller registers, adds the labels self-hosted, Linux and that of the architecture, and jobs use them: %s are added", words(kept))
 		if said == nil {
-			p.find(Changed, p.config.place("labels"), why, "where the nodes are not of x64, write ARM64 instead of X64")
+			p.find(Changed, p.config.place("labels"), why, "if the nodes are not x64, use ARM64 instead of X64")
 		} else {
-			p.find(Changed, p.config.place("labels"), why+", for the nodes that are named at "+p.pathOf(said), "")
+			p.find(Changed, p.config.place("labels"), why+", for the nodes set at "+p.pathOf(said), "")
 		}
 	}
 	p.from(p.at+".labels", p.config.place("labels"))
@@ -169,7 +169,7 @@ func (p *runnerParts) workFolder(v *value) {
 		folder = strings.TrimPrefix(folder, root)
 	}
 	if path.IsAbs(folder) || strings.HasPrefix(folder, "..") {
-		p.drop(v, "jobs work in a folder below the runner's own (workFolder)", "mount the volume that is meant at "+runnerFolder+"/_work")
+		p.drop(v, "the work directory is below the runner's own directory (workFolder)", "mount the volume at "+runnerFolder+"/_work")
 		return
 	}
 	p.text(v)
@@ -185,7 +185,7 @@ func (p *runnerParts) image(container *value) {
 		p.text(v)
 		v = container.get("image")
 	} else {
-		p.drop(container.get("image"), "image of the runner's spec is there too, and actions-runner-controller uses that", "")
+		p.drop(container.get("image"), "image of the runner's spec is set too, and actions-runner-controller uses that", "")
 	}
 	image := p.text(v)
 	switch {
@@ -194,16 +194,16 @@ func (p *runnerParts) image(container *value) {
 			break
 		}
 		p.moved = true
-		p.find(Changed, p.config.place("image"), "no image is named; actions-runner-controller has one of its own, and "+runnerImage+" is used instead",
-			"see whether jobs miss a program that the other image has")
+		p.find(Changed, p.config.place("image"), "no image is set; actions-runner-controller has its own default, and "+runnerImage+" is used instead",
+			"check whether jobs need a program of the other image")
 	case ofThePeer(image):
 		p.moved = true
-		p.todo(v, image+" starts the runner by an entrypoint that Bullpen does not use; "+runnerImage+" is used instead",
-			"see whether jobs miss a program that the other image has, and build an image from GitHub's own if so")
+		p.todo(v, image+" starts the runner with an entrypoint that Bullpen does not use; "+runnerImage+" is used instead",
+			"check whether jobs need a program of the other image, and build an image from GitHub's own if so")
 		image = runnerImage
 	case !strings.HasPrefix(image, "ghcr.io/actions/actions-runner:") && !strings.HasPrefix(image, "ghcr.io/actions/actions-runner@"):
 		if p.runner["command"] == nil {
-			p.todo(v, "Bullpen starts "+runnerFolder+"/bin/Runner.Listener, as it is in GitHub's own image, and "+image+" may not have it there",
+			p.todo(v, "Bullpen starts "+runnerFolder+"/bin/Runner.Listener, as in GitHub's own image, and "+image+" may not have it",
 				"build the image from ghcr.io/actions/actions-runner, or give the container runner a command that starts the runner")
 		}
 	}
@@ -236,19 +236,19 @@ var entrypointVariables = []string{
 // neverInRunners takes out what would end a runner in the middle of its job, or hide whether it has one.
 func (c *conversion) neverInRunners(pod, containers *value) {
 	for _, toleration := range pod.get("tolerations").elements() {
-		c.drop(toleration.get("tolerationSeconds"), "a runner tolerates a taint or it does not: with tolerationSeconds Kubernetes would delete it in the middle of a job (POOL-9)",
-			"see whether the runner should tolerate the taint at all")
+		c.drop(toleration.get("tolerationSeconds"), "with tolerationSeconds Kubernetes would delete the runner in the middle of a job (POOL-9)",
+			"check whether the runner should tolerate the taint at all")
 	}
 	if automount := pod.get("automountServiceAccountToken"); scalarOf(automount) == true {
-		c.drop(automount, "no container of a runner has a token of Kubernetes but in container mode Kubernetes (NET-3), and jobs that speak to the cluster lose it",
-			"give such jobs credentials of their own, as secrets of the workflow")
+		c.drop(automount, "containers of a runner have a Kubernetes token only in container mode Kubernetes (NET-3), so jobs that use the cluster's API lose it",
+			"give such jobs their own credentials, as secrets of the workflow")
 	}
-	c.drop(pod.get("activeDeadlineSeconds"), "it would end the runner in the middle of a job (EXCL-7)", "limit jobs in their workflow, with timeout-minutes")
+	c.drop(pod.get("activeDeadlineSeconds"), "it would stop the runner in the middle of a job (EXCL-7)", "limit jobs in their workflow, with timeout-minutes")
 	for _, container := range containers.elements() {
-		c.drop(container.get("readinessProbe"), "readiness says whether the runner has a job", "use a startupProbe where a container must be up first")
+		c.drop(container.get("readinessProbe"), "readiness shows whether the runner has a job", "use a startupProbe if a container must be up first")
 		if container.get("name").peek() == containerRunner {
-			c.drop(container.get("livenessProbe"), "it could end the runner in the middle of a job", "")
-			c.drop(container.get("startupProbe"), "it would hide the runner's first job, and could end it", "")
+			c.drop(container.get("livenessProbe"), "it could stop the runner in the middle of a job", "")
+			c.drop(container.get("startupProbe"), "it would hide the runner's first job, and could stop it", "")
 		}
 	}
 }
@@ -285,7 +285,7 @@ func (p *runnerParts) move(mounts []any, v *value) {
 		}
 		if to != at {
 			mount["mountPath"] = to
-			p.find(Changed, v, fmt.Sprintf("what was mounted at %s is mounted at %s, because the runner lies in %s in this image", at, to, runnerFolder), "")
+			p.find(Changed, v, fmt.Sprintf("the mount at %s moves to %s, because the runner's directory is %s in this image", at, to, runnerFolder), "")
 		}
 	}
 }

@@ -60,10 +60,10 @@ func (p *scaleSetParts) chartMode() {
 	switch given {
 	case "":
 	case "none", "None":
-		p.find(Unneeded, mode.get("type"), fmt.Sprintf("%q is no container mode of the chart, which takes it for none", given), "")
+		p.find(Unneeded, mode.get("type"), fmt.Sprintf("%q is not a container mode of the chart, which ignores it", given), "")
 	default:
-		p.todo(mode.get("type"), fmt.Sprintf("%q is no container mode of the chart, which takes it for none, and so it is here", given),
-			"see whether "+strings.Join(chartModes[:2], " or ")+" was meant")
+		p.todo(mode.get("type"), fmt.Sprintf("%q is not a container mode of the chart, which ignores it, as Bullpen does", given),
+			"check whether "+strings.Join(chartModes[:2], " or ")+" was meant")
 	}
 }
 
@@ -118,7 +118,7 @@ func (p *scaleSetParts) convertScaleSet() {
 		return
 	}
 	if hooks := findHooks(pod); hooks != nil && p.mode != hooks.mode() {
-		p.fail(hooks.variable, "the runner is configured to use container hooks, which make pods, and container mode "+p.mode+" gives it no rights to do so", "remove the variable, or the container mode")
+		p.fail(hooks.variable, "the runner is configured to use container hooks, which create pods, but container mode "+p.mode+" gives it no rights to do so", "remove the variable, or the container mode")
 		return
 	}
 	if p.mode == "" {
@@ -128,7 +128,7 @@ func (p *scaleSetParts) convertScaleSet() {
 	p.unneeded(p.v.get("minRunners").null(), "it is not set")
 	switch {
 	case p.mode == "kubernetes-novolume":
-		p.fail(p.modeAt, "container mode kubernetes-novolume has no counterpart", "use container mode kubernetes, with a "+p.claimField())
+		p.fail(p.modeAt, "container mode kubernetes-novolume has no equivalent", "use container mode kubernetes, with a "+p.claimField())
 	case p.mode == "kubernetes" || p.options.To == v1alpha1.KindRunnerDeployment:
 		p.toDeployment()
 	default:
@@ -158,20 +158,20 @@ const urlForms = "https://github.com/ORGANIZATION, https://github.com/OWNER/REPO
 func (p *scaleSetParts) destination() {
 	v := p.v.get("githubConfigUrl")
 	if v == nil {
-		p.fail(p.v.place("githubConfigUrl"), "githubConfigUrl is missing: it says where the runners are registered", "set it to "+urlForms)
+		p.fail(p.v.place("githubConfigUrl"), "githubConfigUrl is missing: the runners need a place to register", "set it to "+urlForms)
 		return
 	}
 	given := p.text(v)
 	refuse := func() {
 		advice := "write " + urlForms
 		if strings.Contains(given, "${") {
-			advice = "put in the values of its variables, and " + advice
+			advice = "replace its variables by their values, and " + advice
 		}
 		quoted := strconv.Quote(given)
 		if strings.Contains(given, "@") { // there may be credentials in it
 			quoted = "it"
 		}
-		p.fail(v, quoted+" is no URL of an organization, an enterprise or a repository", advice)
+		p.fail(v, quoted+" is not the URL of an organization, an enterprise or a repository", advice)
 	}
 	at, err := url.Parse(given)
 	if err != nil || at.Host == "" || strings.ContainsAny(given, "${} ") {
@@ -205,7 +205,7 @@ func (p *scaleSetParts) secretInValues(v *value) {
 		return
 	}
 	v.tell()
-	p.find(Dropped, v, "Bullpen takes no credentials from a manifest", "for a RunnerPool none are needed; for a RunnerDeployment put them into a Secret, and name it in credentials.secretName")
+	p.find(Dropped, v, "Bullpen reads no credentials from a manifest", "a RunnerPool needs none; for a RunnerDeployment put them into a Secret, and set credentials.secretName")
 }
 
 // proxy converts that of the runners. That of the server and the controller is not theirs.
@@ -227,7 +227,7 @@ func (p *scaleSetParts) proxy(container fields) {
 	for _, scheme := range []string{"http", "https"} {
 		at := v.get(scheme)
 		if at.get("credentialSecretRef") != nil || at.get("tls") != nil {
-			p.drop(at, "a proxy that wants credentials cannot be converted", "put its URL with the credentials into a Secret, and name that in the chart's proxy.secret: server, controller and runners use it then")
+			p.drop(at, "a proxy with credentials cannot be converted", "put its URL with the credentials into a Secret, and set the chart's proxy.secret: server, controller and runners then use it")
 			continue
 		}
 		if to := p.text(at.get("url")); to != "" {
@@ -240,12 +240,12 @@ func (p *scaleSetParts) proxy(container fields) {
 	}
 	v.useEmpty()
 	set(container, "env", env)
-	p.find(Changed, v, "the runners' proxy is in their environment; Bullpen's server and controller have their own", "set proxy in the chart's values by hand, if the server and the controller need it")
+	p.find(Changed, v, "the runners' proxy is in their environment; Bullpen's server and controller have their own", "set proxy in the chart's values if the server and the controller need it")
 }
 
 // standardCommand takes out the one by which GitHub's image starts the runner.
 func (p *scaleSetParts) standardCommand(v *value) {
 	if items := v.elements(); len(items) == 1 && (items[0].peek() == "/home/runner/run.sh" || items[0].peek() == "./run.sh") {
-		p.unneeded(v, "Bullpen starts the runner of GitHub's image without being told how")
+		p.unneeded(v, "Bullpen knows how to start the runner of GitHub's image")
 	}
 }

@@ -12,10 +12,10 @@ func (p *scaleSetParts) toDeployment() {
 		"metadata": {Unneeded, "pods are named after their owner", ""},
 	})
 	if p.mode == "kubernetes" && p.options.To != v1alpha1.KindRunnerDeployment {
-		p.find(Changed, p.modeAt, "pools have no container mode kubernetes, because their runners have no rights in the cluster (NET-3): the scale set becomes a RunnerDeployment, whose runners register by themselves", "")
+		p.find(Changed, p.modeAt, "pools have no container mode kubernetes, because their runners have no rights in the cluster (NET-3): the scale set becomes a RunnerDeployment of self-registering runners", "")
 	}
-	p.find(Changed, p.v.place("runnerScaleSetName"), "the runners of a RunnerDeployment register by themselves, and have the label self-hosted, and those of their system and architecture, beside these; "+
-		"those of a scale set have these alone. So they also take jobs that ask for self-hosted and name none of these labels", "if they must not, put them into a runner group of their own, which only the repositories meant for them may use")
+	p.find(Changed, p.v.place("runnerScaleSetName"), "the self-registering runners of a RunnerDeployment also have the label self-hosted and those of their system and architecture; "+
+		"those of a scale set do not. So they also take jobs that have self-hosted and none of these labels", "if they must not, put them into their own runner group, which only the intended repositories may use")
 	parts := p.newParts(p.v.place("template", "spec"), "spec.template.spec")
 	p.from("spec.template.spec", p.v)
 	p.from("spec.template.spec.template.spec", p.v.get("template", "spec"))
@@ -78,7 +78,7 @@ func (p *scaleSetParts) deploymentPod(parts *runnerParts) {
 	runner := runnerOf(pod.get("containers"))
 	account := accountOf(pod)
 	if p.mode != "kubernetes" && ofTheChart(account) {
-		p.unneeded(account, "the old chart makes this ServiceAccount, which has no rights, and it goes with the old release")
+		p.unneeded(account, "the old chart creates this ServiceAccount without rights, and it is deleted with the old release")
 		account = nil
 	}
 	p.standardCommand(runner.get("command"))
@@ -112,10 +112,10 @@ func (p *scaleSetParts) closed(spec fields) bool {
 	}
 	most.use()
 	spec["replicas"] = int64(0)
-	p.find(Changed, most, "no runner may be made: there are 0 replicas, and no autoscaling", "")
+	p.find(Changed, most, "no runner can be created: there are 0 replicas, and no autoscaling", "")
 	if least := p.v.get("minRunners"); least != nil {
 		if n, ok := p.integer(least); ok && n > 0 {
-			p.find(Changed, least, "it is more than maxRunners, which is 0, and is lowered to that", "")
+			p.find(Changed, least, "it is more than maxRunners, which is 0, and is lowered to it", "")
 		}
 	}
 	return true
@@ -130,5 +130,5 @@ func (p *scaleSetParts) ceiling(into fields, s schema) {
 	}
 	limit, _ := number(s["maximum"])
 	into["maxReplicas"] = int64(limit)
-	p.todo(p.v.place("maxRunners"), fmt.Sprintf("the scale set has no maxRunners, and Bullpen needs a ceiling: the highest that there is, %d, is written", int64(limit)), "lower autoscaling.maxReplicas to what the nodes can bear")
+	p.todo(p.v.place("maxRunners"), fmt.Sprintf("the scale set has no maxRunners, which Bullpen requires: the highest possible, %d, is set", int64(limit)), "lower autoscaling.maxReplicas to what the nodes can run")
 }

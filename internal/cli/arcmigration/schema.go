@@ -86,7 +86,7 @@ func (s schema) at(path ...string) schema {
 			next, _ = s.child(name)
 		}
 		if next == nil {
-			panic(fmt.Sprintf("the kinds' schemas hold no %q of %q", name, path))
+			panic(fmt.Sprintf("no schema of kind %q in %q", name, path))
 		}
 		s = next
 	}
@@ -124,7 +124,7 @@ func (s schema) intOrString() bool {
 // words for what is wanted, and for what is there.
 var typeWords = map[string]string{
 	"string": "a text", "integer": "a whole number", "number": "a number", "boolean": "true or false", "array": "a list",
-	"object": "a mapping", "": "a number or a text",
+	"object": "a mapping", "": "a number or a string",
 }
 
 func (s schema) wants() string {
@@ -136,9 +136,9 @@ func (s schema) wants() string {
 func (s schema) scalarProblem(scalar any) string {
 	if !s.fits(scalar) {
 		if _, isText := scalar.(string); !isText && s["type"] == "string" {
-			return fmt.Sprintf("it is %s where a text is wanted: write it in quotes", typeWords[typeOf(scalar)])
+			return fmt.Sprintf("it is %s, but must be a string: write it in quotes", typeWords[typeOf(scalar)])
 		}
-		return fmt.Sprintf("it is %s where %s is wanted", typeWords[typeOf(scalar)], s.wants())
+		return fmt.Sprintf("it is %s, but must be %s", typeWords[typeOf(scalar)], s.wants())
 	}
 	if allowed, ok := s["enum"].([]any); ok && !slices.Contains(allowed, scalar) {
 		return fmt.Sprintf("it must be one of %s", strings.Trim(fmt.Sprint(allowed), "[]"))
@@ -148,10 +148,10 @@ func (s schema) scalarProblem(scalar any) string {
 	}
 	n, isNumber := number(scalar)
 	if least, ok := number(s["minimum"]); ok && isNumber && n < least {
-		return fmt.Sprintf("it is %v, and may not be less than %v", scalar, least)
+		return fmt.Sprintf("it is %v, but must be at least %v", scalar, least)
 	}
 	if most, ok := number(s["maximum"]); ok && isNumber && n > most {
-		return fmt.Sprintf("it is %v, and may not be more than %v", scalar, most)
+		return fmt.Sprintf("it is %v, but must be at most %v", scalar, most)
 	}
 	return ""
 }
@@ -162,13 +162,13 @@ func (s schema) textProblem(text string) string {
 		return "it is empty"
 	}
 	if most, ok := number(s["maxLength"]); ok && float64(length) > most {
-		return fmt.Sprintf("it has %d characters, and may have %v", length, most)
+		return fmt.Sprintf("it has %d characters, but may have at most %v", length, most)
 	}
 	if pattern, ok := s["pattern"].(string); ok && !regexp.MustCompile(pattern).MatchString(text) {
 		return fmt.Sprintf("it is %q, which does not match %s", text, pattern)
 	}
 	if s["format"] == "date-time" && !isTime(text) {
-		return fmt.Sprintf("it is %q, and no time such as 2026-01-31T08:00:00Z", text)
+		return fmt.Sprintf("it is %q, but must be a time such as 2026-01-31T08:00:00Z", text)
 	}
 	return ""
 }
@@ -233,7 +233,7 @@ func (s schema) problems(made any, path string) []problem {
 
 func (s schema) mappingProblems(made map[string]any, path string) []problem {
 	if s["type"] != "object" {
-		return []problem{{path, " is a mapping where " + s.wants() + " is wanted"}}
+		return []problem{{path, " is a mapping, but must be " + s.wants()}}
 	}
 	var found []problem
 	required, _ := s["required"].([]any)
@@ -250,7 +250,7 @@ func (s schema) mappingProblems(made map[string]any, path string) []problem {
 		case known:
 			found = append(found, child.problems(made[name], childPath(path, name))...)
 		case !s.open() && !(path == "" && (name == "metadata" || name == "apiVersion" || name == "kind")):
-			found = append(found, problem{childPath(path, name), " is no field that Bullpen has"})
+			found = append(found, problem{childPath(path, name), " is not a field of Bullpen"})
 		}
 	}
 	return found
@@ -258,20 +258,20 @@ func (s schema) mappingProblems(made map[string]any, path string) []problem {
 
 func (s schema) listProblems(made []any, path string) []problem {
 	if s["type"] != "array" {
-		return []problem{{path, " is a list where " + s.wants() + " is wanted"}}
+		return []problem{{path, " is a list, but must be " + s.wants()}}
 	}
 	var found []problem
 	if least, ok := number(s["minItems"]); ok && float64(len(made)) < least {
 		found = append(found, problem{path, " is empty"})
 	}
 	if most, ok := number(s["maxItems"]); ok && float64(len(made)) > most {
-		found = append(found, problem{path, fmt.Sprintf(" has %d entries, and may have %v", len(made), most)})
+		found = append(found, problem{path, fmt.Sprintf(" has %d entries, but may have at most %v", len(made), most)})
 	}
 	for i, item := range made {
 		found = append(found, s.items().problems(item, itemPath(path, i))...)
 		for j := range i {
 			if s.same(item, made[j]) {
-				found = append(found, problem{itemPath(path, i), fmt.Sprintf(" is there twice, as %s too: remove one", itemPath(path, j))})
+				found = append(found, problem{itemPath(path, i), fmt.Sprintf(" is a duplicate of %s: remove one", itemPath(path, j))})
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func templateHint(content []byte) string {
 	if !bytes.Contains(content, []byte("{{")) {
 		return ""
 	}
-	return "; it holds {{ }}, as a Helm chart's templates do: render it first, with helm template"
+	return "; it contains {{ }}, like the templates of a Helm chart: render it first, with helm template"
 }
 
 // helmAction knows what Helm replaces. Commands of other programs that take such templates, like docker's --format, name no values of a chart.
@@ -96,7 +96,7 @@ func (v *value) graft() error {
 		return err
 	}
 	if root.shape != shapeMapping && root.shape != shapeNull {
-		return errors.New("it is no mapping")
+		return errors.New("it is not a mapping")
 	}
 	v.shape, v.scalar, v.keys, v.fields, v.block = root.shape, nil, root.keys, root.fields, nil
 	return nil
@@ -163,7 +163,7 @@ func (g *grower) value(node *yaml.Node, path string, shape shape) *value {
 func (g *grower) grow(node *yaml.Node, path string, depth int) (*value, error) {
 	g.left--
 	if g.left < 0 || depth > depthLimit {
-		return nil, fmt.Errorf("line %d: more than %d values, or deeper than %d: that is no manifest", node.Line, valueLimit, depthLimit)
+		return nil, fmt.Errorf("line %d: more than %d values, or deeper than %d: not a manifest", node.Line, valueLimit, depthLimit)
 	}
 	switch node.Kind {
 	case yaml.DocumentNode:
@@ -203,14 +203,14 @@ func (g *grower) mapping(node *yaml.Node, path string, depth int) (*value, error
 			key = key.Alias
 		}
 		if key.Kind != yaml.ScalarNode {
-			return nil, fmt.Errorf("line %d: a key that is no text", key.Line)
+			return nil, fmt.Errorf("line %d: a key is not a string", key.Line)
 		}
 		if key.ShortTag() == "!!merge" {
 			merged = append(merged, content)
 			continue
 		}
 		if v.fields[key.Value] != nil {
-			return nil, fmt.Errorf("line %d: %q is there twice: remove one", key.Line, key.Value)
+			return nil, fmt.Errorf("line %d: duplicate key %q: remove one", key.Line, key.Value)
 		}
 		child, err := g.grow(content, childPath(path, key.Value), depth+1)
 		if err != nil {
@@ -242,7 +242,7 @@ func (g *grower) merge(into *value, node *yaml.Node, depth int) error {
 		return err
 	}
 	if from.shape != shapeMapping {
-		return fmt.Errorf("line %d: << wants a mapping", node.Line)
+		return fmt.Errorf("line %d: << must be a mapping", node.Line)
 	}
 	for _, key := range from.keys {
 		if into.fields[key] == nil {

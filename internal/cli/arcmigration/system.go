@@ -47,7 +47,7 @@ func (c *conversion) windows(pod *value, labels, containers []*value) bool {
 	if found == nil {
 		return false
 	}
-	c.fail(found, "Windows is wanted, and Bullpen's runners are of Linux and macOS", "leave these runners with actions-runner-controller")
+	c.fail(found, "it requires Windows, and Bullpen's runners are Linux and macOS", "keep these runners in actions-runner-controller")
 	return true
 }
 

@@ -37,7 +37,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &invalid):
 		return invalidValue(invalid)
 	case errors.As(err, &malformed):
-		return fmt.Errorf("%q is no flag: write --name or --name=value", malformed.GetSpecifiedFlag())
+		return fmt.Errorf("invalid flag %q: write --name or --name=value", malformed.GetSpecifiedFlag())
 	}
 	return err
 }

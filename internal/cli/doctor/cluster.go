@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -78,6 +79,7 @@ type Pool struct {
 	Name       string
 	Label      string // its first
 	Labels     []string
+	Group      intstr.IntOrString // the runner group that its runners join; zero: GitHub's default
 	CreatedAt  time.Time
 	DeletedAt  time.Time // zero: it lives
 	Finalizers []string

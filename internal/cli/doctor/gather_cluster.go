@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -207,6 +208,7 @@ func readPool(pool *v1alpha1.RunnerPool) Pool {
 	if len(pool.Spec.Labels) > 0 {
 		seen.Label = pool.Spec.Labels[0]
 	}
+	seen.Group = ptr.Deref(pool.Spec.RunnerGroup, intstr.IntOrString{})
 	if pool.DeletionTimestamp != nil {
 		seen.DeletedAt = pool.DeletionTimestamp.Time
 	}

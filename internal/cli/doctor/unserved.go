@@ -32,13 +32,24 @@ func (g *gatherer) unserved(ctx context.Context) {
 func routedPools(c Cluster) []dispatch.Pool {
 	pools := make([]dispatch.Pool, len(c.Pools))
 	for i, p := range c.Pools {
-		pools[i] = dispatch.Pool{Namespace: c.RunnerNamespace, Name: p.Name, Labels: p.Labels, Terminating: !p.DeletedAt.IsZero()}
+		pools[i] = dispatch.Pool{
+			Namespace: c.RunnerNamespace, Name: p.Name, Labels: p.Labels, RunnerGroup: p.Group.StrVal, RunnerGroupID: int64(p.Group.IntVal),
+			Terminating: !p.DeletedAt.IsZero(),
+		}
 	}
 	return pools
 }
 
 // unservedTold is how long a job is queued before it is an error: until then a pool may be about to be added.
 const unservedTold = 15 * time.Minute
+
+// outsideRemedy says how to name runners outside of RunnerPools by those labels; a job without any cannot be theirs by its labels.
+func outsideRemedy(labels []string) string {
+	if len(labels) == 0 {
+		return ""
+	}
+	return " If runners outside of RunnerPools take such jobs, name their labels: --github-hosted-labels, --other-runner-labels."
+}
 
 // examineUnserved reports queued jobs that no pool serves, by label set (CLAIM-21).
 func examineUnserved(r *Report, found dispatch.Unserved, now time.Time) {
@@ -50,7 +61,7 @@ func examineUnserved(r *Report, found dispatch.Unserved, now time.Time) {
 		r.found(Finding{
 			Code: "unserved-labels", Severity: severity, Subject: strings.Join(set.Labels, ","),
 			Sentence: fmt.Sprintf("%s The oldest, job %d of %s, was queued %s ago.", set.Sentence(), set.JobID, set.Repository, max(0, age).Round(time.Second)),
-			Remedy:   set.Remedy + " If runners outside of RunnerPools take such jobs, name their labels: --github-hosted-labels, --other-runner-labels.",
+			Remedy:   set.Remedy + outsideRemedy(set.Labels),
 		})
 	}
 }

@@ -5,7 +5,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
@@ -35,4 +38,24 @@ func TestDoctor_CLAIM21_FindsJobsThatNoPoolServes(t *testing.T) {
 	queue(4, time.Hour, "linx-4")
 	f := s.finds("unserved-labels", "2 jobs queued for labels that no pool serves: linx-4. Nearest: pool linux has linux-4, not linx-4.", "job 4 of acme/app, was queued 1h0m")
 	require.Contains(t, f.Remedy, "Write `runs-on: linux-4`")
+}
+
+// CLAIM-21: a job that names only a runner group is counted by the pools' groups, as the server does.
+func TestDoctor_CLAIM21_CountsAGroupAloneByThePoolsGroups(t *testing.T) {
+	lanes := dispatch.UnservedLanes{Lanes: []dispatch.UnservedLane{{LabelKey: dispatch.LabelKey(nil), Jobs: 2}}}
+	find := func(group *intstr.IntOrString) dispatch.Unserved {
+		pool := &v1alpha1.RunnerPool{Spec: v1alpha1.RunnerPoolSpec{Labels: []string{"linux"}, RunnerGroup: group}}
+		return dispatch.FindUnserved(routedPools(Cluster{Pools: []Pool{readPool(pool)}}), fleet.OutsideRunners{}, lanes)
+	}
+	for name, group := range map[string]*intstr.IntOrString{"unset": nil, "the default": ptr.To(intstr.FromInt32(1))} {
+		require.Equal(t, map[fleet.Outside]int64{fleet.OutsideOther: 2}, find(group).Outside, name)
+	}
+	for name, group := range map[string]*intstr.IntOrString{"a name": ptr.To(intstr.FromString("builders")), "an ID": ptr.To(intstr.FromInt32(7))} {
+		found := find(group)
+		require.EqualValues(t, 2, found.Jobs, name)
+		report := Report{}
+		examineUnserved(&report, found, time.Now())
+		require.Contains(t, report.Findings[0].Sentence, "only a runner group", name)
+		require.Equal(t, "Write the label of a pool in runs-on, such as linux.", report.Findings[0].Remedy, name)
+	}
 }

@@ -5,8 +5,11 @@ import (
 	"strings"
 )
 
-// codeNoPool is the code of bullpen why for a job that no pool serves.
-const codeNoPool = "no-pool"
+// The codes of bullpen why for a job that no pool serves: the second if it has no labels.
+const (
+	codeNoPool   = "no-pool"
+	codeNoLabels = "no-labels"
+)
 
 // explainUnserved says of each queued job whose labels no pool serves why it is queued, without a request for it: so the list shows as many of
 // them as the headline counts.
@@ -21,6 +24,9 @@ func (f *Fleet) explainUnserved() {
 	for _, job := range f.Jobs {
 		if job.State == "queued" && f.Why[job.ID] == "" && unserved[labelSet(job.Labels)] {
 			f.Why[job.ID] = codeNoPool
+			if len(job.Labels) == 0 {
+				f.Why[job.ID] = codeNoLabels
+			}
 		}
 	}
 }

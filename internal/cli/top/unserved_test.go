@@ -29,3 +29,11 @@ func TestUnserved_CLAIM21_HeadlineAndListAgree(t *testing.T) {
 	m.turn(jobs)
 	require.Equal(t, 12-mostWhys, strings.Count(text(m), "  no pool  "), "the others were asked about")
 }
+
+// CLAIM-21: of a job that names only a runner group the list has the code of bullpen why.
+func TestUnserved_CLAIM21_AGroupAloneHasItsOwnReason(t *testing.T) {
+	f := Fleet{Why: map[int64]string{}, Jobs: []adminapi.Job{{ID: 1, State: "queued"}, {ID: 2, State: "queued", Labels: []string{"gpu"}}}}
+	f.Pools.Unserved = &adminapi.UnservedJobs{LabelSets: []adminapi.UnservedLabels{{}, {Labels: []string{"gpu"}}}}
+	f.explainUnserved()
+	require.Equal(t, map[int64]string{1: "no-labels", 2: "no-pool"}, f.Why)
+}

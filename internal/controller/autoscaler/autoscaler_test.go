@@ -220,7 +220,7 @@ func TestPass_POOL8_WhatCannotBeReadLeavesTheNumber(t *testing.T) {
 			require.NoError(b, b.Get(b.Context(), types.NamespacedName{Namespace: "ns", Name: "vm"}, &p))
 			p.Spec.Template.Image = ""
 			require.NoError(b, b.Update(b.Context(), &p))
-		}, map[string]string{"a": "", "vm": "reading where pods of vm may run: spec.template.image is empty: name the runner's image"}},
+		}, map[string]string{"a": "", "vm": "reading where pods of vm may run: spec.template.image is empty: set the runner's image"}},
 		"one pool's signal": {func(b *bench) { b.ask(runnerapi.PoolSignals{Name: "a", Queued: 9}) },
 			map[string]string{"a": "", "vm": "the server's response does not include this pool"}},
 	} {

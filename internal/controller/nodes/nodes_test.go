@@ -86,7 +86,7 @@ func TestBelongs_ByNodeSelectorAndRequiredAffinity(t *testing.T) {
 	}
 	require.False(t, Placement{}.Belongs(testNode()), "the zero value fits nowhere")
 	_, err := PlacementOf(testPool(func(p *v1alpha1.RunnerPool) { p.Spec.Template.Image = "" }), options, nil)
-	require.ErrorContains(t, err, "name the runner's image")
+	require.ErrorContains(t, err, "set the runner's image")
 }
 
 func TestProblem_SaysWhyNothingCanStart(t *testing.T) {

@@ -163,6 +163,11 @@ func (e *eventWriter) removed(pool types.NamespacedName, m member) {
 	case m.view.end.evicted != "":
 		e.writeAbout(pool, m.name, m.uid, corev1.EventTypeWarning, reasonRunnerEvicted, "Remove", "%s was %s", m.name, m.view.end.evicted)
 		return
+	case !m.view.failed && m.died() && m.view.end.exited: // GitHub has no place for the reason
+		e.write(pool, corev1.EventTypeWarning, reasonRunnerFailed, "Remove",
+			"%s exited with code %d during its job: %s. GitHub fails the job; `bullpen runners logs %s` shows the last log lines",
+			m.name, m.view.end.exitCode, m.view.end.reason, m.name)
+		return
 	case !m.view.failed:
 		return
 	}

@@ -161,10 +161,10 @@ func TestObserve_TEN6_AnEvictionIsToldInASentence(t *testing.T) {
 		pod  *corev1.Pod
 		want string
 	}{
-		"its own limit": {evicted(limit), "evicted, because it wrote more than it may: Pod ephemeral local storage usage exceeds the total limit of containers 10368Mi. " +
-			"Raise its limit of ephemeral storage (spec.resources.ephemeralStorage of a RunnerPool, or the sizeLimit of the volume), or have the job write less"},
+		"its own limit": {evicted(limit), "evicted: it exceeded its limit of ephemeral storage: Pod ephemeral local storage usage exceeds the total limit of containers 10368Mi. " +
+			"Raise its limit of ephemeral storage (spec.resources.ephemeralStorage of a RunnerPool, or the sizeLimit of the volume), or make the job write less"},
 		"its node": {evicted("The node was low on resource: ephemeral-storage. ", forItsNode),
-			"evicted, because its node was short of something: The node was low on resource: ephemeral-storage. Look for pods on that node that use more than they request"},
+			"evicted: its node was short of resources: The node was low on resource: ephemeral-storage. Look for pods on that node that use more than they request"},
 		"it was never started": {evicted("The node had condition: [DiskPressure]. ", func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }),
 			"evicted: The node had condition: [DiskPressure]"},
 		"it ended otherwise": {idlePod(func(p *corev1.Pod) { p.Status.Phase, p.Status.Message = corev1.PodFailed, limit }), ""},

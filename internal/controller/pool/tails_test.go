@@ -27,8 +27,8 @@ func (f scriptedLogs) Tail(ctx context.Context, _, pod, container string) ([]byt
 	return f(ctx, pod, container)
 }
 
-const overfullTail = "No space\n\nBullpen: this runner was evicted, because it wrote more than it may: Usage of EmptyDir volume \"bullpen-work\" exceeds the limit \"10Gi\". " +
-	"Raise its limit of ephemeral storage (spec.resources.ephemeralStorage of a RunnerPool, or the sizeLimit of the volume), or have the job write less."
+const overfullTail = "No space\n\nBullpen: this runner was evicted: it exceeded its limit of ephemeral storage: Usage of EmptyDir volume \"bullpen-work\" exceeds the limit \"10Gi\". " +
+	"Raise its limit of ephemeral storage (spec.resources.ephemeralStorage of a RunnerPool, or the sizeLimit of the volume), or make the job write less."
 
 // What a runner that died had said last goes with the report of its end, while its pod is there; a log that cannot be read holds up nothing.
 func TestReport_TakesTheLastLinesOfARunnerThatDied(t *testing.T) {
@@ -125,12 +125,34 @@ func TestEvents_TEN6_AnEvictedRunnerIsToldOfWhetherOrNotItHadAJob(t *testing.T) 
 	object := &v1alpha1.RunnerPool{}
 	writer := &eventWriter{recorder: recorder, object: func(types.NamespacedName) runtime.Object { return object }}
 	for _, failed := range []bool{true, false} {
-		writer.removed(key, member{name: "linux-4-aaaaaaaa", view: podView{failed: failed, end: ending{reason: "Evicted", evicted: "evicted, because it wrote more than it may"}}})
+		writer.removed(key, member{name: "linux-4-aaaaaaaa", view: podView{failed: failed, end: ending{reason: "Evicted", evicted: "evicted: it exceeded its limit of ephemeral storage"}}})
 		told := await.Receive(t, recorder.Events, "an Event is recorded")
-		require.Equal(t, "Warning RunnerEvicted linux-4-aaaaaaaa was evicted, because it wrote more than it may", told)
+		require.Equal(t, "Warning RunnerEvicted linux-4-aaaaaaaa was evicted: it exceeded its limit of ephemeral storage", told)
 	}
 	writer.removed(key, member{name: "linux-4-aaaaaaaa"})
 	require.Empty(t, recorder.Events, "one that has done its work")
+}
+
+func TestEvents_ARunnerThatDiesWithItsJobIsReported(t *testing.T) {
+	recorder := events.NewFakeRecorder(10)
+	object := &v1alpha1.RunnerPool{}
+	writer := &eventWriter{recorder: recorder, object: func(types.NamespacedName) runtime.Object { return object }}
+	killed := podView{terminal: true, end: ending{exited: true, exitCode: 137, reason: "OOMKilled"}}
+	writer.removed(key, member{name: "linux-4-aaaaaaaa", view: killed})
+	require.Equal(t, "Warning RunnerFailed linux-4-aaaaaaaa exited with code 137 during its job: OOMKilled. GitHub fails the job; "+
+		"`bullpen runners logs linux-4-aaaaaaaa` shows the last log lines", await.Receive(t, recorder.Events, "an Event is recorded"))
+	failed := killed
+	failed.failed = true
+	writer.removed(key, member{name: "linux-4-aaaaaaaa", view: failed})
+	require.Contains(t, await.Receive(t, recorder.Events, "an Event is recorded"), "before it received a job")
+	for name, m := range map[string]member{
+		"the fleet removed it": {view: killed, leave: lifecycle.Leave{Removal: lifecycle.RemovalGranted}},
+		"it has done its job":  {view: podView{terminal: true, end: ending{exited: true}}},
+		"its end is not known": {view: podView{terminal: true}},
+	} {
+		writer.removed(key, m)
+		require.Empty(t, recorder.Events, name)
+	}
 }
 
 // One that the fleet has taken away has not died, whatever its end looks like.

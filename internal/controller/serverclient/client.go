@@ -88,9 +88,9 @@ type StatusError struct {
 // Error says what the server said.
 func (e *StatusError) Error() string {
 	if e.Message == "" {
-		return fmt.Sprintf("the server answered %d", e.Status)
+		return fmt.Sprintf("the server responded with status %d", e.Status)
 	}
-	return fmt.Sprintf("the server answered %d: %s", e.Status, e.Message)
+	return fmt.Sprintf("the server responded with status %d: %s", e.Status, e.Message)
 }
 
 // ErrBadAnswer: the server answered something that is not what was asked for. Nothing is known.

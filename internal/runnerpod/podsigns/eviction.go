@@ -21,11 +21,11 @@ func Evicted(pod *corev1.Pod, runner *corev1.ContainerStatus) string {
 	}
 	switch {
 	case ByKubelet(pod):
-		return "evicted, because its node was short of something" + said + ". Look for pods on that node that use more than they request"
+		return "evicted: its node was short of resources" + said + ". Look for pods on that node that use more than they request"
 	case runner == nil || runner.State.Terminated == nil: // it was never let start
 		return "evicted" + said
 	default: // TEN-6: a kubelet sets no condition on a pod that has passed a limit of its own
-		return "evicted, because it wrote more than it may" + said + ". Raise its limit of ephemeral storage (spec.resources.ephemeralStorage of a RunnerPool, or the sizeLimit of the volume), or have the job write less"
+		return "evicted: it exceeded its limit of ephemeral storage" + said + ". Raise its limit of ephemeral storage (spec.resources.ephemeralStorage of a RunnerPool, or the sizeLimit of the volume), or make the job write less"
 	}
 }
 

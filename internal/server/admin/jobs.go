@@ -243,7 +243,10 @@ func (a *API) evidence(id int64, known JobEvidence) why.Evidence {
 	job := known.Job
 	e.Job = why.Job{
 		ID: id, State: fleet.JobState(job.State), Held: job.BlockedBy, Repository: job.Repository, Labels: job.Labels, Conclusion: job.Conclusion,
-		RunnerName: job.Runner(), QueuedAt: job.QueuedAt, StartedAt: timeOf(job.StartedAt), EndedAt: timeOf(job.CompletedAt),
+		RunnerName: job.Runner(), QueuedAt: job.QueuedAt, StartedAt: timeOf(job.StartedAt), EndedAt: timeOf(job.CompletedAt), LostAt: timeOf(job.RunnerLostAt),
+	}
+	if job.ExitCode != nil {
+		e.Job.RunnerExit = adminapi.ExitCode(*job.ExitCode)
 	}
 	account := known.Account
 	e.Account = why.Account{

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
+	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
 // accountsView is a page of accounts.
@@ -130,10 +131,36 @@ func differences(before, after json.RawMessage) []difference {
 	var list []difference
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if was[name] != is[name] {
-			list = append(list, difference{Name: name, Was: was[name], Is: is[name]})
+			list = append(list, inUnits(difference{Name: name, Was: was[name], Is: is[name]}))
 		}
 	}
 	return list
+}
+
+// units are fields of limits whose unit is in their name: what users call them, and how they write their value.
+var units = map[string]struct {
+	name  string
+	write func(int64) string
+}{
+	"milliCpu": {"CPUs", fleet.FormatCPU}, "memoryMb": {"memory", fleet.FormatMemory}, "jobsPerRepository": {"jobs per repository", decimal},
+}
+
+// inUnits is a difference as users write it. What is not a known field, or not a number, stays as it is.
+func inUnits(d difference) difference {
+	path := strings.Split(d.Name, " ")
+	last := len(path) - 1
+	unit, known := units[path[last]]
+	if !known {
+		return d
+	}
+	path[last] = unit.name
+	d.Name = strings.Join(path, " ")
+	for _, value := range []*string{&d.Was, &d.Is} {
+		if n, err := strconv.ParseInt(*value, 10, 64); err == nil {
+			*value = unit.write(n)
+		}
+	}
+	return d
 }
 
 // leaves are the values of a JSON object, each by the names that lead to it. What is no object has none.

@@ -14,6 +14,9 @@ func TestDifferences_AreWhatChanged(t *testing.T) {
 		want          []difference
 	}{
 		{`{"linux":{"jobs":40,"milliCpu":32000}}`, `{"linux":{"jobs":1,"milliCpu":32000}}`, []difference{{"linux jobs", "40", "1"}}},
+		{`{"linux":{"milliCpu":32000,"memoryMb":65536}}`, `{"linux":{"milliCpu":500,"memoryMb":512,"jobsPerRepository":2}}`,
+			[]difference{{"linux jobs per repository", "", "2"}, {"linux memory", "64Gi", "512Mi"}, {"linux CPUs", "32", "500m"}}},
+		{`{"milliCpu":"many"}`, `{"milliCpu":null}`, []difference{{"CPUs", "many", ""}}},
 		{`{"suspendedByAdministrator":false}`, `{"suspendedByAdministrator":true,"suspensionReason":"unpaid"}`,
 			[]difference{{"suspendedByAdministrator", "false", "true"}, {"suspensionReason", "", "unpaid"}}},
 		{``, `{"login":"acme","id":9007199254740993}`, []difference{{"id", "", "9007199254740993"}, {"login", "", "acme"}}},

@@ -170,7 +170,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, pattern string, e
 		toLogin(w, r)
 		return
 	case http.StatusInternalServerError:
-		c.opt.Log.ErrorContext(context.WithoutCancel(r.Context()), "making a page of the console", "page", pattern, "error", err)
+		c.opt.Log.ErrorContext(context.WithoutCancel(r.Context()), "rendering a page of the console", "page", pattern, "error", err)
 	}
 	c.refusePage(w, r, status, sentence)
 }

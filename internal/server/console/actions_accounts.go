@@ -63,13 +63,13 @@ var limitKinds = []struct {
 		"jobs", "Concurrent jobs", "0: no job starts",
 		func(l adminapi.Limits) int64 { return l.Jobs }, decimal, readCount, func(c *adminapi.LimitsChange, n *int64) { c.Jobs = n },
 	}, {
-		"cpu", "CPUs", "like 4, 0.5 or 500m",
+		"cpu", "CPUs", "such as 4, 0.5 or 500m",
 		func(l adminapi.Limits) int64 { return l.MilliCPU }, fleet.FormatCPU, fleet.ParseCPU, func(c *adminapi.LimitsChange, n *int64) { c.MilliCPU = n },
 	}, {
-		"memory", "Memory", "like 512Mi, 64Gi or 1Ti",
+		"memory", "Memory", "such as 512Mi, 64Gi or 1Ti",
 		func(l adminapi.Limits) int64 { return l.MemoryMB }, fleet.FormatMemory, fleet.ParseMemory, func(c *adminapi.LimitsChange, n *int64) { c.MemoryMB = n },
 	}, {
-		"repository", "Jobs per repository", "0: no limit of its own",
+		"repository", "Jobs per repository", "0: no limit",
 		func(l adminapi.Limits) int64 { return l.JobsPerRepository }, decimal, readCount, func(c *adminapi.LimitsChange, n *int64) { c.JobsPerRepository = n },
 	},
 }

@@ -176,7 +176,7 @@ func TestLimits_BadInputLosesNothing(t *testing.T) {
 		{"linux.jobs", "", "not a number of jobs"},
 		{"linux.jobs", "99999999999999999999", "not a number of jobs"},
 		{"linux.cpu", "4 cores", "CPUs (linux)"},
-		{"linux.memory", "12", "like 512Mi, 64Gi or 1Ti"},
+		{"linux.memory", "12", "such as 512Mi, 64Gi or 1Ti"},
 		{"linux.repository", hostile, "Jobs per repository"},
 		{"linux.jobs", "1", "Nothing to save"},
 		{"version", "", "reload the page"},

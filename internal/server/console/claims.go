@@ -25,11 +25,11 @@ const systems = "system:"
 func (c Claims) check() error {
 	for _, prefix := range []string{c.UsernamePrefix, c.GroupsPrefix} {
 		if strings.HasPrefix(prefix, systems) {
-			return fmt.Errorf("the prefix %q makes users of Kubernetes itself: take one like oidc:", prefix)
+			return fmt.Errorf("the prefix %q is reserved for Kubernetes: use another, such as oidc:", prefix)
 		}
 	}
 	if c.Groups == "" && len(c.Kept) > 0 {
-		return errors.New("groups to keep are named, and no claim that has groups: name it, too (often groups)")
+		return errors.New("groups to keep are set without a claim for groups: set it too (often groups)")
 	}
 	return nil
 }
@@ -48,10 +48,10 @@ func (c Claims) user(issuer string, claims map[string]any) (admin.User, error) {
 	}
 	name, ok := claims[claim].(string)
 	if !ok || name == "" {
-		return admin.User{}, &unfitError{"Your ID token has no claim " + claim + ", which your name is to be taken from."}
+		return admin.User{}, &unfitError{"Your ID token has no claim " + claim + ", which is used for your user name."}
 	}
 	if verified, says := claims["email_verified"]; claim == "email" && says && verified != true {
-		return admin.User{}, &unfitError{"Your e-mail address is not verified at the identity provider, so it does not say who you are."}
+		return admin.User{}, &unfitError{"Your e-mail address is not verified at the identity provider, so it cannot be used as your user name."}
 	}
 	switch {
 	case c.UsernamePrefix == "-":
@@ -61,7 +61,7 @@ func (c Claims) user(issuer string, claims map[string]any) (admin.User, error) {
 		name = issuer + "#" + name
 	}
 	if strings.HasPrefix(name, systems) {
-		return admin.User{}, &unfitError{"Your name begins with " + systems + ", which is for Kubernetes itself. A prefix for names would tell you apart."}
+		return admin.User{}, &unfitError{"Your name begins with " + systems + ", which is reserved for Kubernetes. An administrator can set a prefix for user names."}
 	}
 	groups, err := c.groups(claims)
 	if err != nil {
@@ -88,12 +88,12 @@ func (c Claims) groups(claims map[string]any) ([]string, error) {
 		for _, one := range claim {
 			name, ok := one.(string)
 			if !ok {
-				return nil, &unfitError{"The claim " + c.Groups + " of your ID token is no list of names."}
+				return nil, &unfitError{"The claim " + c.Groups + " of your ID token is not a list of names."}
 			}
 			found = append(found, name)
 		}
 	default:
-		return nil, &unfitError{"The claim " + c.Groups + " of your ID token is no list of names."}
+		return nil, &unfitError{"The claim " + c.Groups + " of your ID token is not a list of names."}
 	}
 	var groups []string
 	for _, name := range found {

@@ -30,15 +30,15 @@ func TestClaims_MakeKubernetesNames(t *testing.T) {
 		"no such claim":                {Claims{Username: "upn"}, `{"sub":"1"}`, "", nil, "no claim upn"},
 		"an empty claim":               {Claims{Username: "upn"}, `{"sub":"1","upn":""}`, "", nil, "no claim upn"},
 		"a claim that is no name":      {Claims{Username: "upn"}, `{"sub":"1","upn":7}`, "", nil, "no claim upn"},
-		"a name of the system":         {Claims{UsernamePrefix: "-"}, `{"sub":"system:admin"}`, "", nil, "is for Kubernetes itself"},
+		"a name of the system":         {Claims{UsernamePrefix: "-"}, `{"sub":"system:admin"}`, "", nil, "is reserved for Kubernetes"},
 		"groups":                       {Claims{Groups: "groups"}, `{"sub":"1","groups":["a","b"]}`, "https://id.example.com#1", []string{"a", "b", all}, ""},
 		"groups with a prefix":         {Claims{Groups: "groups", GroupsPrefix: "g:"}, `{"sub":"1","groups":["a"]}`, "https://id.example.com#1", []string{"g:a", all}, ""},
 		"one group":                    {Claims{Groups: "role"}, `{"sub":"1","role":"a"}`, "https://id.example.com#1", []string{"a", all}, ""},
 		"no groups":                    {Claims{Groups: "groups"}, `{"sub":"1"}`, "https://id.example.com#1", []string{all}, ""},
 		"groups that nobody asks for":  {Claims{}, `{"sub":"1","groups":["a"]}`, "https://id.example.com#1", []string{all}, ""},
 		"groups of the system":         {Claims{Groups: "groups"}, `{"sub":"1","groups":["system:masters","a",""]}`, "https://id.example.com#1", []string{"a", all}, ""},
-		"groups that are none":         {Claims{Groups: "groups"}, `{"sub":"1","groups":{"a":1}}`, "", nil, "no list of names"},
-		"a group that is none":         {Claims{Groups: "groups"}, `{"sub":"1","groups":["a",7]}`, "", nil, "no list of names"},
+		"groups that are none":         {Claims{Groups: "groups"}, `{"sub":"1","groups":{"a":1}}`, "", nil, "not a list of names"},
+		"a group that is none":         {Claims{Groups: "groups"}, `{"sub":"1","groups":["a",7]}`, "", nil, "not a list of names"},
 		"groups that are kept":         {Claims{Groups: "groups", GroupsPrefix: "g:", Kept: []string{"g:b"}}, `{"sub":"1","groups":["a","b"]}`, "https://id.example.com#1", []string{"g:b", all}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -52,7 +52,7 @@ type Console struct {
 // New checks the options and parses the templates.
 func New(opt Options) (*Console, error) {
 	if opt.API == nil || opt.Admission == nil {
-		return nil, errors.New("the console needs the operators' API, and who may use it")
+		return nil, errors.New("console: the administrators' API and its access are required")
 	}
 	if opt.Counters == nil {
 		opt.Counters = prometheus.NewRegistry()

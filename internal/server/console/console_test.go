@@ -130,11 +130,11 @@ func TestLogin_SessionsAreSealed(t *testing.T) {
 		says       string
 	}{
 		{"token=", "", 400, "Paste a token"},
-		{"token=made-up", "", 401, "does not accept this token"},
+		{"token=made-up", "", 401, "rejects this token"},
 		{"code=made-up", "", 401, "used before"},
 		{"token=" + strings.Repeat("x", 40_000), "", 400, "too long"},
-		{"token=" + adas, "bullpen.example.com", 403, "in the clear"},
-		{"token=" + adas, "192.0.2.1:8082", 403, "in the clear"},
+		{"token=" + adas, "bullpen.example.com", 403, "unencrypted"},
+		{"token=" + adas, "192.0.2.1:8082", 403, "unencrypted"},
 	} {
 		resp := d.ask("POST", "/ui/login", "", c.body, func(r *http.Request) {
 			if c.host != "" {
@@ -270,7 +270,7 @@ func TestStream_LoadDoesNotGrowWithViewers(t *testing.T) {
 	var streams []*stream
 	for range 20 {
 		s := d.watch("/ui/jobs", ada)
-		require.Contains(t, s.next("page"), "There is no active job")
+		require.Contains(t, s.next("page"), "No active jobs")
 		streams = append(streams, s)
 	}
 	before := d.api.count("/api/v1/jobs")
@@ -358,6 +358,7 @@ func TestPools_ShowWhatTheyHave(t *testing.T) {
 		require.Contains(t, text("/ui/pools/runners/"+name), want)
 	}
 	require.NotContains(t, text("/ui/pools/runners/linux-4?stage=idle"), "linux-4-b")
+	require.Contains(t, text("/ui/pools/runners/linux-4"), "starting idle assigned registered busy terminating exited", "the filter's words are those of the command line")
 	first := body(t, d.ask("GET", "/ui/pools/runners/linux-4", ada, ""))
 	require.NotContains(t, first, "Next page")
 	require.Equal(t, http.StatusNotFound, d.ask("GET", "/ui/pools/runners/none", ada, "").StatusCode)

@@ -29,7 +29,7 @@ func loadLog(_ *Console, v *visitor, at location) (string, any, error) {
 	title := "Last lines of job " + strconv.FormatInt(view.Job.ID, 10)
 	view.Back = "/ui/jobs/" + id
 	if view.Job.Pod == "" || view.Job.PodNamespace == "" {
-		view.Without = "No runner is known for this job, so there is no log."
+		view.Without = "This job has no known runner, so there is no log."
 		return title, view, nil
 	}
 	var log adminapi.RunnerLog

@@ -64,7 +64,7 @@ func TestLog_NET5_LastLinesNeedTheirOwnRight(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, resp.StatusCode)
 	require.NotContains(t, body(t, resp), "linux-4-b")
 
-	require.Contains(t, body(t, d.ask("GET", "/ui/jobs/8/log", ada, "")), "No runner is known for this job")
+	require.Contains(t, body(t, d.ask("GET", "/ui/jobs/8/log", ada, "")), "This job has no known runner")
 	require.Equal(t, http.StatusNotFound, d.ask("GET", "/ui/jobs/404/log", ada, "").StatusCode)
 }
 

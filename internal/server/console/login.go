@@ -58,11 +58,11 @@ func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
 	if err := r.ParseForm(); err != nil {
-		c.showLogin(w, r, http.StatusBadRequest, "That is too long to be a token.")
+		c.showLogin(w, r, http.StatusBadRequest, "The token is too long.")
 		return
 	}
 	if inTheClear(r) {
-		c.showLogin(w, r, http.StatusForbidden, "Your token would be sent in the clear.")
+		c.showLogin(w, r, http.StatusForbidden, "Your token would be sent unencrypted.")
 		return
 	}
 	token := strings.TrimSpace(r.PostFormValue("token"))
@@ -82,7 +82,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		var refused *refusedError
 		if errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
-			c.showLogin(w, r, http.StatusUnauthorized, "The cluster does not accept this token. Get a new one.")
+			c.showLogin(w, r, http.StatusUnauthorized, "The cluster rejects this token. Create a new one.")
 			return
 		}
 		c.showLogin(w, r, http.StatusServiceUnavailable, "Kubernetes could not verify the token. Try again.")
@@ -90,7 +90,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	}
 	value, err := c.seal.seal(forSession, sealed{Token: token, Name: name, Until: c.opt.Now().Add(sessionLife)})
 	if err != nil || len(value) > maxCookie {
-		c.showLogin(w, r, http.StatusBadRequest, "This token is longer than a browser keeps. Log in with a token of a ServiceAccount.")
+		c.showLogin(w, r, http.StatusBadRequest, "This token is too long for a cookie. Log in with a ServiceAccount token.")
 		return
 	}
 	setSession(w, r, value, sessionLife)
@@ -118,7 +118,7 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
 func (c *Console) issueCode(w http.ResponseWriter, r *http.Request) {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || token == "" || len(token) > maxLogin {
-		writeJSON(w, http.StatusUnauthorized, adminapi.Error{Error: "send a Kubernetes token as a bearer token; `bullpen console` does so by itself"})
+		writeJSON(w, http.StatusUnauthorized, adminapi.Error{Error: "authentication required: send a Kubernetes token as a bearer token, or use `bullpen console`"})
 		return
 	}
 	if _, err := c.known(r.Context(), caller{token: token}); err != nil {
@@ -128,7 +128,7 @@ func (c *Console) issueCode(w http.ResponseWriter, r *http.Request) {
 	}
 	code, err := c.seal.seal(forCode, sealed{Token: token, Until: c.opt.Now().Add(codeLife), ID: newCodeID()})
 	if err != nil {
-		writeJSON(w, http.StatusInternalServerError, adminapi.Error{Error: "no code could be made"})
+		writeJSON(w, http.StatusInternalServerError, adminapi.Error{Error: "cannot create a login code"})
 		return
 	}
 	writeJSON(w, http.StatusOK, adminapi.ConsoleCode{Code: code})

@@ -65,14 +65,14 @@ type provider struct {
 func newProvider(opt OIDC, now func() time.Time) (*provider, error) {
 	issuer, err := url.Parse(opt.Issuer)
 	if err != nil || issuer.Scheme != "https" || issuer.Host == "" || issuer.RawQuery != "" || issuer.Fragment != "" {
-		return nil, fmt.Errorf("the issuer of OpenID Connect is an https address without a query, like https://login.example.com: %q is not", opt.Issuer)
+		return nil, fmt.Errorf("invalid OpenID Connect issuer %q: expected an https URL without a query, such as https://login.example.com", opt.Issuer)
 	}
 	console, err := url.Parse(opt.Console)
 	if err != nil || console.Host == "" || console.Scheme != "https" && console.Scheme != "http" || strings.Trim(console.Path, "/") != "" || console.RawQuery != "" {
-		return nil, fmt.Errorf("the console's own address is like https://bullpen.example.com, and the provider sends browsers back there: %q is not", opt.Console)
+		return nil, fmt.Errorf("invalid console URL %q: expected the URL to which the provider redirects browsers, such as https://bullpen.example.com", opt.Console)
 	}
 	if opt.ClientID == "" {
-		return nil, errors.New("logging in by OpenID Connect needs the client's id that the provider gave")
+		return nil, errors.New("OpenID Connect requires the client ID of the provider")
 	}
 	if err := opt.Claims.check(); err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (p *provider) find() (*oidc.Provider, error) {
 	// What is found keeps the context, and reads the provider's keys with it later on.
 	found, err := oidc.NewProvider(oidc.ClientContext(context.Background(), p.opt.Client), p.opt.Issuer)
 	if err != nil {
-		p.failed, p.until = fmt.Errorf("asking the identity provider what it is: %w", err), p.now().Add(discoverAgain)
+		p.failed, p.until = fmt.Errorf("reading the identity provider's configuration: %w", err), p.now().Add(discoverAgain)
 		return nil, p.failed
 	}
 	p.found = found
@@ -129,7 +129,7 @@ func (p *provider) config(found *oidc.Provider) (*oauth2.Config, error) {
 // begins at another site.
 func (c *Console) beginOIDC(w http.ResponseWriter, r *http.Request) {
 	if inTheClear(r) {
-		c.showLogin(w, r, http.StatusForbidden, "Your session would be sent in the clear.")
+		c.showLogin(w, r, http.StatusForbidden, "Your session would be sent unencrypted.")
 		return
 	}
 	found, err := c.provider.find()
@@ -147,7 +147,7 @@ func (c *Console) beginOIDC(w http.ResponseWriter, r *http.Request) {
 	}
 	value, err := c.seal.seal(forLogin, login)
 	if err != nil || len(value) > maxCookie {
-		c.showLogin(w, r, http.StatusBadRequest, "The address that you came from is too long to come back to. Open the console's first page.")
+		c.showLogin(w, r, http.StatusBadRequest, "The URL of the previous page is too long to return to. Open the console's overview.")
 		return
 	}
 	setLogin(w, r, value)
@@ -174,19 +174,19 @@ func (c *Console) endOIDC(w http.ResponseWriter, r *http.Request) {
 	}
 	query := r.URL.Query()
 	if err != nil || subtle.ConstantTimeCompare([]byte(login.ID), []byte(query.Get("state"))) != 1 {
-		c.showLogin(w, r, http.StatusBadRequest, "This login was not begun in this browser within the last minutes, or has ended already. Begin again.")
+		c.showLogin(w, r, http.StatusBadRequest, "This login was not started in this browser in the last minutes, or is already complete. Log in again.")
 		return
 	}
 	if code := query.Get("error"); code != "" {
-		c.opt.Log.InfoContext(r.Context(), "the identity provider let nobody in", "code", clip(code))
-		c.showLogin(w, r, http.StatusForbidden, c.provider.opt.Name+" did not let you in: "+clip(cmp.Or(query.Get("error_description"), code)))
+		c.opt.Log.InfoContext(r.Context(), "the identity provider rejected a login", "code", clip(code))
+		c.showLogin(w, r, http.StatusForbidden, c.provider.opt.Name+" rejected the login: "+clip(cmp.Or(query.Get("error_description"), code)))
 		return
 	}
 	user, err := c.provider.identify(r.Context(), query.Get("code"), login)
 	var unfit *unfitError
 	switch {
 	case errors.As(err, &unfit):
-		c.opt.Log.WarnContext(r.Context(), "somebody whom the identity provider named was not let in", "why", unfit.sentence)
+		c.opt.Log.WarnContext(r.Context(), "rejected a login by its claims", "why", unfit.sentence)
 		c.showLogin(w, r, http.StatusForbidden, unfit.sentence)
 		return
 	case err != nil:
@@ -195,7 +195,7 @@ func (c *Console) endOIDC(w http.ResponseWriter, r *http.Request) {
 	}
 	value, err := c.seal.seal(forSession, sealed{User: &user, Until: c.opt.Now().Add(c.provider.opt.Life)})
 	if err != nil || len(value) > maxCookie {
-		c.showLogin(w, r, http.StatusBadRequest, "You are in more groups than a browser keeps. An administrator can list the groups to keep: --oidc-groups.")
+		c.showLogin(w, r, http.StatusBadRequest, "You are in too many groups for a cookie. An administrator can list the groups to keep with --oidc-groups.")
 		return
 	}
 	setSession(w, r, value, c.provider.opt.Life)
@@ -216,14 +216,14 @@ func (c *Console) providerFailed(w http.ResponseWriter, r *http.Request, err err
 	if !errors.As(err, &told) {
 		c.opt.Log.ErrorContext(r.Context(), "logging in by OpenID Connect", "error", safe(err))
 	}
-	c.showLogin(w, r, http.StatusBadGateway, "Logging in with "+c.provider.opt.Name+" does not work now. The server's log says why; a token works all the same.")
+	c.showLogin(w, r, http.StatusBadGateway, "Logging in with "+c.provider.opt.Name+" failed. The server's log has the reason; logging in with a token still works.")
 }
 
 // safe leaves out the body of a provider's answer: nobody knows what is in it.
 func safe(err error) string {
 	var refused *oauth2.RetrieveError
 	if errors.As(err, &refused) {
-		return fmt.Sprintf("the identity provider's token endpoint answered %s (%s)", refused.Response.Status, clip(refused.ErrorCode))
+		return fmt.Sprintf("the identity provider's token endpoint returned %s (%s)", refused.Response.Status, clip(refused.ErrorCode))
 	}
 	return err.Error()
 }
@@ -240,18 +240,18 @@ func (p *provider) identify(ctx context.Context, code string, login sealed) (adm
 	}
 	token, err := config.Exchange(oidc.ClientContext(ctx, p.opt.Client), code, oauth2.VerifierOption(login.Verifier))
 	if err != nil {
-		return admin.User{}, fmt.Errorf("trading the code for a token: %w", err)
+		return admin.User{}, fmt.Errorf("exchanging the code for a token: %w", err)
 	}
 	text, ok := token.Extra("id_token").(string)
 	if !ok {
-		return admin.User{}, errors.New("the identity provider gave no ID token: does the client have the scope openid?")
+		return admin.User{}, errors.New("the identity provider returned no ID token. Check that the client has the scope openid")
 	}
 	checked, err := found.Verifier(&oidc.Config{ClientID: p.opt.ClientID, Now: p.now}).Verify(ctx, text)
 	if err != nil {
 		return admin.User{}, fmt.Errorf("checking the ID token: %w", err)
 	}
 	if subtle.ConstantTimeCompare([]byte(checked.Nonce), []byte(login.Nonce)) != 1 {
-		return admin.User{}, errors.New("checking the ID token: it is of another login")
+		return admin.User{}, errors.New("checking the ID token: it belongs to another login")
 	}
 	claims := map[string]any{}
 	if err := checked.Claims(&claims); err != nil {

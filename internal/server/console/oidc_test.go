@@ -160,27 +160,27 @@ func TestOIDC_WhatDoesNotFitLogsNobodyIn(t *testing.T) {
 		status int
 		says   string
 	}{
-		"another state":           {nil, func(q url.Values, _ *begun) { q.Set("state", "x") }, 400, "not begun in this browser"},
-		"no state":                {nil, func(q url.Values, _ *begun) { q.Del("state") }, 400, "not begun in this browser"},
-		"another browser":         {nil, func(_ url.Values, b *begun) { b.cookie = nil }, 400, "not begun in this browser"},
-		"another login's state":   {nil, func(_ url.Values, b *begun) { b.cookie = d.begin("/ui/").cookie }, 400, "not begun in this browser"},
-		"a session's cookie":      {nil, func(_ url.Values, b *begun) { b.cookie.Value = d.session(adas) }, 400, "not begun in this browser"},
-		"ten minutes later":       {nil, func(url.Values, *begun) { now = now.Add(10 * time.Minute) }, 400, "not begun in this browser"},
-		"another code":            {nil, func(q url.Values, _ *begun) { q.Set("code", "x") }, 502, "does not work now"},
-		"a code of another login": {nil, func(q url.Values, _ *begun) { q.Set("code", p.back(d.begin("/ui/")).Get("code")) }, 502, "does not work now"},
+		"another state":           {nil, func(q url.Values, _ *begun) { q.Set("state", "x") }, 400, "not started in this browser"},
+		"no state":                {nil, func(q url.Values, _ *begun) { q.Del("state") }, 400, "not started in this browser"},
+		"another browser":         {nil, func(_ url.Values, b *begun) { b.cookie = nil }, 400, "not started in this browser"},
+		"another login's state":   {nil, func(_ url.Values, b *begun) { b.cookie = d.begin("/ui/").cookie }, 400, "not started in this browser"},
+		"a session's cookie":      {nil, func(_ url.Values, b *begun) { b.cookie.Value = d.session(adas) }, 400, "not started in this browser"},
+		"ten minutes later":       {nil, func(url.Values, *begun) { now = now.Add(10 * time.Minute) }, 400, "not started in this browser"},
+		"another code":            {nil, func(q url.Values, _ *begun) { q.Set("code", "x") }, 502, "a token still works"},
+		"a code of another login": {nil, func(q url.Values, _ *begun) { q.Set("code", p.back(d.begin("/ui/")).Get("code")) }, 502, "a token still works"},
 		"refused":                 {nil, func(q url.Values, _ *begun) { q.Set("error", "access_denied"); q.Set("error_description", hostile) }, 403, "&lt;script&gt;"},
-		"another nonce":           {claim("nonce", "x"), nil, 502, "does not work now"},
-		"another audience":        {claim("aud", "somebody-else"), nil, 502, "does not work now"},
-		"another issuer":          {claim("iss", "https://evil.example"), nil, 502, "does not work now"},
-		"over":                    {claim("exp", now.Add(-time.Minute).Unix()), nil, 502, "does not work now"},
-		"another key":             {func() { p.set(func(p *provider) { p.token = p.sign(jose.ES256, other) }) }, nil, 502, "does not work now"},
+		"another nonce":           {claim("nonce", "x"), nil, 502, "a token still works"},
+		"another audience":        {claim("aud", "somebody-else"), nil, 502, "a token still works"},
+		"another issuer":          {claim("iss", "https://evil.example"), nil, 502, "a token still works"},
+		"over":                    {claim("exp", now.Add(-time.Minute).Unix()), nil, 502, "a token still works"},
+		"another key":             {func() { p.set(func(p *provider) { p.token = p.sign(jose.ES256, other) }) }, nil, 502, "a token still works"},
 		"a shared key": {func() {
 			p.set(func(p *provider) { p.token = p.sign(jose.HS256, []byte("the client's secret, as long as it takes")) })
-		}, nil, 502, "does not work now"},
-		"no signature":    {func() { p.set(func(p *provider) { p.token = unsigned }) }, nil, 502, "does not work now"},
-		"no token":        {func() { p.set(func(p *provider) { p.token = func(map[string]any) string { return "" } }) }, nil, 502, "does not work now"},
+		}, nil, 502, "a token still works"},
+		"no signature":    {func() { p.set(func(p *provider) { p.token = unsigned }) }, nil, 502, "a token still works"},
+		"no token":        {func() { p.set(func(p *provider) { p.token = func(map[string]any) string { return "" } }) }, nil, 502, "a token still works"},
 		"unverified":      {claim("email_verified", false), nil, 403, "not verified"},
-		"of the system":   {claim("email", "system:admin"), nil, 403, "is for Kubernetes itself"},
+		"of the system":   {claim("email", "system:admin"), nil, 403, "is reserved for Kubernetes"},
 		"too many groups": {claim("groups", strings.Split(strings.Repeat("0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f ", 200), " ")), nil, 400, "--oidc-groups"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestOIDC_AProviderThatIsDown(t *testing.T) {
 	for range 10 {
 		resp := d.ask("GET", "/ui/login/oidc", "", "")
 		require.Equal(t, http.StatusBadGateway, resp.StatusCode)
-		require.Contains(t, body(t, resp), "a token works all the same")
+		require.Contains(t, body(t, resp), "a token still works")
 	}
 	require.Equal(t, 1, p.asked)
 	require.Equal(t, 1, strings.Count(log.String(), "\n"))
@@ -251,10 +251,10 @@ func TestOIDC_AProviderThatIsDown(t *testing.T) {
 func TestOIDC_BadSettings(t *testing.T) {
 	p := newProvider(t)
 	for says, change := range map[string]func(*console.OIDC){
-		"an https address without a query": func(o *console.OIDC) { o.Issuer = "http://login.example.com" },
-		"the console's own address":        func(o *console.OIDC) { o.Console = "bullpen.example.com" },
-		"the client's id":                  func(o *console.OIDC) { o.ClientID = "" },
-		"makes users of Kubernetes":        func(o *console.OIDC) { o.Claims.UsernamePrefix = "system:" },
+		"an https URL without a query": func(o *console.OIDC) { o.Issuer = "http://login.example.com" },
+		"invalid console URL":          func(o *console.OIDC) { o.Console = "bullpen.example.com" },
+		"requires the client ID":       func(o *console.OIDC) { o.ClientID = "" },
+		"is reserved for Kubernetes":   func(o *console.OIDC) { o.Claims.UsernamePrefix = "system:" },
 	} {
 		opt := console.Options{API: http.NotFoundHandler(), Admission: http.NotFoundHandler(), Secret: []byte("a secret that every replica has")}
 		p.options(change)(&opt)

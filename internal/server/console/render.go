@@ -89,6 +89,7 @@ var functions = template.FuncMap{
 	"step":   func(name string) string { return fleet.Step(name).Words() },
 	"slug":   func(name any) string { return strings.ReplaceAll(words(name), " ", "-") },
 	"words":  words,
+	"stage":  adminapi.StageText,
 	"exit":   func(code *int32) string { return adminapi.ExitCode(*code) },
 	"hours":  func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 2, 64) },
 	"prose":  prose,
@@ -185,8 +186,8 @@ func (c *Console) render(w http.ResponseWriter, status int, name string, with sh
 		with.Version = c.opt.Version
 	}
 	if err := templates()[name].ExecuteTemplate(&b, "layout.html", with); err != nil {
-		c.opt.Log.Error("writing a page of the console", "template", name, "error", err)
-		http.Error(w, "The console could not write this page. The server's log says why.", http.StatusInternalServerError)
+		c.opt.Log.Error("rendering a page of the console", "template", name, "error", err)
+		http.Error(w, "The console could not render this page. See the server's log.", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -222,7 +223,7 @@ var assets = sync.OnceValue(func() map[string]string {
 func asset(name string) (string, error) {
 	address, ok := assets()[name]
 	if !ok {
-		return "", fmt.Errorf("there is no static file %s", name)
+		return "", fmt.Errorf("static file %s not found", name)
 	}
 	return address, nil
 }

@@ -61,7 +61,7 @@ type sealer struct{ aead cipher.AEAD }
 
 func newSealer(secret []byte) (*sealer, error) {
 	if len(secret) < 16 {
-		return nil, errors.New("the secret that sessions are sealed with is too short")
+		return nil, errors.New("the secret for sessions is too short")
 	}
 	key, err := hkdf.Key(sha256.New, secret, nil, "bullpen console session v1", 32)
 	if err != nil {

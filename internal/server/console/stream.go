@@ -60,8 +60,8 @@ func (s *views) stop() {
 }
 
 var (
-	errTooMany = errors.New("so many pages are kept live that this one is not")
-	errStopped = errors.New("the server stops")
+	errTooMany = errors.New("too many pages are live: this page is not refreshed")
+	errStopped = errors.New("the server is shutting down")
 )
 
 // join begins to watch an address; leave must be called when that ends.
@@ -148,7 +148,7 @@ func (s *views) readOnce(ctx context.Context, address string, v *view, p page, r
 		made.Live = address
 		html, err := part(p.template, made)
 		if err != nil {
-			s.console.opt.Log.ErrorContext(ctx, "writing a live page of the console", "page", p.pattern, "error", err)
+			s.console.opt.Log.ErrorContext(ctx, "sending a live page of the console", "page", p.pattern, "error", err)
 			return
 		}
 		s.publish(v, asked, html)
@@ -222,7 +222,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 	address := r.URL.Query().Get("view")
 	p, view, ok := c.find(context.WithoutCancel(r.Context()), address)
 	if !ok {
-		http.Error(w, "there is no such page", http.StatusNotFound)
+		http.Error(w, "page not found", http.StatusNotFound)
 		return
 	}
 	watching, err := c.views.join(address, who, p, view)
@@ -268,7 +268,7 @@ func (c *Console) follow(ctx context.Context, out *eventWriter, address string, 
 		content, asked := c.views.latest(address)
 		may, over := c.may(ctx, watching.who, asked)
 		if over { // NET-5
-			_ = out.send("end", []byte(`"You may not see this any more: load the page again."`))
+			_ = out.send("end", []byte(`"You no longer have access: reload the page."`))
 			return
 		}
 		if pending && may {

@@ -244,7 +244,7 @@ func (l *losses) podOf(claim Claim) Pod {
 }
 
 // errLater: so many were asked about in this question already.
-var errLater = errors.New("enough was asked of GitHub for now")
+var errLater = errors.New("the share of GitHub's request quota is used up for now")
 
 // removeFound removes what the lists show. One that they show to be busy is not even asked for: the flag lags, but it has
 // never been seen to be true of a runner that was given no job.
@@ -313,6 +313,6 @@ func (d *Dispatcher) releaseProven(ctx context.Context, claim Claim, answer runn
 
 func (d *Dispatcher) noteUnreleased(ctx context.Context, pod Pod, err error) {
 	if err != nil {
-		d.opt.Log.WarnContext(ctx, "a lost pod keeps its claim: there is no proof yet that its runner is gone", "pod", pod.Name, "error", err)
+		d.opt.Log.WarnContext(ctx, "a lost pod keeps its claim until its runner is proven gone", "pod", pod.Name, "error", err)
 	}
 }

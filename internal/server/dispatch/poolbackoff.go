@@ -71,6 +71,9 @@ func (p Pool) Group() string {
 	return strconv.FormatInt(p.RunnerGroupID, 10)
 }
 
+// ownGroup reports whether the pool is live and names a runner group other than GitHub's default, whose ID is 1.
+func (p Pool) ownGroup() bool { return !p.Terminating && (p.RunnerGroup != "" || p.RunnerGroupID > 1) }
+
 // of is what is known of the pool at the account. The lock is held.
 func (b *poolBackoffs) of(pool Pool, account int64) *poolBackoff {
 	ref, key := pool.Ref(), groupAt{pool.Group(), account}

@@ -60,7 +60,11 @@ func FindUnserved(pools []Pool, outside fleet.OutsideRunners, lanes UnservedLane
 		if !ok || lane.Jobs == 0 || len(Route(pools, []LabelSet{{Key: lane.LabelKey, Labels: labels}}).Unserved) == 0 {
 			continue // CLAIM-12: jobs that several pools serve are counted there
 		}
-		if kind := outside.Of(labels); kind != fleet.OutsideNone { // CLAIM-21
+		kind := outside.Of(labels)
+		if len(labels) == 0 && !slices.ContainsFunc(pools, Pool.ownGroup) {
+			kind = fleet.OutsideOther // GitHub assigns it to a runner of its group, and no pool's runners are in one
+		}
+		if kind != fleet.OutsideNone { // CLAIM-21
 			u.Outside[kind] += lane.Jobs
 			continue
 		}
@@ -111,7 +115,7 @@ func (s UnservedSet) Sentence() string {
 		text += " jobs"
 	}
 	if len(s.Labels) == 0 {
-		return text + " queued whose runs-on names a runner group and no label. Pools serve labels."
+		return text + " queued whose runs-on names only a runner group. Any runner of that group may take such a job, but a pool starts runners for labels only."
 	}
 	text += fmt.Sprintf(" queued for labels that no pool serves: %s.", strings.Join(s.Labels, ", "))
 	if near := fleet.NearestText(s.Near); near != "" {

@@ -28,7 +28,9 @@ func lane(jobs, age int64, labels ...string) dispatch.UnservedLane {
 
 // CLAIM-21: what no pool serves is counted, the oldest first; what a pool, several pools, GitHub's own runners or another fleet serve is not.
 func TestFindUnserved_CLAIM21_CountsWhatNothingServes(t *testing.T) {
-	pools := []dispatch.Pool{linuxPool("linux", "bullpen", "self-hosted", "linux"), linuxPool("one", "twice"), linuxPool("two", "twice"), linuxPool("ub", "ubuntu-22.04")}
+	grouped := linuxPool("linux", "bullpen", "self-hosted", "linux")
+	grouped.RunnerGroup = "builders"
+	pools := []dispatch.Pool{grouped, linuxPool("one", "twice"), linuxPool("two", "twice"), linuxPool("ub", "ubuntu-22.04")}
 	outside := fleet.OutsideRunners{GitHub: fleet.GitHubHosted(), Other: fleet.LabelPatterns{"arc"}}
 	u := dispatch.FindUnserved(pools, outside, dispatch.UnservedLanes{Lanes: []dispatch.UnservedLane{
 		lane(2, 10, "self-hosted", "linux", "x64"), lane(3, 50, "self-hosted", "linux", "x64"), lane(1, 30, "bulpen"), lane(9, 90, "twice"),
@@ -45,8 +47,35 @@ func TestFindUnserved_CLAIM21_CountsWhatNothingServes(t *testing.T) {
 	require.Equal(t, "Write `runs-on: [linux, self-hosted]` in the workflow, or add x64 to spec.labels of pool linux.", u.Sets[0].Remedy)
 	require.Equal(t, "1 job queued for labels that no pool serves: bulpen. Nearest: pool linux has bullpen, not bulpen.", u.Sets[1].Sentence())
 	require.Equal(t, "Write `runs-on: bullpen` in the workflow, or add bulpen to spec.labels of pool linux.", u.Sets[1].Remedy)
-	require.Equal(t, "1 job queued whose runs-on names a runner group and no label. Pools serve labels.", u.Sets[2].Sentence())
+	require.Equal(t, "1 job queued whose runs-on names only a runner group. Any runner of that group may take such a job, but a pool starts runners for labels only.",
+		u.Sets[2].Sentence())
 	require.Equal(t, "Write the label of a pool in runs-on, such as bullpen or ubuntu-22.04.", u.Sets[2].Remedy)
+}
+
+// CLAIM-21: a job that names a runner group and no label is for other runners, unless a live pool's runners are in a group of their own.
+func TestFindUnserved_CLAIM21_AGroupAloneIsForOtherRunnersUnlessAPoolHasAGroup(t *testing.T) {
+	lanes := dispatch.UnservedLanes{Lanes: []dispatch.UnservedLane{lane(3, 5)}}
+	for name, c := range map[string]struct {
+		change func(*dispatch.Pool)
+		mine   bool
+	}{
+		"no group":         {change: func(*dispatch.Pool) {}},
+		"GitHub's default": {change: func(p *dispatch.Pool) { p.RunnerGroupID = 1 }},
+		"by name":          {change: func(p *dispatch.Pool) { p.RunnerGroup = "builders" }, mine: true},
+		"by ID":            {change: func(p *dispatch.Pool) { p.RunnerGroupID = 7 }, mine: true},
+		"being deleted":    {change: func(p *dispatch.Pool) { p.RunnerGroup, p.Terminating = "builders", true }},
+	} {
+		pool := linuxPool("linux", "bullpen")
+		c.change(&pool)
+		u := dispatch.FindUnserved([]dispatch.Pool{pool}, fleet.OutsideRunners{}, lanes)
+		if c.mine {
+			require.EqualValues(t, 3, u.Jobs, name)
+			require.Empty(t, u.Outside, name)
+			continue
+		}
+		require.Zero(t, u.Jobs, name)
+		require.Equal(t, map[fleet.Outside]int64{fleet.OutsideOther: 3}, u.Outside, name)
+	}
 }
 
 // A suggestion is one that the pool serves alone.

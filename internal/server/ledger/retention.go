@@ -42,7 +42,7 @@ func (s *Store) Prune(ctx context.Context, rule retention.Rule, most int32) (int
 		case retention.Samples:
 			n, err = q.PruneSamples(ctx, rule.Before, most)
 		default:
-			err = fmt.Errorf("there is no kind of row called %q", rule.Kind)
+			err = fmt.Errorf("unknown kind of row %q", rule.Kind)
 		}
 		return err
 	})

@@ -25,7 +25,7 @@ func newMetrics(reg prometheus.Registerer, passes map[string]Pass) *metrics {
 		success: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "bullpen_pass_last_success_timestamp_seconds",
 			Help: "Time of the last success of a pass on any replica, as read from the database; " +
-				"before the first success, when the pass was first known. It stands still while the database is away.",
+				"before the first success, when the pass was first known. It does not change while the database is unreachable.",
 		}, []string{"pass"}),
 		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "bullpen_pod_checks_total", Help: "Targeted checks of a pod, by outcome.",

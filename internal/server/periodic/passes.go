@@ -91,7 +91,7 @@ func New(opts Options) (*Runner, error) {
 func (r *Runner) add(pass Pass) error {
 	switch _, twice := r.passes[pass.Name]; {
 	case !names.MatchString(pass.Name):
-		return fmt.Errorf("%q is no name of a pass: use snake_case, at most 60 letters", pass.Name)
+		return fmt.Errorf("invalid name of a pass %q: use snake_case, at most 60 letters", pass.Name)
 	case twice:
 		return fmt.Errorf("two passes are called %s", pass.Name)
 	case pass.Run == nil:
@@ -99,7 +99,7 @@ func (r *Runner) add(pass Pass) error {
 	case pass.Every < time.Second:
 		return fmt.Errorf("the pass %s is to run every %s: once a second is the most", pass.Name, pass.Every)
 	case pass.Timeout < 0:
-		return fmt.Errorf("the pass %s has a time-out of %s: it has to be positive", pass.Name, pass.Timeout)
+		return fmt.Errorf("the pass %s has a timeout of %s: it must be positive", pass.Name, pass.Timeout)
 	}
 	if pass.Timeout == 0 {
 		pass.Timeout = min(pass.Every, time.Minute)

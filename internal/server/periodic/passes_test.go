@@ -359,11 +359,11 @@ func TestNew_SaysWhatIsWrong(t *testing.T) {
 	t.Cleanup(pool.Close)
 	run := func(context.Context) error { return nil }
 	for want, list := range map[string][]periodic.Pass{
-		"use snake_case":     {{Name: "No Good", Every: time.Minute, Run: run}},
-		"two passes":         {{Name: "aa", Every: time.Minute, Run: run}, {Name: "aa", Every: time.Minute, Run: run}},
-		"does nothing":       {{Name: "aa", Every: time.Minute}},
-		"once a second":      {{Name: "aa", Every: time.Millisecond, Run: run}},
-		"has to be positive": {{Name: "aa", Every: time.Minute, Timeout: -1, Run: run}},
+		"use snake_case":   {{Name: "No Good", Every: time.Minute, Run: run}},
+		"two passes":       {{Name: "aa", Every: time.Minute, Run: run}, {Name: "aa", Every: time.Minute, Run: run}},
+		"does nothing":     {{Name: "aa", Every: time.Minute}},
+		"once a second":    {{Name: "aa", Every: time.Millisecond, Run: run}},
+		"must be positive": {{Name: "aa", Every: time.Minute, Timeout: -1, Run: run}},
 	} {
 		_, err := periodic.New(periodic.Options{Pool: pool, Passes: list})
 		require.ErrorContains(t, err, want)

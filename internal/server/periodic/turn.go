@@ -29,7 +29,7 @@ func (r *Runner) run(ctx context.Context, pass Pass, after int64) {
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		log.InfoContext(ctx, "a pass was interrupted; another replica makes it good", "error", err)
+		log.InfoContext(ctx, "a pass was interrupted; another replica repeats it", "error", err)
 	default:
 		log.WarnContext(ctx, "a pass failed; it is tried again when it is due", "outcome", outcome, "error", err)
 	}

@@ -81,7 +81,7 @@ func TestPass_EXCL6_RECV3_ARunnerThatGitHubShowsIdleKeepsItsJob(t *testing.T) {
 		require.Empty(t, l.pass())
 	}
 	require.Equal(t, 5, l.skipped()["disagree"])
-	require.Contains(t, l.log.String(), "a job has started in it, of which GitHub says nothing yet")
+	require.Contains(t, l.log.String(), "a job has started in it, which GitHub has not reported yet")
 	l.unharmed()
 }
 

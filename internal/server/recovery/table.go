@@ -16,66 +16,66 @@ var (
 // below those that ask GitHub, those that doubt, and those by which the runner works or may work (RECV-3, EXCL-6).
 var table = [...]row{
 	// A live claim that must not be touched, or whose pod may be back in a moment.
-	{claim: live, leased: yes, do: Wait, why: "a replica is working on it, until its lease ends"},                        // CLAIM-15
-	{claim: live, pod: in(Missing), do: Wait, why: "its pod is not listed, which has to last before it means something"}, // RECV-4
+	{claim: live, leased: yes, do: Wait, why: "a replica is processing it until its lease expires"},            // CLAIM-15
+	{claim: live, pod: in(Missing), do: Wait, why: "its pod is not listed, which counts only after some time"}, // RECV-4
 
 	// A live claim: its runner has started, or is about to, so it gets no label any more (TEN-8). What keeps its node goes beside it (POOL-9).
 	{claim: live, acked: yes, pod: in(Present), label: no, do: NoteOwner, kind: MissingLabel,
-		why: "its configuration has arrived, and nothing on its pod says whom it works for"},
+		why: "its configuration has arrived, and its pod has no owner annotation"},
 
 	// A live claim: GitHub is asked when the pod has ended, when it is being stopped and shows no job (EXCL-8), or when it has looked like
 	// this for long.
-	{claim: live, pod: ended, at: in(RunnerNotAsked), do: Ask, why: "its pod has ended"},
-	{claim: in(Executing), pod: listed, age: in(Young), do: Leave, why: "it works"},
+	{claim: live, pod: ended, at: in(RunnerNotAsked), do: Ask, why: "its pod has finished"},
+	{claim: in(Executing), pod: listed, age: in(Young), do: Leave, why: "it is busy"},
 	{claim: unproven, pod: in(Present), age: in(Young), do: Wait, why: "it may still start"}, // RECV-2
-	{claim: unproven, pod: in(Deleting), runner: in(NotReady, Stopped), age: in(Young), do: Wait, why: "a job has started in it, or it has ended"},
+	{claim: unproven, pod: in(Deleting), runner: in(NotReady, Stopped), age: in(Young), do: Wait, why: "a job has started in it, or it has finished"},
 	{claim: in(Minted), pod: in(Deleting), regs: in(AllGone), age: in(Young), do: Wait,
-		why: "its registrations were removed: it ends, or shows that a job had started"},
-	{claim: unproven, pod: in(Deleting), at: in(RunnerNotAsked), do: Ask, why: "its pod is being stopped, and shows no job"},
-	{claim: live, at: in(RunnerNotAsked), do: Ask, why: "it was silent for long"},
+		why: "its registrations were removed: it exits, or shows that a job had started"},
+	{claim: unproven, pod: in(Deleting), at: in(RunnerNotAsked), do: Ask, why: "its pod is being deleted, and shows no job"},
+	{claim: live, at: in(RunnerNotAsked), do: Ask, why: "it has not reported for a long time"},
 	{claim: live, at: in(RunnerUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its runner"},
 	{claim: live, says: in(JobUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its job"},
 
 	// A live claim: what GitHub says of its job is recorded first, before the claim is judged.
-	{claim: live, says: in(JobCompleted), do: Complete, kind: OrphanCompleted, why: "GitHub says that its job has ended"},
+	{claim: live, says: in(JobCompleted), do: Complete, kind: OrphanCompleted, why: "GitHub reports its job as completed"},
 	{claim: live, says: in(JobGone), at: in(RunnerBusy), do: Leave, why: "GitHub has no such job, and shows its runner busy"},
-	{claim: live, says: in(JobGone), do: Complete, kind: OrphanCompleted, why: "GitHub has no such job any more"},
+	{claim: live, says: in(JobGone), do: Complete, kind: OrphanCompleted, why: "GitHub no longer has the job"},
 	{claim: live, job: in(Bound), says: in(JobHere), do: MarkExecuting, kind: UnstartedExecution,
-		why: "GitHub says that its runner has the job"},
+		why: "GitHub reports that its runner has the job"},
 	{claim: live, job: in(Bound), says: in(JobElsewhere), do: MarkExecuting, kind: UnstartedExecution,
-		why: "GitHub says that another runner has its job"},
+		why: "GitHub reports that another runner has its job"},
 
 	// A live claim: it is busy, as far as is known.
-	{claim: live, says: in(JobHere), do: Leave, why: "GitHub says that it works, and ends the job of a runner that is lost"}, // RECV-3
-	{claim: live, at: in(RunnerBusy), do: Leave, why: "GitHub shows its runner busy"},                                        // EXCL-6
+	{claim: live, says: in(JobHere), do: Leave, why: "GitHub reports it busy, and fails the job of a lost runner"}, // RECV-3
+	{claim: live, at: in(RunnerBusy), do: Leave, why: "GitHub shows its runner busy"},                              // EXCL-6
 	{claim: in(Executing), says: in(JobQueued), at: in(RunnerIdle), pod: listed, runner: in(Starting, Ready, NotReady), do: Leave,
-		why: "GitHub is about to give the job to a runner that is online; that the job is queued does not prove that the runner is idle"}, // RECV-3
+		why: "GitHub may be about to assign the job to a runner that is online; a queued job does not prove that the runner is idle"}, // RECV-3
 
 	// A live claim of a pod that is being stopped before its job has begun. Nothing in the pod signals its runner, which
 	// exits once it is not registered. GitHub refuses that if it has given the runner a job already (EXCL-8).
 	{claim: in(Claimed), regs: in(AllGone), pod: in(Deleting), runner: in(Ready), at: notBusy, do: Release, kind: StoppedPod,
-		why: "its pod is being stopped, and nothing was registered for it"},
+		why: "its pod is being deleted, and nothing was registered for it"},
 	{claim: in(Claimed), regs: in(AllGone), pod: in(Deleting), runner: in(Starting), at: away, do: Release, kind: StoppedPod,
-		why: "its pod is being stopped before it was ready, and nothing was registered for it"},
+		why: "its pod is being deleted before it was ready, and nothing was registered for it"},
 	{claim: unproven, regs: in(SomeOpen), pod: in(Deleting), runner: in(Ready), at: notBusy, do: Unregister, kind: StoppedPod,
-		why: "its pod is being stopped, and no job has started in it"},
+		why: "its pod is being deleted, and no job has started in it"},
 	{claim: unproven, regs: in(SomeOpen), pod: in(Deleting), runner: in(Starting), at: away, do: Unregister, kind: StoppedPod,
-		why: "its pod is being stopped before it was ready, and its runner is not online"},
+		why: "its pod is being deleted before it was ready, and its runner is not online"},
 
 	// A live claim: it does not work.
-	{claim: live, pod: in(Gone), do: Release, kind: PodMissingClaim, why: "its pod is gone, and its runner does not work"},
+	{claim: live, pod: in(Gone), do: Release, kind: PodMissingClaim, why: "its pod is gone, and its runner is not busy"},
 	{claim: unproven, acked: no, pod: in(Terminal), do: Release, kind: StaleClaim,
-		why: "its pod has ended, and its configuration was never acknowledged"},
-	{claim: live, pod: in(Terminal), do: Release, kind: OrphanedRunner, why: "its pod has ended, and its runner does not work"},
+		why: "its pod has finished, and its configuration was never acknowledged"},
+	{claim: live, pod: in(Terminal), do: Release, kind: OrphanedRunner, why: "its pod has finished, and its runner is not busy"},
 	{claim: in(Claimed), poller: in(Polls), runner: in(Ready), pod: in(Present), do: Release, kind: StaleClaim,
-		why: "nothing was minted for it for long; it is healthy and may have another job"}, // CLAIM-8
+		why: "nothing was registered for it for a long time; it is healthy and may get another job"}, // CLAIM-8
 	{claim: unproven, acked: no, runner: in(Stopped), do: ReleaseRetire, kind: StaleClaim,
-		why: "its configuration was never acknowledged, and its runner has ended"},
-	{claim: live, runner: in(Stopped), do: ReleaseRetire, kind: OrphanedRunner, why: "its runner has ended without a word"},
+		why: "its configuration was never acknowledged, and its runner has exited"},
+	{claim: live, runner: in(Stopped), do: ReleaseRetire, kind: OrphanedRunner, why: "its runner has exited without a report"},
 	{claim: unproven, acked: no, at: away, poller: in(Polls), runner: in(Starting, Ready), do: ReleaseRetire, kind: StaleClaim,
-		why: "its configuration was never acknowledged, and its poller still asks for it"}, // RECV-2
+		why: "its configuration was never acknowledged, and its poller still requests it"}, // RECV-2
 	{claim: in(Claimed), acked: no, at: away, poller: in(Failed), runner: in(Starting, Ready), do: ReleaseRetire, kind: StaleClaim,
-		why: "nothing was minted for it for long, and its poller has failed"}, // RECV-2
+		why: "nothing was registered for it for a long time, and its poller has failed"}, // RECV-2
 
 	// A live claim whose runner may have its configuration, and GitHub does not have it working. That is the word of one
 	// witness, who may lag, and whose removals are refused only as far as it knows: the pod's own sign is the other (EXCL-6).
@@ -88,8 +88,8 @@ var table = [...]row{
 	{claim: live, regs: in(AllGone), do: Leave, doubt: true,
 		why: "its registrations were removed, and a job may have started in it before: its runner exits"},
 	{claim: in(Executing), at: away, do: ReleaseRetire, kind: OrphanedRunner,
-		why: "its runner is not online, and GitHub does not have it working"},
-	{claim: live, runner: in(NotReady), do: Leave, doubt: true, why: "a job has started in it, of which GitHub says nothing yet"},
+		why: "its runner is not online, and GitHub does not report it busy"},
+	{claim: live, runner: in(NotReady), do: Leave, doubt: true, why: "a job has started in it, which GitHub has not reported yet"},
 	{claim: live, at: in(RunnerIdle), runner: in(Starting), do: Leave, doubt: true,
 		why: "its runner is online, and its pod does not show whether a job has started in it"},
 	{claim: live, at: in(RunnerIdle), do: Unregister, kind: IdleRunner, why: "its runner is online and gets no job"},
@@ -100,37 +100,37 @@ var table = [...]row{
 
 	// A job that a claim should have, and that none has (RECV-5).
 	{claim: over, job: in(Bound), do: Requeue, kind: UnclaimedJob, why: "no claim has it"},
-	{claim: over, job: in(Runs), age: in(Young), do: Wait, why: "no runner of ours has it; GitHub may say when it ends"},
-	{claim: over, job: in(Runs), says: in(JobNotAsked), do: Ask, why: "no runner of ours has it, and it was silent for long"},
+	{claim: over, job: in(Runs), age: in(Young), do: Wait, why: "no runner of this fleet has it; GitHub may report its completion"},
+	{claim: over, job: in(Runs), says: in(JobNotAsked), do: Ask, why: "no runner of this fleet has it, and it has not reported for a long time"},
 	{claim: over, job: in(Runs), says: in(JobUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about it"},
-	{claim: over, job: in(Runs), says: in(JobCompleted, JobGone), do: Complete, kind: OrphanCompleted, why: "GitHub says that it has ended"},
-	{claim: over, job: in(Runs), says: in(JobQueued), do: Requeue, kind: UnclaimedJob, why: "GitHub says that it waits for a runner"},
-	{claim: over, job: in(Runs), do: Leave, why: "it runs on a runner that is not ours"},
-	{claim: over, job: in(Waits), do: Leave, why: "the queue sees to it"},
-	{claim: over, job: in(Ended), do: Leave, why: "it has ended"},
+	{claim: over, job: in(Runs), says: in(JobCompleted, JobGone), do: Complete, kind: OrphanCompleted, why: "GitHub reports it as completed"},
+	{claim: over, job: in(Runs), says: in(JobQueued), do: Requeue, kind: UnclaimedJob, why: "GitHub reports it as queued"},
+	{claim: over, job: in(Runs), do: Leave, why: "it runs on a runner outside of this fleet"},
+	{claim: over, job: in(Waits), do: Leave, why: "the queue handles it"},
+	{claim: over, job: in(Ended), do: Leave, why: "it has finished"},
 
 	// A pod that has ended or is not seen, without a claim.
 	{claim: over, session: yes, do: CloseSession, kind: OrphanedSession, why: "its pod is gone"},
-	{claim: over, pod: in(Missing), do: Wait, why: "its pod is not listed, which has to last before it means something"}, // RECV-4
-	{claim: over, pod: ended, regs: in(SomeOpen), age: in(Young), do: Wait, why: "GitHub removes the registration of a runner that has ended"},
+	{claim: over, pod: in(Missing), do: Wait, why: "its pod is not listed, which counts only after some time"}, // RECV-4
+	{claim: over, pod: ended, regs: in(SomeOpen), age: in(Young), do: Wait, why: "GitHub removes the registration of a runner that has exited"},
 	{claim: over, pod: ended, regs: in(SomeOpen), at: in(RunnerNotAsked), do: Ask, why: "a registration of it is not known to be gone"},
 	{claim: over, pod: ended, regs: in(SomeOpen), at: in(RunnerUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its registrations"},
-	{claim: over, pod: ended, regs: in(SomeOpen), at: in(RunnerBusy), do: Leave, why: "GitHub ends the job of a runner that is lost"},
-	{claim: over, pod: ended, regs: in(SomeOpen), do: CloseRegistrations, kind: OrphanedRegistration, why: "its work is over, and a registration of it is left"},
-	{claim: over, pod: ended, do: Leave, why: "it has ended"},
-	{claim: over, pod: in(Deleting), do: Leave, why: "it is on its way"},
+	{claim: over, pod: ended, regs: in(SomeOpen), at: in(RunnerBusy), do: Leave, why: "GitHub fails the job of a lost runner"},
+	{claim: over, pod: ended, regs: in(SomeOpen), do: CloseRegistrations, kind: OrphanedRegistration, why: "its job is over, and it still has a registration"},
+	{claim: over, pod: ended, do: Leave, why: "it has finished"},
+	{claim: over, pod: in(Deleting), do: Leave, why: "it is in progress"},
 
 	// A pod that is there, without a claim.
 	{claim: over, proven: yes, do: Leave, why: "the signals name it, and the controller removes it"},
-	{claim: over, shows: no, do: Leave, why: "it shows no work: it waits for some, or is the controller's to remove"},
-	{claim: over, age: in(Young), do: Wait, why: "it may be about to end"}, // RECV-1
+	{claim: over, shows: no, do: Leave, why: "it shows no job: it is idle, or the controller removes it"},
+	{claim: over, age: in(Young), do: Wait, why: "it may be about to exit"}, // RECV-1
 	{claim: in(NoRow), label: yes, poller: in(Polls), runner: in(Starting, Ready), do: TakeOffLabel, kind: LyingLabel,
-		why: "its label says that it works, and it asks for work"}, // CLAIM-6
-	{claim: over, at: in(RunnerNotAsked), do: Ask, why: "it shows work, and there is no claim"},
+		why: "its label says that it is busy, and it polls for a job"}, // CLAIM-6
+	{claim: over, at: in(RunnerNotAsked), do: Ask, why: "it shows a job without a claim"},
 	{claim: over, at: in(RunnerUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its runner"},
-	{claim: over, at: in(RunnerBusy), do: Adopt, kind: UnknownRunner, why: "GitHub says that its runner works"}, // CLAIM-13
+	{claim: over, at: in(RunnerBusy), do: Adopt, kind: UnknownRunner, why: "GitHub reports its runner as busy"}, // CLAIM-13
 	{claim: over, at: in(RunnerIdle), runner: in(Starting, NotReady), do: Leave, doubt: true,
 		why: "its runner is online, and its pod does not show that no job has started in it"}, // EXCL-4
 	{claim: over, at: notBusy, do: RetirePod, kind: OrphanedStampedPod,
-		why: "it shows work, there is no claim, and GitHub has no busy runner of it"}, // RECV-1, EXCL-4
+		why: "it shows a job without a claim, and GitHub has no busy runner for it"}, // RECV-1, EXCL-4
 }

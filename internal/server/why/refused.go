@@ -10,9 +10,10 @@ import (
 // noLabels is of a job whose runs-on is a runner group alone.
 func noLabels(e Evidence) *Reason {
 	r := &Reason{
-		Code:     NoLabels,
-		Sentence: "It has no labels: its runs-on names only a runner group, which GitHub does not report before the job runs.",
-		Remedy:   "Add a label of the pool, as in runs-on: {group: GROUP, labels: [LABEL]}, and set the pool's runnerGroup to that group.",
+		Code: NoLabels,
+		Sentence: "It has no labels: its runs-on names only a runner group, which GitHub does not report before the job runs. " +
+			"Any runner of that group may take it, but a pool starts runners for labels only.",
+		Remedy: "For a job of a pool, add the pool's label, as in runs-on: {group: GROUP, labels: [LABEL]}, and set the pool's runnerGroup to that group.",
 	}
 	var near []string
 	for _, pool := range e.Pools {

@@ -17,6 +17,7 @@ const (
 	Forgotten                Code = "forgotten"           // it completed, and its record was deleted
 	Completed                Code = "completed"           // it is completed
 	Running                  Code = "running"             // it is running on a runner
+	RunnerExited             Code = "runner-exited"       // its runner has exited or is lost, and GitHub has not reported the job as completed
 	PendingApproval          Code = "pending-approval"    // of an approval, a protection rule or its concurrency group
 	NoPool                   Code = "no-pool"             // no pool has its labels
 	GitHubHosted             Code = "github-hosted"       // no pool has its labels, and GitHub's own runners have
@@ -71,6 +72,8 @@ type Job struct {
 	Labels     []string
 	Conclusion string
 	RunnerName string // its pod's, or that at GitHub of a runner that is no pod of a pool
+	RunnerExit string // how its runner exited, such as "code 137 (SIGKILL)"; empty: it has not, or it is not known
+	LostAt     time.Time
 	QueuedAt   time.Time
 	StartedAt  time.Time
 	EndedAt    time.Time
@@ -150,7 +153,7 @@ func Explain(e Evidence) []Reason {
 	case fleet.JobCompleted, fleet.JobCancelled, fleet.JobStale:
 		return []Reason{completed(e)}
 	case fleet.JobExecuting:
-		return []Reason{{Code: Running, Sentence: fmt.Sprintf("Running on %s since %s.", named(e.Job.RunnerName), clock(e.Job.StartedAt))}}
+		return []Reason{running(e.Job)}
 	case fleet.JobWaiting:
 		return []Reason{{
 			Code:     PendingApproval,
@@ -163,6 +166,27 @@ func Explain(e Evidence) []Reason {
 		}
 	}
 	return queued(e)
+}
+
+// running says where the job is running, or that its runner no longer does.
+func running(j Job) Reason {
+	const remedy = "No action is needed: GitHub reports how the job completed, and fails it if its runner has been silent for some minutes."
+	switch runner := named(j.RunnerName); {
+	case !j.LostAt.IsZero():
+		return Reason{
+			Code:     RunnerExited,
+			Sentence: fmt.Sprintf("It started on %s at %s. That runner was lost at %s, and GitHub has not reported the job as completed yet.", runner, clock(j.StartedAt), clock(j.LostAt)),
+			Remedy:   remedy,
+		}
+	case j.RunnerExit != "":
+		return Reason{
+			Code:     RunnerExited,
+			Sentence: fmt.Sprintf("It started on %s at %s. That runner exited with %s, and GitHub has not reported the job as completed yet.", runner, clock(j.StartedAt), j.RunnerExit),
+			Remedy:   remedy,
+		}
+	default:
+		return Reason{Code: Running, Sentence: fmt.Sprintf("Running on %s since %s.", runner, clock(j.StartedAt))}
+	}
 }
 
 func absent(e Evidence) Reason {

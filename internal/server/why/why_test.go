@@ -54,9 +54,15 @@ func TestExplain(t *testing.T) {
 			e.Job.State, e.Job.Conclusion, e.Job.EndedAt = fleet.JobCompleted, "action_required", t0
 		}, Completed,
 			"Completed with conclusion action_required at 2026-03-01 12:00:00 UTC."},
-		"cancelled":             {func(e *Evidence) { e.Job.State, e.Job.EndedAt = fleet.JobCancelled, t0 }, Completed, "Cancelled at"},
-		"stale":                 {func(e *Evidence) { e.Job.State = fleet.JobStale }, Completed, "Marked stale: GitHub has not reported it as queued for 24 hours."},
-		"runs":                  {func(e *Evidence) { e.Job.State, e.Job.RunnerName, e.Job.StartedAt = fleet.JobExecuting, "r1", t0 }, Running, "Running on r1 since"},
+		"cancelled": {func(e *Evidence) { e.Job.State, e.Job.EndedAt = fleet.JobCancelled, t0 }, Completed, "Cancelled at"},
+		"stale":     {func(e *Evidence) { e.Job.State = fleet.JobStale }, Completed, "Marked stale: GitHub has not reported it as queued for 24 hours."},
+		"runs":      {func(e *Evidence) { e.Job.State, e.Job.RunnerName, e.Job.StartedAt = fleet.JobExecuting, "r1", t0 }, Running, "Running on r1 since"},
+		"its runner was killed": {func(e *Evidence) {
+			e.Job.State, e.Job.RunnerName, e.Job.StartedAt, e.Job.RunnerExit = fleet.JobExecuting, "r1", t0, "code 137 (SIGKILL)"
+		}, RunnerExited, "It started on r1 at 2026-03-01 12:00:00 UTC. That runner exited with code 137 (SIGKILL), and GitHub has not reported the job as completed yet."},
+		"its runner was lost": {func(e *Evidence) {
+			e.Job.State, e.Job.RunnerName, e.Job.StartedAt, e.Job.LostAt = fleet.JobExecuting, "r1", t0, t0.Add(time.Minute)
+		}, RunnerExited, "That runner was lost at 2026-03-01 12:01:00 UTC"},
 		"approval":              {func(e *Evidence) { e.Job.State = fleet.JobWaiting }, PendingApproval, "it needs an approval"},
 		"no pool":               {func(e *Evidence) { e.Job.Labels = []string{"gpu", "h100"} }, NoPool, "No pool has all of its labels (gpu, h100). Nearest: pool gpu lacks h100."},
 		"none near":             {func(e *Evidence) { e.Job.Labels = []string{"windows"} }, NoPool, "No pool has all of its labels (windows)."},

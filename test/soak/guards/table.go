@@ -84,7 +84,7 @@ func fenceGuards() []Guard {
 			Name: "runner-signal", Invariant: "EXCL-8", Off: "the agent signals a runner that shows no job",
 			Edits: []Edit{{
 				File: "internal/agent/supervise.go",
-				Old:  "				s.Log.Info(\"asked to stop: the runner ends when its registration is removed, or with the job that it was given\")\n",
+				Old:  "				s.Log.Info(\"asked to stop: the runner exits when its registration is removed, or after its assigned job\")\n",
 				New:  "				_ = syscall.Kill(-group, syscall.SIGTERM)\n",
 			}},
 			Scenario: stops(), Rows: []string{check.RowKilled},

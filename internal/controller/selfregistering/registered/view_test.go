@@ -239,7 +239,7 @@ func TestObserve_TEN6_AnEvictionIsToldInASentence(t *testing.T) {
 		}},
 	}}
 	v := Observe(pod)
-	require.Contains(t, v.End.Evicted, `because it wrote more than it may: Container runner exceeded its local ephemeral storage limit "10Gi". Raise its limit`)
+	require.Contains(t, v.End.Evicted, `it exceeded its limit of ephemeral storage: Container runner exceeded its local ephemeral storage limit "10Gi". Raise its limit`)
 	trimmed, err := TrimPod(pod)
 	require.NoError(t, err)
 	require.Equal(t, v, Observe(trimmed.(*corev1.Pod)), "P8") //nolint:forcetypeassert // it is one

@@ -45,8 +45,8 @@ func TestEnded_F814_TheReasonIsToldByTheNameThatTheJobHas(t *testing.T) {
 	require.Contains(t, told, "busy-abcde")
 	require.Contains(t, told, "Evicted, exit code 137")
 
-	lost[0].end.Evicted = "evicted, because it wrote more than it may"
+	lost[0].end.Evicted = "evicted: it exceeded its limit of ephemeral storage"
 	(&eventWriter{recorder}).jobLost(s, lost[0])
 	told = await.Receive(t, recorder.Events, "an Event is recorded")
-	require.Contains(t, told, "exited during a job: evicted, because it wrote more than it may. ", "TEN-6")
+	require.Contains(t, told, "exited during a job: evicted: it exceeded its limit of ephemeral storage. ", "TEN-6")
 }

@@ -179,7 +179,7 @@ func (b *backing) Create(ctx context.Context, o *runnerowner.Owner, name string)
 		return "", fmt.Errorf("reading Runner %s, which exists: %w", name, err)
 	}
 	if m, ours := b.Observe(runner); !ours || m.OwnerUID != string(set.UID) {
-		return "", fmt.Errorf("%w: Runner %s is another's", runnerowner.ErrTaken, name)
+		return "", fmt.Errorf("%w: Runner %s belongs to another owner", runnerowner.ErrTaken, name)
 	}
 	return string(runner.UID), nil
 }

@@ -271,7 +271,7 @@ func (s *Scaler) askSome(ctx context.Context, owners []*owner) error {
 	}
 	answers, err := s.options.Source.Demand(ctx, targets)
 	if err == nil && len(answers) != len(targets) {
-		err = fmt.Errorf("%d targets of %d are answered", len(answers), len(targets))
+		err = fmt.Errorf("the server reported %d of %d targets", len(answers), len(targets))
 	}
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ func (b *backing) Create(ctx context.Context, o *runnerowner.Owner, name string)
 		return "", fmt.Errorf("reading StatefulSet %s, which exists: %w", name, err)
 	}
 	if m, ours := b.Observe(sts); !ours || m.OwnerUID != string(set.UID) {
-		return "", fmt.Errorf("%w: StatefulSet %s is another's", runnerowner.ErrTaken, name)
+		return "", fmt.Errorf("%w: StatefulSet %s belongs to another owner", runnerowner.ErrTaken, name)
 	}
 	return string(sts.UID), nil
 }

@@ -135,7 +135,7 @@ func (s *Server) repoLocked(name string) (*repo, error) {
 		if len(only) == 1 {
 			return only[0], nil
 		}
-		return nil, failf(http.StatusUnprocessableEntity, "name the repository as owner/name: there are %d of them", len(only))
+		return nil, failf(http.StatusUnprocessableEntity, "missing repository: write it as owner/name. Repositories: %s", repositoryNames(only))
 	}
 	owner, short, _ := strings.Cut(name, "/")
 	if a := s.accounts[strings.ToLower(owner)]; a != nil {
@@ -143,7 +143,27 @@ func (s *Server) repoLocked(name string) (*repo, error) {
 			return r, nil
 		}
 	}
-	return nil, failf(http.StatusUnprocessableEntity, "there is no repository %q: add it with --repo %s, or to its installation", name, name)
+	var all []*repo
+	for _, a := range s.installOrder {
+		all = append(all, sortedRepos(a)...)
+	}
+	return nil, failf(http.StatusUnprocessableEntity, "repository %q not found. Repositories: %s", name, repositoryNames(all))
+}
+
+// repositoryNames names some of the repositories for an error.
+func repositoryNames(repos []*repo) string {
+	const most = 5
+	var names []string
+	for _, r := range repos[:min(most, len(repos))] {
+		names = append(names, r.fullName())
+	}
+	switch more := len(repos) - len(names); {
+	case len(names) == 0:
+		return "none"
+	case more > 0:
+		return strings.Join(names, ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(names, ", ")
 }
 
 func (s *Server) startRunLocked(rp *repo, file *workflow.Workflow, sub Submission) (*run, error) {

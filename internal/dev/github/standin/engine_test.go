@@ -193,6 +193,9 @@ func TestEngine_RefusesWhatItCannotRun(t *testing.T) {
 		if name == "uses" {
 			require.Contains(t, refused.Message, "ci.yaml:6", "file and line are named")
 		}
+		if name == "no repo" {
+			require.Contains(t, refused.Message, `repository "acme/none" not found. Repositories: acme/app`)
+		}
 	}
 }
 

@@ -78,7 +78,7 @@ func (c *CatchUp) refused(ctx context.Context, a Ask, err error) (answered bool,
 		return true, nil
 	}
 	c.metrics.deliveries.WithLabelValues("refused").Inc()
-	c.opt.Log.WarnContext(ctx, "a missing delivery is asked for again later", "delivery", a.GUID, "event", a.Event,
+	c.opt.Log.WarnContext(ctx, "requesting a missing delivery failed, retrying later", "delivery", a.GUID, "event", a.Event,
 		"attempts", a.Attempts+1, "error", err)
 	return false, c.again(ctx, a)
 }
@@ -134,7 +134,7 @@ func (c *CatchUp) fetch(ctx context.Context, a Ask) error {
 	case err != nil:
 		return err
 	case payload.GUID != a.GUID:
-		return fmt.Errorf("fetching delivery %s: %w: the answer is about another one", a.GUID, fleet.ErrUncertain)
+		return fmt.Errorf("fetching delivery %s: %w: the response is about another one", a.GUID, fleet.ErrUncertain)
 	}
 	taken := c.opt.Intake.Take(ctx, intake.Delivery{GUID: payload.GUID, Event: payload.Event, Body: payload.Body, At: c.opt.Now()})
 	if taken.Outcome == intake.Failed { // the intake has logged why
@@ -156,7 +156,7 @@ func (c *CatchUp) recovered(ctx context.Context, a Ask, how string) {
 }
 
 func (c *CatchUp) forgotten(ctx context.Context, a Ask) error {
-	c.opt.Log.WarnContext(ctx, "GitHub has forgotten a delivery that never arrived: the sweeps have to find what it reported",
+	c.opt.Log.WarnContext(ctx, "GitHub no longer has a delivery that never arrived: the sweeps must find what it reported",
 		"delivery", a.GUID, "event", a.Event, "delivered_at", a.DeliveredAt)
 	return c.settle(ctx, a, "forgotten")
 }
@@ -169,7 +169,7 @@ func (c *CatchUp) forgetOld(ctx context.Context) error {
 	}
 	if n > 0 {
 		c.metrics.deliveries.WithLabelValues("forgotten").Add(float64(n))
-		c.opt.Log.WarnContext(ctx, "deliveries were never made good within the days that GitHub keeps them", "deliveries", n)
+		c.opt.Log.WarnContext(ctx, "deliveries were not recovered while GitHub kept them", "deliveries", n)
 	}
 	return nil
 }

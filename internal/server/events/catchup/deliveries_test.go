@@ -306,7 +306,7 @@ func TestDeliveries_WhatGitHubForgotIsLetGo(t *testing.T) {
 	listed = github.DeliveryPage{}
 	w.clock.Advance(100 * time.Hour)
 	w.read()
-	require.Contains(t, w.log.String(), "never made good")
+	require.Contains(t, w.log.String(), "not recovered while GitHub kept them")
 	w.forge.called()
 	w.clock.Advance(time.Hour)
 	w.read()

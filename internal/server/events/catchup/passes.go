@@ -80,13 +80,13 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	switch {
 	case o.Every < time.Second:
-		return o, fmt.Errorf("GitHub would be asked every %s for what it did not tell: one second is the least (--catch-up-every)", o.Every)
+		return o, fmt.Errorf("--catch-up-every must be 1s or more, got %s", o.Every)
 	case o.AskAfter < time.Minute:
-		return o, fmt.Errorf("GitHub would be asked about every job that has been waiting for %s: one minute is the least (--queued-ask-after)", o.AskAfter)
+		return o, fmt.Errorf("--queued-ask-after must be 1m or more, got %s", o.AskAfter)
 	case o.StaleAfter <= o.AskAfter:
-		return o, fmt.Errorf("jobs would be given up after %s, before GitHub is asked about them at %s: --queued-stale-after has to be longer than --queued-ask-after", o.StaleAfter, o.AskAfter)
+		return o, fmt.Errorf("--queued-stale-after (%s) must be longer than --queued-ask-after (%s)", o.StaleAfter, o.AskAfter)
 	case o.RerunLostJobs < 0 || o.RerunLostJobs > 10:
-		return o, errors.New("--rerun-lost-jobs is how often a job is run again because its node died: 0 to 10")
+		return o, errors.New("--rerun-lost-jobs must be between 0 and 10")
 	}
 	if o.Off == nil {
 		o.Off = func(recovery.Kind) bool { return false }

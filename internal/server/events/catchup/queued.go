@@ -135,7 +135,7 @@ func (c *CatchUp) gone(ctx context.Context, w WaitingJob) error {
 	}
 	if rec.Outcome == fleet.Move {
 		c.opt.Count(recovery.QueuedReaped)
-		c.opt.Log.InfoContext(ctx, "a job that waited is gone at GitHub", "job", ev.JobID, "repository", ev.Repository, "account", account.Login)
+		c.opt.Log.InfoContext(ctx, "a queued job no longer exists at GitHub", "job", ev.JobID, "repository", ev.Repository, "account", account.Login)
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func (c *CatchUp) expire(ctx context.Context, now time.Time) error {
 			"job", id, "after", c.opt.StaleAfter)
 	}
 	if len(ids) == expiredPerPass { // RECV-6
-		c.opt.Log.WarnContext(ctx, "more jobs may have to be given up than one run may", "most", expiredPerPass)
+		c.opt.Log.WarnContext(ctx, "more jobs may be stale than one run may mark", "most", expiredPerPass)
 	}
 	return nil
 }

@@ -189,7 +189,7 @@ func (c *CatchUp) asked(ctx context.Context, jobs []LostJob, err error) error {
 	case err == nil:
 		for _, l := range jobs {
 			c.opt.Count(recovery.LostJobRerun)
-			c.opt.Log.InfoContext(ctx, "asked GitHub to run a job again: its node died under it", "job", l.ID, "run", l.RunID,
+			c.opt.Log.InfoContext(ctx, "requested a rerun of a job whose node died", "job", l.ID, "run", l.RunID,
 				"name", l.Name, "repository", l.Repository, "account", l.Account.Login, "pod", l.PodName, "lost_at", l.LostAt)
 		}
 		return nil
@@ -200,7 +200,7 @@ func (c *CatchUp) asked(ctx context.Context, jobs []LostJob, err error) error {
 			"run", jobs[0].RunID, "repository", jobs[0].Repository, "error", err)
 		return c.unbook(ctx, jobs, time.Time{})
 	default:
-		c.opt.Log.WarnContext(ctx, "GitHub may or may not run jobs again: it is not asked twice", "jobs", len(jobs), "run", jobs[0].RunID,
+		c.opt.Log.WarnContext(ctx, "GitHub may or may not rerun jobs: the request is not repeated", "jobs", len(jobs), "run", jobs[0].RunID,
 			"repository", jobs[0].Repository, "error", err)
 		return errLeave
 	}

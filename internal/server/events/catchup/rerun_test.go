@@ -86,7 +86,7 @@ func TestRerun_AJobWhoseNodeDiedIsRunAgainOnce(t *testing.T) {
 	}
 	require.Equal(t, []string{"run 9", "rerun 1"}, w.reruns())
 	require.Equal(t, 1, w.counted(catchup.PassLostJobRerun))
-	require.Contains(t, w.log.String(), "its node died under it")
+	require.Contains(t, w.log.String(), "a job whose node died")
 	for range 5 {
 		w.clock.Advance(time.Hour)
 		require.Empty(t, w.reruns())

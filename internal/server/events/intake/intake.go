@@ -190,7 +190,7 @@ func (i *Intake) workflowJob(ctx context.Context, d dispatch.Delivery, ev *githu
 		return ignored("workflow_job", "nothing follows from the action "+ev.Action)
 	}
 	if len(dispatch.LabelKey(ev.Job.Labels)) > dispatch.MaxLabelKey { // storing it would fail however often it is redelivered
-		return ignored("workflow_job", "the job asks for more labels than any pool can carry; shorten its runs-on")
+		return ignored("workflow_job", "the job has more labels than a pool can have; shorten its runs-on")
 	}
 	if ev.InstallationID == 0 {
 		id, refusal := i.resolve(ctx, ev)
@@ -203,7 +203,7 @@ func (i *Intake) workflowJob(ctx context.Context, d dispatch.Delivery, ev *githu
 	job := JobEvent(kind, account(ev.Repository.Owner, ev.InstallationID), repository, ev.Job)
 	rec, err := i.opt.Store.RecordJob(ctx, d, job)
 	if err == nil && rec.Outcome == fleet.Refuse && rec.Fresh {
-		i.opt.Log.WarnContext(ctx, "a webhook that makes no sense in the job's state", "job", ev.Job.ID, "action", ev.Action)
+		i.opt.Log.WarnContext(ctx, "ignored a webhook that does not fit the job's state", "job", ev.Job.ID, "action", ev.Action)
 	}
 	if err == nil && rec.Foreign {
 		i.opt.Log.WarnContext(ctx, "a job runs on a runner with the name of one that was registered for another account",

@@ -187,7 +187,7 @@ func (i *Intake) resolve(ctx context.Context, ev *github.WorkflowJobEvent) (int6
 	id, err := i.opt.Owners.find(ctx, of, ev.Repository.FullName)
 	switch {
 	case errors.Is(err, fleet.ErrRejected):
-		return 0, ignored(event, "the event names no installation, and its repository's owner is no account of GitHub's")
+		return 0, ignored(event, "the event names no installation, and its repository's owner is not an account")
 	case err != nil:
 		i.opt.Log.ErrorContext(ctx, "looking up the installation for a webhook that names none", "owner", of.Login, "error", err)
 		return 0, Result{Event: event, Outcome: Failed, Reason: "the event names no installation, and it could not be looked up whether the App is installed at " +

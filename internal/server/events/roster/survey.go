@@ -50,10 +50,10 @@ func (q Query) owned(by fleet.Owner) bool {
 // nowhere says why there is no scope to look into.
 func (s *survey) nowhere(q Query) string {
 	if q.AccountID != 0 && q.OwnerLabel == "" {
-		return fmt.Sprintf("the pod works for account %d, which has no installation of the App that could be asked", q.AccountID)
+		return fmt.Sprintf("the pod belongs to account %d, which has no installation of the App", q.AccountID)
 	}
 	if q.OwnerLabel != "" {
-		return fmt.Sprintf("the pod works for %s, which has no installation of the App that could be asked", q.OwnerLabel)
+		return fmt.Sprintf("the pod belongs to %s, which has no installation of the App", q.OwnerLabel)
 	}
 	return "no account has the App installed, so it is unknown whether the runner still exists"
 }

@@ -111,7 +111,7 @@ func (r *Retention) apply(ctx context.Context, rule Rule) error {
 		}
 		if left -= removed; left <= 0 { // RECV-6
 			r.capped.WithLabelValues(string(rule.Kind)).Inc()
-			r.opts.Log.InfoContext(ctx, "more rows are due than one pass removes; the rest goes next time",
+			r.opts.Log.InfoContext(ctx, "more rows are due than one pass deletes; the next pass continues",
 				"kind", rule.Kind, "removed", r.opts.Cap)
 			return nil
 		}

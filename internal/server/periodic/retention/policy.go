@@ -75,21 +75,21 @@ const leastAudit = 30 * day
 func (p Policy) Check() error {
 	switch {
 	case p.Deliveries < leastDeliveries:
-		return fmt.Errorf("webhook deliveries have to be kept for %s at least: GitHub may deliver again for 3 days", leastDeliveries)
+		return fmt.Errorf("webhook deliveries must be kept for at least %s: GitHub may deliver again for 3 days", leastDeliveries)
 	case p.Jobs < day:
-		return fmt.Errorf("ended jobs have to be kept for %s at least", day)
+		return fmt.Errorf("ended jobs must be kept for at least %s", day)
 	case p.Tombstones < p.Jobs || p.Tombstones < p.Deliveries:
-		return fmt.Errorf("tombstones (%s) have to be kept at least as long as jobs (%s) and deliveries (%s): "+
+		return fmt.Errorf("tombstones (%s) must be kept at least as long as jobs (%s) and deliveries (%s): "+
 			"they bar late messages from reviving a job", p.Tombstones, p.Jobs, p.Deliveries)
 	case p.Sessions < p.Jobs:
-		return fmt.Errorf("sessions (%s) have to be kept at least as long as jobs (%s)", p.Sessions, p.Jobs)
+		return fmt.Errorf("sessions (%s) must be kept at least as long as jobs (%s)", p.Sessions, p.Jobs)
 	case p.Repositories < leastRepositories:
-		return fmt.Errorf("repositories have to be kept for %s at least after their last job: their queues are swept for 14 days", leastRepositories)
+		return fmt.Errorf("repositories must be kept for at least %s after their last job: their queues are swept for 14 days", leastRepositories)
 	case p.Installations < p.Deliveries:
-		return fmt.Errorf("ended installations (%s) have to be kept at least as long as deliveries (%s): "+
+		return fmt.Errorf("ended installations (%s) must be kept at least as long as deliveries (%s): "+
 			"they bar late messages from bringing an installation back", p.Installations, p.Deliveries)
 	case p.Audit < leastAudit:
-		return fmt.Errorf("the audit log has to be kept for %s at least", leastAudit)
+		return fmt.Errorf("the audit log must be kept for at least %s", leastAudit)
 	}
 	return nil
 }

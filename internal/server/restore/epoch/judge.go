@@ -154,7 +154,7 @@ func judgeHold(d Decision, v View, b Bounds) Decision {
 	case row.Over.behind(d.Known):
 		// Another replica has used the former database in between, or this hold is itself part of what was restored.
 		d.Step, d.Over = Begin, d.Known
-		d.Reason = fmt.Sprintf("replicas have gone on with another database (%s) while this one was frozen; stop them", d.Known)
+		d.Reason = fmt.Sprintf("other replicas use another database (%s), while this one is frozen; stop them", d.Known)
 		if row.Lineage == d.Known.Lineage {
 			d.Lost = row.BeatenAt
 		}
@@ -162,10 +162,10 @@ func judgeHold(d Decision, v View, b Bounds) Decision {
 		d.Step = Hold
 	case row.RebuiltAt.Before(row.HoldUntil.Add(-b.Hold / 2)):
 		d.Step = Hold // what is known is from the hold's beginning, or nothing is: then nothing is safe
-		d.Reason += "; the hold goes on until pods and GitHub's runners can be read"
+		d.Reason += "; it stays frozen until pods and GitHub's runners can be read"
 	case row.Doubts > 0 && row.Now.Before(row.HoldUntil.Add(b.Patience)):
 		d.Step = Hold
-		d.Reason += "; the hold goes on because some of GitHub's lists cannot be read"
+		d.Reason += "; it stays frozen because some of GitHub's lists cannot be read"
 	default:
 		d.Step = End
 	}

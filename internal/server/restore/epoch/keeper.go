@@ -87,7 +87,7 @@ func (o *Options) setDefaults() error {
 		o.Patience = 5 * time.Minute
 	}
 	if o.Hold < 0 || o.Beat < 0 || o.Patience < 0 {
-		return errors.New("the hold after a restore, and what goes with it, must not be negative")
+		return errors.New("the duration of the freeze after a restore must not be negative")
 	}
 	if o.Unexplained == nil {
 		o.Unexplained = func(context.Context) (bool, error) { return false, nil }
@@ -281,7 +281,7 @@ func (k *Keeper) end(ctx context.Context, row Row) error {
 	}
 	ended, err := k.opt.Ledger.EndHold(ctx, row.Over)
 	if ended {
-		k.opt.Log.InfoContext(ctx, "the hold after a restore is over: claims are rebuilt, and deliveries are asked for again",
+		k.opt.Log.InfoContext(ctx, "the freeze after a restore is over: claims are rebuilt, and deliveries are requested again",
 			"over", row.Over.String(), "doubts", row.Doubts, "deliveries_since", since)
 	}
 	k.Suspect() // the row has moved, and the next check uses it
@@ -368,7 +368,7 @@ func (k *Keeper) rebuild(ctx context.Context, row Row) {
 		if err != nil {
 			began = time.Time{}
 			if ctx.Err() == nil {
-				k.opt.Log.WarnContext(ctx, "rebuilding claims from pods and GitHub: the hold goes on until it works", "error", err)
+				k.opt.Log.WarnContext(ctx, "rebuilding claims from pods and GitHub failed: the ledger stays frozen until it succeeds", "error", err)
 			}
 		}
 		noting, stop := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
