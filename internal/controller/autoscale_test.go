@@ -62,7 +62,7 @@ func (b *bench) keepReady(node string) {
 	})
 }
 
-// shrunk waits until the pool has exactly n pods. Deleted ones on the node go when somebody plays its kubelet.
+// shrunk waits until the pool has exactly n pods. Deleted pods disappear from the node when a test acts as its kubelet.
 func (b *bench) shrunk(pool string, n int) []corev1.Pod {
 	b.t.Helper()
 	var left []corev1.Pod

@@ -104,8 +104,8 @@ func TestBusyRunner_EXCL7_ANamespaceWaitsForItsEnd(t *testing.T) {
 	})
 }
 
-// A Node object that somebody deletes: after a quarantine of 40 s the pod garbage collector would take its pods, while
-// the machine, and the job on it, run on. (The collector looks every 20 s and has no flag for it, so this takes a while.)
+// Deleting a Node object while its machine and the job on it continue. The pod garbage collector would delete the pods after a quarantine
+// of 40 s. (The collector runs every 20 s and has no flag for the interval, so this test is slow.)
 func TestBusyRunner_EXCL7_ThePodGarbageCollectorLeavesItAlone(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)

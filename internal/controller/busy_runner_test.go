@@ -47,7 +47,7 @@ func newYard(t *testing.T) *yard {
 	return y
 }
 
-// as is somebody with rights of their own; the groups of ServiceAccounts are added.
+// as returns the client of a user with its own rights; the groups of ServiceAccounts are added.
 func (y *yard) as(user string) client.WithWatch {
 	return y.env.ClientAs(y.t, y.env.As(y.t, user, "system:serviceaccounts", "system:authenticated"))
 }
@@ -100,7 +100,7 @@ func (y *yard) become(pod *corev1.Pod, state func(*corev1.Pod)) {
 	}))
 }
 
-// untouched says that nobody has deleted the pod, not even begun to.
+// untouched fails the test if the pod's deletion has been requested.
 func (y *yard) untouched(pod *corev1.Pod) {
 	y.t.Helper()
 	var now corev1.Pod
@@ -253,7 +253,7 @@ func TestBusyRunner_EXCL7_BreakGlassNeedsAReason(t *testing.T) {
 	require.True(t, y.gone(pod))
 }
 
-// The audit log says who broke the glass and why, and of everybody else that they were refused.
+// The audit log records who used the break-glass annotation and why, and each refused deletion.
 func TestBusyRunner_EXCL7_BreakGlassIsAudited(t *testing.T) {
 	folder := t.TempDir()
 	policy, log := filepath.Join(folder, "policy.yaml"), filepath.Join(folder, "audit.log")
@@ -295,8 +295,8 @@ func TestBusyRunner_EXCL7_BreakGlassIsAudited(t *testing.T) {
 	require.Contains(t, annotations()["hangs 403"]["validation.policy.admission.k8s.io/validation_failure"], "would kill the job")
 }
 
-// A pod whose deletion was accepted while it was idle can have been given a job in the same moment. It has its grace
-// period then, and nobody takes that away from it.
+// A pod whose deletion was accepted while it was idle can have received a job in the same moment. Its grace period then protects the job,
+// and no request may shorten it.
 func TestBusyRunner_EXCL7_NobodyShortensTheGraceOfARunnerThatIsBeingDeleted(t *testing.T) {
 	y := newYard(t)
 	node := y.env.RegisterNode(t, "graceful", nil)
@@ -409,7 +409,7 @@ func TestBusyRunner_EXCL7_CannotBeMadeToLookLikeSomethingElse(t *testing.T) {
 	refusedAs(t, y.admin.Status().Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelOwner, "null")), "only the server")
 	require.NoError(t, server.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelOwner, "null")))
 
-	// Its end: the node alone. What the pod garbage collector would believe it then deletes.
+	// Only the node may report its end: the pod garbage collector would trust that report and delete the pod.
 	for name, state := range map[string]func(*corev1.Pod){
 		"owned-2": owned, "polled": pollerEnded, "taken": takenRunner,
 	} {

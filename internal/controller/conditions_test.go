@@ -51,8 +51,8 @@ func labelled(labels ...string) func(*v1alpha1.RunnerPool) {
 	return func(p *v1alpha1.RunnerPool) { p.Spec.Labels = labels }
 }
 
-// Two live pools with one label name each other; a changed label, or a pool that goes, heals the other without anybody
-// touching it.
+// Two live pools with the same label name each other; a changed label or a deleted pool clears the conflict on the other without a change
+// to it.
 func TestPool_CLAIM12_LabelConflictIsSeenAndHealsByItself(t *testing.T) {
 	b := newBench(t)
 	b.pool("one", 0, labelled("Big-Linux"))
@@ -85,8 +85,8 @@ func TestPool_CLAIM12_LabelConflictIsSeenAndHealsByItself(t *testing.T) {
 	b.eventually("gone", func() bool { return b.poolGone("two") && b.poolGone("three") })
 }
 
-// What has ended and does not go, because a finalizer of somebody holds it, is seen: a condition names it and what holds
-// it, an Event is about it, and both end when it goes. Its place was given to another long before.
+// A completed pod that a foreign finalizer keeps is reported: a condition and an Event name the pod and the finalizer, and both end when
+// the pod is deleted. Its replacement was created long before.
 func TestPool_POOL10_APodThatDoesNotGoIsSeen(t *testing.T) {
 	b := newBench(t)
 	b.stop()
@@ -129,7 +129,7 @@ func TestPool_StarvedRepeatsWhatTheSchedulerSays(t *testing.T) {
 			strings.Contains(c.Message, "cannot be scheduled: Unschedulable: ")
 	})
 	require.Equal(t, []float64{1, 0}, []float64{b.gauge("bullpen_runnerpool_starved", "starved"), b.gauge("bullpen_runnerpool_saturated", "starved")})
-	b.event("starved", v1alpha1.ConditionStarved, "no") // the first word on it, whoever had it: nodes or the scheduler
+	b.event("starved", v1alpha1.ConditionStarved, "no") // the first message, from the nodes or from the scheduler
 }
 
 // An autoscaler that has never seen what it decides on leaves a pool at the number in its status, within the ceiling, and

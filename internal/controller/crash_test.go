@@ -20,9 +20,9 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/deep"
 )
 
-// crash kills a controller at one of its steps, as SIGKILL would: at the n-th request that changes something, to the API
-// server or to our own, either before the request is sent, or when it was carried out and before its answer is read. From
-// then on nothing that the controller does reaches anybody.
+// crash kills a controller at one of its steps, as SIGKILL would: at the n-th mutating request to the API server or to Bullpen's server,
+// either before the request is sent, or after it took effect and before its response is read. From then on none of the controller's
+// requests reaches a server.
 type crash struct {
 	mu     sync.Mutex
 	left   int  // requests until it happens; 0 for a controller that lives
@@ -65,7 +65,7 @@ func (c *crash) step(r *http.Request) (send, answer bool) {
 	if c.dead {
 		return false, false
 	}
-	// Events change nothing that anybody acts on, and come when they like.
+	// Events change no state that another component reads, and their order is not fixed.
 	if r.Method == http.MethodGet || filepath.Base(filepath.Dir(r.URL.Path)) == "events" || filepath.Base(r.URL.Path) == "events" {
 		return true, true
 	}
@@ -98,8 +98,8 @@ func (b *bench) startFragile(c *crash) {
 	b.stop = b.run(options)
 }
 
-// POOL-2, EXCL-2, POOL-1: a controller that is killed at any step of a drain, and restarted, kills nobody, forgets nothing,
-// and ends where one that lives does. The steps are found by counting, so that a new one is covered as it comes.
+// POOL-2, EXCL-2, POOL-1: a controller that is killed at any step of a drain and restarted deletes no busy runner, forgets no pod, and
+// reaches the same end state as one that was not killed. The steps are counted, so that a new step is covered without a change here.
 func TestPool_POOL2_ADrainSurvivesTheControllersDeathAtEachStep(t *testing.T) {
 	b := newBench(t)
 	b.orphanGrace = 2 * time.Second // nothing that a dead controller of this test has sent takes that long

@@ -22,7 +22,7 @@ import (
 
 // What people and Kubernetes do to a pool with busy runners, on a real API server with its real garbage collector.
 
-// alive says that a runner is there, and that nobody has begun to delete it.
+// alive fails the test unless each runner exists and its deletion has not been requested.
 func (b *bench) alive(pool string, names ...string) {
 	b.t.Helper()
 	pods := b.pods(pool)
@@ -33,9 +33,9 @@ func (b *bench) alive(pool string, names ...string) {
 	}
 }
 
-// EXCL-2, POOL-2: in the foreground the garbage collector deletes what a pool owns before the pool, at once. A runner that
-// was given a job a moment ago looks like any idle one: the fence alone knows, and the collector asks nobody. Its
-// ServiceAccount stays as long as it does (POOL-1).
+// EXCL-2, POOL-2: with foreground deletion the garbage collector deletes a pool's dependents before the pool, at once. A runner that
+// received a job a moment ago looks idle: only the fence knows, and the collector does not ask it. The runner's ServiceAccount stays as
+// long as the runner (POOL-1).
 func TestPool_EXCL2_POOL2_ForegroundDeletionTakesNoRunnerThatWasJustClaimed(t *testing.T) {
 	b := newBench(t)
 	pool := b.pool("fore", 3)
@@ -60,7 +60,7 @@ func TestPool_EXCL2_POOL2_ForegroundDeletionTakesNoRunnerThatWasJustClaimed(t *t
 	})
 }
 
-// A pool whose finalizers somebody takes off by force is gone at once. Its runners are drained all the same.
+// A pool whose finalizers are removed by force disappears at once. Its runners are still drained.
 func TestPool_POOL2_AForcedDeletionKillsNobody(t *testing.T) {
 	b := newBench(t)
 	pool := b.pool("forced", 2)

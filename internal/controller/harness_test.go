@@ -182,7 +182,7 @@ func logWriter() io.Writer {
 	return io.Discard
 }
 
-// freePools lets the namespace go after a test, whatever the controller left.
+// freePools removes the finalizers that keep the namespace from being deleted after a test.
 func (b *bench) freePools() {
 	var pools v1alpha1.RunnerPoolList
 	require.NoError(b.t, b.admin.List(context.Background(), &pools, client.InNamespace(b.namespace)))

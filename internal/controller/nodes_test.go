@@ -102,7 +102,7 @@ func (y *fleetBench) podOf(name string) (corev1.Pod, bool) {
 	return pod, !apierrors.IsNotFound(err)
 }
 
-// pass lets time go by, and has the pool looked at, until the condition holds.
+// pass advances the clock and reconciles the pool until the condition holds.
 func (y *fleetBench) pass(pool, what string, condition func() bool) {
 	y.t.Helper()
 	y.eventually(what, func() bool {
@@ -199,7 +199,7 @@ func TestPool_POOL7_RunnersOfAVanishedNode(t *testing.T) {
 	})
 }
 
-// POOL-7: while nobody can say for certain that the node is gone, and when it is registered again, nothing happens.
+// POOL-7: nothing happens while the node may still exist, nor when it is registered again.
 func TestPool_POOL7_NODE8_DoubtAndARegisteredNodeChangeNothing(t *testing.T) {
 	y := newFleetBench(t)
 	node := y.node("flaps")

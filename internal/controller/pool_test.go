@@ -70,7 +70,7 @@ func TestPool_POOL4_TheReportedEndPrecedesDeletionAndReplacementWaitsForNobody(t
 	b.makeBusy(names[0])
 	b.server.setDown(true)
 	b.finish(names[0])
-	b.havePods("reap", 2) // the replacement is there although nobody can be told
+	b.havePods("reap", 2) // the replacement exists although the end could not be reported
 	b.eventually("a report was tried twice", func() bool { _, reports := b.server.asked(); return reports >= 2 })
 	require.Contains(t, b.podNames("reap"), names[0], "kept until its end is reported")
 

@@ -155,7 +155,7 @@ func TestRules_POD2_R11_PodSecurityTakesRunners(t *testing.T) {
 	})
 }
 
-// What installations of Kyverno ask for as a rule, as a policy of the API server's own.
+// The usual rules of Kyverno installations, as a ValidatingAdmissionPolicy.
 func TestRules_POD1_POD2_R10_PoliciesTakeRunners(t *testing.T) {
 	r := newRuled(t)
 	policy := &admissionv1.ValidatingAdmissionPolicy{

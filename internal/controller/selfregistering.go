@@ -31,7 +31,7 @@ type SelfRegisteringOptions struct {
 	App *github.Client
 	// GitHub is what clients with other credentials have in common: see registration.HubOptions.
 	GitHub github.Options
-	// Keep keeps the App's key as its file is, until ctx ends; nil: nobody does.
+	// Keep reloads the App's key when its file changes, until ctx ends; nil: the key is read once.
 	Keep func(ctx context.Context)
 }
 

@@ -121,7 +121,7 @@ func (a *Autoscaler) takePool(ctx context.Context, seen *observation, pool *v1al
 	p.State = a.stateOf(key, pool)
 	class, err := a.runtimeClass(ctx, pool)
 	if err != nil {
-		p.Problem = err.Error() // POOL-8: without its overhead nobody knows what a runner takes
+		p.Problem = err.Error() // POOL-8: without the overhead a runner's size is unknown
 	}
 	options := a.options.Pod
 	options.Around.Architecture = defaultArchitecture(fleet)

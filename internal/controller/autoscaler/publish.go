@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/plan/scaling"
 )
 
-// verdict is a decision, and what the metrics tell of it.
+// verdict is a decision with the values of its metrics.
 type verdict struct {
 	runnerpool.Decision
 	autoscaled bool

@@ -88,8 +88,8 @@ func (p Placement) Belongs(node *corev1.Node) bool {
 	return err == nil && matches
 }
 
-// Problem says in a sentence why no runner of the pool can be started on the node now; empty when one can, as far as the
-// node's state goes. What others take of it is not looked at.
+// Problem says in a sentence why no runner of the pool can be started on the node now; empty when one can, as far as the node's state
+// allows. Requests of other pods on it are not considered.
 func (p Placement) Problem(node *corev1.Node) string {
 	if leaving := p.Leaving(node); leaving != "" {
 		return leaving
@@ -201,8 +201,8 @@ func Ready(node *corev1.Node) bool {
 // nodes. They go a few at a time, because it may as well be Kubernetes that hears nothing.
 const UnreadyFor = 5 * time.Minute
 
-// UnreadySince is since when the node has not been ready, by its own word or because nothing is heard of it; zero for one
-// that is ready, or has never said.
+// UnreadySince is when the node became not ready, as it reported or because its heartbeats stopped; zero for a node that is ready, or has
+// never reported.
 func UnreadySince(node *corev1.Node) time.Time {
 	if ready := condition(node, corev1.NodeReady); ready != nil && ready.Status != corev1.ConditionTrue {
 		return ready.LastTransitionTime.Time

@@ -25,7 +25,7 @@ type outcome int
 const (
 	created   outcome = iota
 	refused           // definitely not created
-	uncertain         // nobody knows: the same name is tried again, so that nothing is created twice
+	uncertain         // may or may not exist: the same name is tried again, so that nothing is created twice
 )
 
 // createRunner makes the ServiceAccount and then the pod, both of one name (POOL-1): a pod whose ServiceAccount does
@@ -121,7 +121,7 @@ func (s *poolState) createAnswered(name, uid string, result outcome, now time.Ti
 	if m == nil {
 		return false // observed, and gone again already
 	}
-	m.account = true // or perhaps: whoever removes the member finds out
+	m.account = true // or perhaps: the member's removal checks
 	switch result {
 	case created:
 		m.creating = false

@@ -39,14 +39,14 @@ const Name = "runnerpool"
 
 // Options configures the reconciler.
 type Options struct {
-	// Fence decides on removals, Reporter is told of ends. Required; the server client is both.
+	// Fence decides on removals, Reporter reports ends. Required; the server client is both.
 	Fence    lifecycle.Fence
 	Reporter Reporter
-	// Logs reads what runners that died had said last; nil: nobody does.
+	// Logs reads the last log lines of runners that died; nil: none are read.
 	Logs Logs
 	// Scaler decides the size of pools that autoscale; nil: none does.
 	Scaler Scaler
-	// Wakes starts a pass for each pool that it gives, beside those that events start; nil: nobody else does.
+	// Wakes starts a pass for each pool that it receives, in addition to events; nil: only events do.
 	Wakes <-chan event.TypedGenericEvent[types.NamespacedName]
 	// Pod is what every runner pod has in common. Required.
 	Pod runnerpod.Options
@@ -388,8 +388,8 @@ func (r *Reconciler) create(ctx context.Context, pool *v1alpha1.RunnerPool, stat
 	return err
 }
 
-// release lets a drained pool go, once an uncached list by label shows no pod: whoever deleted the pool may have taken
-// the owner references off the pods (POOL-2).
+// release removes the finalizer of a drained pool, once an uncached list by label shows no pod: the client that deleted the pool may have
+// removed the pods' owner references (POOL-2).
 func (r *Reconciler) release(ctx context.Context, pool *v1alpha1.RunnerPool) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(pool, runnerpod.FinalizerPoolDrain) {
 		r.tracker.forget(client.ObjectKeyFromObject(pool))

@@ -15,8 +15,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
 
-// How long a node must have been absent. A node agent whose Node somebody deleted registers it again within ten seconds,
-// and no runner of it should pay for that (NODE-8).
+// How long a node must have been absent. A node agent whose Node was deleted registers it again within ten seconds, and its runners should
+// not suffer for it (NODE-8).
 const (
 	// vanishedAfter is when runners that show no work leave, like those of a cordoned node.
 	vanishedAfter = 20 * time.Second
@@ -99,8 +99,8 @@ func (m *member) alarm(now time.Time) time.Time {
 	return next
 }
 
-// undeleted says whether the pod's deletion is still to be asked of the API server. Of a pod whose node is gone nobody
-// confirms an ordinary one, whoever asked for it.
+// undeleted reports whether the pod must still be deleted at the API server. If its node is gone, no kubelet confirms an ordinary deletion,
+// regardless of who requested it.
 func (m *member) undeleted(now time.Time) bool {
 	if m.gone || m.forced {
 		return false
@@ -141,7 +141,7 @@ func (q *removals) lookForNode(ctx context.Context, name string) (again time.Dur
 	return checkNodeEvery, nil
 }
 
-// nodeGone says whether a node does not exist, by an uncached read. An error means that nobody knows.
+// nodeGone reports whether a node does not exist, by an uncached read. An error means that it is unknown.
 func (q *removals) nodeGone(ctx context.Context, name string) (bool, error) {
 	var node corev1.Node
 	err := q.reader.Get(ctx, types.NamespacedName{Name: name}, &node)

@@ -190,7 +190,7 @@ func (r *Reconciler) nodeEvents() handler.TypedEventHandler[*corev1.Node, reconc
 	}
 }
 
-// runnersMoved has runners looked at whose node has changed.
+// runnersMoved enqueues the runners whose node has changed.
 func (r *Reconciler) runnersMoved(runners []runnerKey, q queue) {
 	for key := range r.tracker.nodeChanged(runners, r.now()) {
 		q.Add(reconcile.Request{NamespacedName: key})
@@ -237,7 +237,7 @@ func (m *member) unfitOnItsNode(now time.Time) lifecycle.Unfit {
 	}
 }
 
-// doubtOnItsNode says why nobody knows whether a runner that shows no work could still take any.
+// doubtOnItsNode says why it is unknown whether a runner that shows no work can still take a job.
 func (m *member) doubtOnItsNode(now time.Time) lifecycle.Unfit {
 	if m.where.unready.IsZero() || now.Before(m.where.unready.Add(nodes.UnreadyFor)) {
 		return lifecycle.Unfit{}

@@ -169,7 +169,7 @@ func TestNodes_POOL6_RunnersOfASilentNodeAreReplacedAFewAtATime(t *testing.T) {
 	require.Empty(t, w.plan.Ask)
 }
 
-// What an uncached read says of a node that nothing runs on any more is kept for nobody.
+// The result of an uncached read of a node without runners is not kept.
 func TestNodeBook_KeepsNothingOfNodesWithoutRunners(t *testing.T) {
 	p := newLostPool(t)
 	p.podGone("pool-a", "uid-pool-a", t0)

@@ -23,12 +23,12 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// Reporter tells the server that a pod is terminal or gone. After any error it is told again; telling twice does no harm.
+// Reporter reports to the server that a pod is terminal or gone. After any error it is called again; a repeated report is harmless.
 type Reporter interface {
 	ReportStopped(ctx context.Context, stopped runnerapi.PodStopped) error
 }
 
-// Logs reads the end of a container's log. Required by nobody: what a runner said last is for people.
+// Logs reads the end of a container's log. It is optional: a runner's last lines are for people.
 type Logs interface {
 	Tail(ctx context.Context, namespace, pod, container string) ([]byte, error)
 }
@@ -229,7 +229,7 @@ type lastWords struct {
 	cut  bool
 }
 
-// tail is what a runner that died had said last. A log that cannot be read holds nobody up: there are machines that died with what they ran.
+// tail returns the last log lines of a runner that died. A log that cannot be read delays nothing: some machines die with their runner.
 func (q *removals) tail(ctx context.Context, m member) (string, bool) {
 	if q.logs == nil {
 		return "", false
@@ -244,7 +244,7 @@ func (q *removals) tail(ctx context.Context, m member) (string, bool) {
 	return logtail.Of(log)
 }
 
-// died says whether a pod that is there came to an end that nobody wanted: not well, and not because the fleet has taken it away.
+// died reports whether an existing pod's runner failed: it ended neither well nor because the fleet has removed it.
 func (m member) died() bool {
 	ended := m.view.end
 	return m.view.terminal && !m.gone && m.leave.Removal != lifecycle.RemovalGranted && !(ended.exited && ended.exitCode == 0)

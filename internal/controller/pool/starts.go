@@ -55,11 +55,11 @@ type startShare struct {
 	detail  string    // in a sentence
 }
 
-// admitStarts says how many runners each pool of a fleet may create now, so that no more than so many are starting for
-// each usable node, as the lowest of the pools' limits says. It is a pure function. Starts that hang on one node take up
-// that node's share only; a fleet without a usable node counts as one with a single one, so that whoever adds nodes sees
-// a pod that waits. A pool that wants a runner and has none starting may always start one; what is left beyond those goes
-// one by one to whoever has the fewest starting, in the order of names. Without any limit there is no answer (false).
+// admitStarts returns how many runners each pool of a fleet may create now, so that the number of starting runners per usable node stays
+// within the lowest limit of the pools. It is a pure function. Starts that hang on one node use only that node's share. A fleet without a
+// usable node counts as one with a single node, so that a cluster autoscaler sees a pending pod. A pool that wants a runner and has none
+// starting may always start one; the rest is given one by one to the pool with the fewest starting, by name. Without any limit it returns
+// false.
 func admitStarts(usable []string, pools []startingPool) (shares map[string]startShare, limited bool) {
 	perNode := 0
 	for _, p := range pools {
@@ -106,8 +106,8 @@ func admitStarts(usable []string, pools []startingPool) (shares map[string]start
 	return shares, true
 }
 
-// shareOut gives one to each pool that wants a runner and has none starting, and what is left always to the one that has
-// the fewest. left is what nobody wanted.
+// shareOut gives one to each pool that wants a runner and has none starting, and then one at a time to the pool with the fewest. left is
+// what remains when no pool wants more.
 func shareOut(pools []startingPool, room int) (given []int, left int) {
 	given, has := make([]int, len(pools)), make([]int, len(pools))
 	give := func(i int) {
@@ -152,12 +152,12 @@ type startBook struct {
 	mu      sync.Mutex
 	pools   map[types.NamespacedName]*poolStarts
 	learnt  map[string]bool // namespaces of which every pool's fleet and limit are known
-	stirred bool            // a start has ended or found a node, or nodes have changed, since those that wait were looked at
+	stirred bool            // a start has ended or been bound to a node, or nodes have changed, since the waiting pools last planned
 }
 
 type poolStarts struct {
 	startingPool
-	fleet   string // empty while nobody has told
+	fleet   string // empty until a pass has recorded it
 	refused bool   // its last plan was held back
 	// usable are the nodes on which its runners can start, as of a version of the nodes and a generation of the pool.
 	usable        []string
@@ -249,13 +249,13 @@ func (b *startBook) hasLearnt(namespace string) bool {
 	return b.learnt[namespace]
 }
 
-// learn notes the fleets and limits of a namespace's pools, but of those whose passes have told already.
+// learn records the fleets and limits of a namespace's pools, except of pools whose own passes have recorded them.
 func (b *startBook) learn(namespace string, pools []poolStarts) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, told := range pools {
-		if p := b.of(types.NamespacedName{Namespace: namespace, Name: told.name}); p.fleet == "" {
-			p.fleet, p.limit = told.fleet, told.limit
+	for _, pool := range pools {
+		if p := b.of(types.NamespacedName{Namespace: namespace, Name: pool.name}); p.fleet == "" {
+			p.fleet, p.limit = pool.fleet, pool.limit
 		}
 	}
 	b.learnt[namespace] = true
@@ -277,7 +277,7 @@ func (b *startBook) share(key types.NamespacedName, wanted int, usable []string)
 	fleet := b.of(key).fleet
 	var pools []startingPool
 	for other, p := range b.pools {
-		// A pool of which no pass has told yet, after a restart, may be of any fleet of its namespace.
+		// After a restart, a pool that has had no pass yet may be of any fleet of its namespace.
 		if p.fleet == fleet || p.fleet == "" && other.Namespace == key.Namespace {
 			one := p.startingPool
 			one.placed = maps.Clone(p.placed)

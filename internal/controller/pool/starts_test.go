@@ -97,8 +97,8 @@ func TestAdmitStarts(t *testing.T) {
 	}
 }
 
-// Whatever the fleet is like: nobody gets more than it wants, nobody starves, no more are started than the nodes have room
-// for but the one that each starving pool is owed, and nothing is held back for nobody.
+// For any fleet: no pool gets more than it wants, no pool starves, no more runners are started than the nodes have room for except the one
+// that each starving pool is due, and no capacity that a pool wants stays unused.
 func TestAdmitStarts_Properties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := func(what string, most int) int { return rapid.IntRange(0, most).Draw(t, what) }
@@ -214,7 +214,7 @@ func limitedPool(name string, limit int32) *v1alpha1.RunnerPool {
 	return pool
 }
 
-// Two pools that share nodes share what may be started on them, also when they look at the same time.
+// Two pools that share nodes share the starts on them, also when they plan at the same time.
 func TestPlan_StartsAreLimitedForTheWholeFleet(t *testing.T) {
 	r := &Reconciler{options: Options{Burst: 100, NewSuffix: counter(), Now: func() time.Time { return t0 }}, tracker: newTracker()}
 	r.options.Pod.DispatchURL, r.options.Pod.AgentImage = "http://server", "agent:1"

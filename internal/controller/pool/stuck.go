@@ -43,8 +43,7 @@ type departures struct {
 	stuck map[string]bool
 }
 
-// note brings the departures in line with a member that has changed. It says whether somebody must look earlier than was
-// planned.
+// note updates the departures after a change of a member. It returns whether the next check must be earlier than planned.
 func (d *departures) note(name string, due time.Time) bool {
 	before := d.due[name]
 	if due.Equal(before) {
@@ -88,7 +87,7 @@ func (d *departures) look(now time.Time) []string {
 // stuckPod is a pod that should be gone and is not.
 type stuckPod struct{ name, uid, node, finalizers string }
 
-// String says who could know why it is still there: whoever has to take a finalizer off, or else the node.
+// String names what keeps the pod: the owner of a finalizer, or else the node.
 func (p stuckPod) String() string {
 	switch {
 	case p.finalizers != "" && p.node != "":

@@ -57,7 +57,7 @@ func TestDue_POOL10_AJobHasItsGraceAndNothingElseHas(t *testing.T) {
 	require.Equal(t, t0.Add(removal.ProvenGrace*time.Second+stuckSlack), over.due(), "TEN-5: what it has hours for is over")
 }
 
-// A pod that does not go is found by one look at the right time; it counts until it is gone, and is told of once.
+// A stuck pod is found by one pass at the right time; it counts until it is gone, and has one Event.
 func TestPlan_POOL10_APodThatDoesNotGoIsSeenInTime(t *testing.T) {
 	tr := newTracker()
 	s, names := tr.pool(key), counter()

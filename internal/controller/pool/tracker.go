@@ -85,7 +85,7 @@ type poolState struct {
 	orphanGrace time.Duration
 
 	mu sync.Mutex
-	// draining: the pool is being deleted. Whoever creates a pod of it now should be refused.
+	// draining: the pool is being deleted. No pod of it may be created now.
 	draining bool
 	members  map[string]*member
 	runners  *lifecycle.Set
@@ -120,7 +120,7 @@ type poolState struct {
 // member is one runner of a pool: a pod and its ServiceAccount, of the same name (POOL-1).
 type member struct {
 	name    string
-	last    *lastWords // of one that died in a pod that is not terminal; nil: it did not, or nobody has looked yet
+	last    *lastWords // of a runner that died in a pod that is not terminal; nil: it did not, or has not been checked yet
 	view    podView
 	created time.Time // when we created it, until it is observed
 	hash    string
@@ -294,9 +294,9 @@ func (s *poolState) takeIn(v podView, now time.Time) bool {
 	return s.settle(m, now)
 }
 
-// podRead takes in what a read past the cache showed of a pod, unless the watch has overtaken it meanwhile: of a pod that
-// has ended no further event would put that right. The watch itself is always believed, whatever its versions: a control
-// plane that was put back to an older state counts anew.
+// podRead records the result of an uncached read of a pod, unless the watch has overtaken it: after a pod has ended, no event would correct
+// it. The watch always takes precedence, whatever its versions: a control plane that was restored to an older state starts its resource
+// versions again.
 func (s *poolState) podRead(v podView, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

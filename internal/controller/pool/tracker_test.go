@@ -109,8 +109,8 @@ func TestAnswered_EXCL3_UnknownIsAskedAgainLessAndLessOften(t *testing.T) {
 	require.Empty(t, s.counts("hash").blocked)
 }
 
-// That others are answered makes one that nobody can tell about no more urgent: each question about it costs requests to
-// GitHub. Nor does it hide that one.
+// Answers about other runners do not make an unknown runner more urgent: each question about it costs requests to GitHub. Nor do they hide
+// it.
 func TestAnswered_EXCL3_OthersThatAreKnownDoNotHurryTheUnknown(t *testing.T) {
 	s, names := newTracker().pool(key), counter()
 	s.podSeen(named("pool-a"), t0)

@@ -8,7 +8,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
 )
 
-// versions is what the ends of a pool's runners have told of the version in its template.
+// versions is what the exits of a pool's runners say about the version in its template.
 type versions struct {
 	refused  string // the template of which GitHub has refused a runner because its version is too old
 	accepted string // the template of which a runner has done its job since
