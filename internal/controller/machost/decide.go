@@ -66,18 +66,18 @@ func (n nodeView) well() bool { return !n.Wanted || n.Exists && n.Ready }
 type observed struct {
 	memory
 	Node nodeView
-	node *corev1.Node // that it is the view of; decide does not look at it
+	node *corev1.Node // the source of the view; not an input of decide
 	// Problem rules attempts out. Without one, WantedNow is the hash of all that is wanted.
 	Problem   *problem
 	WantedNow string
 	// Account and Identity are the hashes of what must change after a wrong password, and after a changed host key.
 	Account, Identity string
 	Paused            bool
-	// Working says that an attempt is under way in this process.
+	// Working reports that an attempt is running in this process.
 	Working bool
-	// Room says that another attempt may begin.
+	// Room reports that another attempt may begin.
 	Room bool
-	// Turn is the other host of the pool that is drained at this time, if any.
+	// Turn is the other host of the pool that is being drained, if any.
 	Turn string
 	// LastError is why the last attempt failed.
 	LastError string
@@ -91,7 +91,7 @@ func (o observed) riskedAccount(w wanted) string {
 	return o.Account
 }
 
-// deed is what is done about a host.
+// deed is what is done to a host.
 type deed string
 
 const (
@@ -101,16 +101,16 @@ const (
 	uncordon deed = "uncordon"
 )
 
-// action is what decide has decided.
+// action is the result of decide.
 type action struct {
 	Do    deed
 	State State
 	Why   string
-	// Again is when to look again although nothing has changed.
+	// Again is when to reconcile again without a change.
 	Again time.Duration
-	// Due is why the Mac is not what is wanted; empty when it is.
+	// Due is why the Mac is not as desired; empty when it is.
 	Due string
-	// Overdue says that people should look at a drain.
+	// Overdue reports that a drain needs an administrator's attention.
 	Overdue bool
 	// keep leaves the Node cordoned, if this host has cordoned it.
 	keep bool

@@ -229,8 +229,8 @@ func TestBackOff_HasJitterAndAnEnd(t *testing.T) {
 	require.Equal(t, maxBackOff, backOff(100, middle))
 }
 
-// A world of one host that everything happens to. Whatever does: only what the host itself has cordoned is uncordoned, no password is
-// tried again, attempts keep to the cap, and a host that is not ready says why, and is looked at again.
+// One host under random events. In every history: only what the host itself has cordoned is uncordoned, no password is tried again, the
+// number of attempts stays within its limit, and a host that is not ready says why, and is reconciled again.
 func TestDecide_HistoriesKeepTheRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := noon

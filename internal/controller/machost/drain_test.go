@@ -18,7 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// ready makes a Mac that is prepared and has its Node, and whose next attempts are told that machines run.
+// ready makes a Mac that is prepared and has its Node, and whose next attempts find running VMs.
 func (b *bench) ready(names ...string) {
 	b.t.Helper()
 	for _, name := range names {

@@ -61,7 +61,7 @@ func (s scrubber) error(err error) error { return errors.New(s.text(err.Error())
 // stepName is what a step may be called, to become the type of a condition.
 var stepName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+){0,6}$`)
 
-// messageOf says what an event tells of a step.
+// messageOf returns a step's message from one of its events.
 func messageOf(e machost.Event) string {
 	parts := []string{e.Message}
 	if e.Message == "" {

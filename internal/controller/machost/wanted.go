@@ -101,8 +101,9 @@ func (r *Reconciler) readSecrets(ctx context.Context, host *v1alpha1.MacHost, re
 	return versions, nil, nil
 }
 
-// isKubeconfig says whether a text is one that a node agent could use. Whoever may write MacHosts names both the Secret and the address that it
-// is sent to: a private key must not get there under another name. Why it is none is not told, as the reason may quote the text (HOST-6).
+// isKubeconfig reports whether a text is one that a node agent could use. A user who may write MacHosts names both the Secret and the
+// address that it is sent to: a private key must not get there under another name. The reason of a refusal is not reported, as it may quote
+// the text (HOST-6).
 func isKubeconfig(text machost.Secret) bool {
 	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(text.Reveal()))
 	return err == nil && config.Host != ""

@@ -94,7 +94,7 @@ func (m *memory) note(v *View, shown string, lost bool, answer lifecycle.Answer,
 	return answer
 }
 
-// unansweredSince is since when GitHub has been asked in vain; zero when it was not asked, or has answered.
+// unansweredSince is when GitHub was first asked without an answer; zero when it was not asked, or has answered.
 func (m *memory) unansweredSince(uid string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -182,7 +182,7 @@ func (s *Service) weigh(ctx context.Context, ref lifecycle.RunnerRef, answer *li
 	case err != nil:
 		*answer = lifecycle.Answer{Detail: err.Error()} // EXCL-3
 	case !exists:
-		// A vanished pod blocks nobody; its registration is looked after by what held it.
+		// A vanished pod blocks no removal; the owner of its registration looks after that.
 		*answer = lifecycle.Answer{Verdict: lifecycle.Granted, Detail: "its pod does not exist", Proof: "its pod does not exist"}
 	case v.UID != ref.UID:
 		*answer = lifecycle.Answer{Detail: "another pod has its name now"}
@@ -193,7 +193,7 @@ func (s *Service) weigh(ctx context.Context, ref lifecycle.RunnerRef, answer *li
 	case v.RunnerName == "":
 		*answer = lifecycle.Answer{Detail: "its pod lacks the annotation of its registration (" + runnerpod.AnnotationRegistration + ")"}
 	case v.registering(now) && !ref.Lost:
-		// It may be given a job the moment that it is registered, and nobody could say so yet.
+		// It may receive a job the moment that it is registered, and no sign would show it yet.
 		*answer = lifecycle.Answer{Detail: "it is registering at GitHub", NotBefore: v.askable(now)}
 	default:
 		shown := v.shows(ref.Lost)
@@ -206,7 +206,7 @@ func (s *Service) weigh(ctx context.Context, ref lifecycle.RunnerRef, answer *li
 	return question{}, false
 }
 
-// registering says whether a static runner is up of which nobody knows whether GitHub knows it yet.
+// registering reports whether a static runner is up and not yet in GitHub's list.
 func (v *View) registering(now time.Time) bool {
 	if v.Ephemeral || v.RunnerID != 0 || !v.Running {
 		return false
@@ -215,7 +215,7 @@ func (v *View) registering(now time.Time) bool {
 	return due.IsZero() || now.Before(due) || v.Unseen.IsZero()
 }
 
-// askable is when a runner that is registering is looked at again.
+// askable is when a registering runner is checked again.
 func (v *View) askable(now time.Time) time.Time {
 	next := now.Add(pace.Busy)
 	if due := v.Overdue(0); due.After(now) {

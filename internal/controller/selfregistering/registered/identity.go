@@ -22,8 +22,8 @@ type Identity struct {
 	// StatefulSet says that it is one, and Claims are then the names of the volumes that it gives the pod.
 	StatefulSet bool
 	Claims      []string
-	// RunnerName is what GitHub is to know the runner by: see NewRunnerName. It is stored, in the annotation
-	// runnerpod.AnnotationRunnerName of what stands behind the runner, before GitHub hears of it.
+	// RunnerName is the runner's name at GitHub: see NewRunnerName. It is stored in the annotation runnerpod.AnnotationRunnerName of the
+	// runner's backing before the first request to GitHub that names it.
 	RunnerName string
 	// RunnerID and Target are what Prepare has said of the registration, where that is known already.
 	RunnerID int64
@@ -103,9 +103,9 @@ func (i *Identity) facts() runnerpod.RegistrationFacts {
 	return facts
 }
 
-// BuildPod makes the runner's pod, or, for a StatefulSet, what its template is made from: metadata without a name, and a
-// spec that starts containers again. What must never happen whoever wrote the template is a
-// *runnerpod.InvalidTemplateError, with a sentence for a person; it lasts until the spec is changed.
+// BuildPod makes the runner's pod, or, for a StatefulSet, the input of its template: metadata without a name, and a spec that restarts
+// containers. A template that breaks a safety rule is a *runnerpod.InvalidTemplateError, with a sentence for a person; it lasts until the
+// spec is changed.
 func BuildPod(i Identity, options runnerpod.Options) (*corev1.Pod, error) {
 	facts := i.facts()
 	r := runnerpod.Registered{

@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// When the Secret is looked at of a pod that a node has, and that does not start.
+// When the Secret is read of a pod that has a node and does not start.
 const (
 	missAfter = 30 * time.Second
 	missAgain = time.Minute

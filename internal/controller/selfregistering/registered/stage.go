@@ -14,8 +14,7 @@ const ReasonRegistrationTimeout lifecycle.Reason = "RegistrationTimeout"
 // DefaultRegistrationTimeout is that of RunnerSpec, for specs that were made without the API server's defaulting.
 const DefaultRegistrationTimeout = 10 * time.Minute
 
-// How long a node must have been absent; see NODE-8. A node agent whose Node somebody deleted registers it again within ten
-// seconds.
+// How long a node must have been absent; see NODE-8. A node agent whose Node was deleted registers it again within ten seconds.
 const (
 	// vanishedAfter is when runners that show no work leave.
 	vanishedAfter = 20 * time.Second
@@ -29,7 +28,7 @@ type Place struct {
 	Absent time.Time
 	// Departure says why the node wants to be empty, if it does.
 	Departure nodes.Departure
-	// Unready is since when nothing good was heard of the node; zero for one that is ready.
+	// Unready is when the node was last reported ready; zero for one that is ready.
 	Unready time.Time
 }
 
@@ -102,7 +101,7 @@ func (v *View) Runner(place Place, registrationTimeout time.Duration, now time.T
 	return r
 }
 
-// shown is the stage of a pod that has not ended, shows no work, and of which nobody wants anything.
+// shown is the stage of a pod that has not ended, shows no work, and is neither being removed nor unregistered.
 func (v *View) shown() (lifecycle.Stage, time.Time) {
 	if v.Ready && v.known() {
 		return lifecycle.StageIdle, v.ReadySince
@@ -114,7 +113,7 @@ func (v *View) shown() (lifecycle.Stage, time.Time) {
 // registers itself.
 func (v *View) known() bool { return v.Ephemeral || !v.Registered.IsZero() }
 
-// Overdue is when GitHub should have known the runner at the latest; zero when it does, or when nobody waits for that.
+// Overdue is the time by which GitHub should have known the runner; zero when it does, or when no timeout applies.
 func (v *View) Overdue(registrationTimeout time.Duration) time.Time {
 	if registrationTimeout <= 0 {
 		registrationTimeout = v.RegistrationTimeout

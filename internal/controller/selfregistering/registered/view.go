@@ -47,7 +47,7 @@ type View struct {
 	Finalizers string
 	Held       bool
 
-	// Started: its runner's container has been started at some time, as far as the kubelet has told.
+	// Started: its runner's container has been started at some time, as far as the kubelet has reported.
 	Started bool
 	// Running: its runner's container runs; Ready: and says that no job has reached it.
 	Running, Ready bool

@@ -147,7 +147,7 @@ var (
 	}, nodes.DefaultTaints())
 )
 
-// Every state of a pod, the stage that it is, and what is told about it.
+// Each state of a pod with its stage and its explanation.
 func TestRunner_RUN7_EXCL4_EveryStateHasAStage(t *testing.T) {
 	now := at(200).Time
 	lost := Place{Absent: now.Add(-lostAfter)}
@@ -331,8 +331,8 @@ func TestLeaving_RUN2_7ff5b7da_23c8fe4a_EveryStateHasAWayOut(t *testing.T) {
 	}
 }
 
-// RECV-5: a container that has ended beside it keeps the pod's condition false, and a runner of which nobody knows since when it is
-// up never times out, and is never removed.
+// RECV-5: a terminated container beside the runner keeps the pod's Ready condition false. The runner's start time must still be known:
+// otherwise the runner never times out, and is never removed.
 func TestObserve_RECV5_AContainerThatHasEndedHidesNotSinceWhenTheRunnerIsUp(t *testing.T) {
 	v := Observe(idlePod(static, func(p *corev1.Pod) {
 		p.Status.Conditions[1] = corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse, LastTransitionTime: at(5)}

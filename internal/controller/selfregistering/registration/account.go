@@ -15,8 +15,7 @@ import (
 // refusalHolds is how long credentials are left alone that GitHub does not accept: who goes on trying is barred.
 const refusalHolds = 30 * time.Second
 
-// account is one set of credentials, and the bulkhead around what is done with it: a GitHub that hangs holds the slots of
-// those who ask for it, and nobody else's.
+// account is one set of credentials, and the bulkhead around its requests: when GitHub hangs, only this account's slots are held.
 type account struct {
 	name     string // for people
 	client   *github.Client

@@ -220,7 +220,7 @@ func TestPlace_RegistersInTheGroupByItsName(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%+v %v", token, jit), "LLBF")
 	require.Len(t, w.calls(), 3, "the group is looked up once")
 
-	// The group is made anew, with another id.
+	// The group is created again, with another id.
 	w.on("GET /enterprises/big/actions/runner-groups", status(200, `{"total_count":1,"runner_groups":[{"id":10,"name":"Big Iron"}]}`))
 	w.on("POST /enterprises/big/actions/runners/generate-jitconfig", status(422, `{"message":"no such group"}`))
 	_, err = at.JIT(t.Context(), JITRequest{Name: "r-2"})

@@ -107,7 +107,7 @@ func (p *place) heed(installation int64, call func() error) error {
 	err := call()
 	p.account.heard(installation, err)
 	if errors.Is(err, github.ErrUnauthorized) && p.account.identity.installation == 0 && !p.account.hasToken() {
-		p.account.client.ForgetInstallation(p.scope) // it may have been installed anew, under another id
+		p.account.client.ForgetInstallation(p.scope) // it may have been installed again, with another id
 	}
 	return err
 }

@@ -120,7 +120,7 @@ func TestRemove_EXCL6_ARenamedRepositoryIsFollowedByItsID(t *testing.T) {
 	require.Equal(t, lifecycle.Unknown, got.Verdict, "%+v", got)
 }
 
-// A GitHub that hangs for one set of credentials holds its own slots, each no longer than its deadline, and nobody else's.
+// When GitHub hangs for one set of credentials, only that account's slots are held, each no longer than its deadline.
 func TestBulkhead_AHangingGitHubDelaysNobodyElse(t *testing.T) {
 	const most = 3
 	w := newWorld(t, func(o *HubOptions) { o.Calls = most })

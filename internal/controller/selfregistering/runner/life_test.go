@@ -112,7 +112,7 @@ func TestRunner_MintsExactlyOnceWhateverAnswerIsLost(t *testing.T) {
 	}
 }
 
-// [K] 8.6: a name that somebody else's runner has is not fought for.
+// [K] 8.6: a name that a foreign runner has is left to it.
 func TestRunner_TakesAnotherNameWhereSomebodyElseHasIt(t *testing.T) {
 	b := newBench(t)
 	theirs := b.github.Put(registeredtest.Runner{Name: "r-taken", Online: true})
@@ -389,7 +389,7 @@ func TestRunner_BadInputIsShownOnceAndNotTriedAgain(t *testing.T) {
 				b.settle("r")
 			}
 			require.Equal(t, 1, b.github.Calls(registeredtest.For))
-			// A pass that began with an older status than was written since may have taken it off: it is told again, without a call.
+			// A pass that read an older status may have removed the condition: it is written again, without a request to GitHub.
 			before := b.get("r").DeepCopy()
 			without := before.DeepCopy()
 			meta.RemoveStatusCondition(&without.Status.Conditions, v1alpha1.ConditionRegistered)

@@ -21,7 +21,7 @@ func newShift() *shift {
 	return s
 }
 
-// begin has somebody work; false when the shift is over.
+// begin starts a worker; false when the shift is over.
 func (s *shift) begin(work func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +32,7 @@ func (s *shift) begin(work func()) bool {
 	return true
 }
 
-// end ends the shift, and returns when everybody has stopped. Ending it twice does no harm.
+// end ends the shift, and returns when all workers have stopped. It may be called twice.
 func (s *shift) end() {
 	s.mu.Lock()
 	s.over = true

@@ -263,7 +263,7 @@ func (b *bench) eventOf(reason string) string {
 	return ""
 }
 
-// F 2.8: a label that somebody takes off a set does not hide it from its deployment.
+// F 2.8: a set whose label a user has removed still belongs to its deployment.
 func TestDeployment_RUN3_ASetWithoutItsLabelIsStillItsSet(t *testing.T) {
 	b := newBench(t, replicaSets{})
 	deployment := &v1alpha1.RunnerDeployment{
@@ -280,7 +280,7 @@ func TestDeployment_RUN3_ASetWithoutItsLabelIsStillItsSet(t *testing.T) {
 	b.have(2)
 }
 
-// RUN-3: the set that serves is deleted by somebody. What works in it is waited for, and others are there at once all the same.
+// RUN-3: a user deletes the serving set. Its busy runners finish, and other runners replace it at once.
 func TestDeployment_RUN3_ADeletedSetIsReplacedAtOnce(t *testing.T) {
 	b := newBench(t, replicaSets{})
 	deployment := &v1alpha1.RunnerDeployment{

@@ -28,7 +28,7 @@ type kind interface {
 type settings struct {
 	replicas int32
 	hold     time.Duration
-	scaledAt time.Time // zero: nobody chooses the number by what jobs need
+	scaledAt time.Time // zero: replicas are not scaled by jobs
 	spec     v1alpha1.RunnerSpec
 }
 

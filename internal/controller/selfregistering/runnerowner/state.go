@@ -17,7 +17,7 @@ import (
 const (
 	// observeWithin is how soon the watch should show what we created; later we look past the cache.
 	observeWithin = 30 * time.Second
-	// stuckAfter is how long what was deleted may take to go before somebody is told (POOL-10).
+	// stuckAfter is how long a deletion may take before an Event reports it (POOL-10).
 	stuckAfter = 10 * time.Minute
 )
 
@@ -151,7 +151,7 @@ type ownerState struct {
 	createFails int
 	createSays  string
 	startSays   string
-	lostJobs    []lostJob // to be told of
+	lostJobs    []lostJob // to be reported
 	outdated    string    // the template of which GitHub has refused a runner because its version is too old
 
 	status statusWriter
@@ -276,7 +276,7 @@ type lostJob struct {
 	end                registered.Ending
 }
 
-// ended looks at how a runner has ended, once.
+// ended records how a runner has ended, once.
 func (s *ownerState) ended(m *member, now time.Time) {
 	if m.pod.End.Outdated() {
 		s.outdated = m.hash
@@ -346,7 +346,7 @@ func (s *ownerState) settle(m *member, now time.Time) bool {
 	return had != has || before != after
 }
 
-// note keeps the sets of members that need a look.
+// note keeps the sets of members that need a check.
 func (s *ownerState) note(m *member, r lifecycle.Runner, has bool, place registered.Place, now time.Time) {
 	put := func(set map[string]time.Time, at time.Time) {
 		if at.IsZero() || !has {
@@ -395,7 +395,7 @@ func (m *member) tendable() bool {
 		(m.pod == nil || !m.pod.Ended && m.pod.Deleting.IsZero()) && (m.tended != m.tendKey() || !m.tendAt.IsZero())
 }
 
-// tendKey changes when the Backing should look after the member anew.
+// tendKey changes when the Backing should process the member again.
 func (m *member) tendKey() string {
 	key := m.UID + m.RunnerName
 	if m.Started {

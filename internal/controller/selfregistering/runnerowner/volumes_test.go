@@ -111,7 +111,7 @@ func TestRunnerSet_K43_VolumesWaitForTheNextRunner(t *testing.T) {
 	}
 }
 
-// RUN-2: a StatefulSet that somebody deletes in the foreground waits for its pod, and its pod is let go: it is made by nobody again.
+// RUN-2: a StatefulSet that a user deletes in the foreground waits for its pod, and the pod is released: it is not created again.
 func TestRunnerSet_RUN2_AForegroundDeletionEnds(t *testing.T) {
 	b := newBench(t, runnerSets{})
 	b.kind.create(b, some(1, true))

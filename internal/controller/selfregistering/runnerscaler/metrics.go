@@ -36,7 +36,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// show tells of all owners there are, and of no others any more.
+// show sets the metrics of all present owners, and removes those of others.
 func (m *metrics) show(todo []change) {
 	now := make(map[shown]bool, len(todo))
 	for _, c := range todo {

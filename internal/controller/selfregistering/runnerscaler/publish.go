@@ -91,8 +91,8 @@ func (s *Scaler) clear(ctx context.Context, owners []owner) {
 	}
 }
 
-// write patches status.autoscaling, and nothing else of the object: other parts of the status are others'. An owner that is gone is
-// let be (A.6: in the peer it stalled everybody).
+// write patches status.autoscaling, and nothing else of the object: other parts of the status have other writers. An owner that is gone is
+// skipped (A.6: in the peer it stalled all others).
 func (s *Scaler) write(ctx context.Context, o *owner, status *v1alpha1.AutoscalingStatus) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()

@@ -29,7 +29,7 @@ const (
 	retryAfter = time.Minute
 )
 
-// place names one queue that is read for one owner. An owner with other credentials, or elsewhere, begins anew.
+// place names one queue that is read for one owner. An owner with other credentials, or another target, starts without history.
 type place struct {
 	owner       types.UID
 	repository  string
@@ -58,8 +58,8 @@ type look struct {
 	enough  bool // it is partial only because so many wait that others make no difference
 }
 
-// readings reads queues beside the passes. Each owner has workers of its own, and each queue a deadline: one that hangs delays
-// nobody else (6.8).
+// readings reads queues beside the passes. Each owner has workers of its own, and each queue a deadline: one that hangs delays no other
+// owner (6.8).
 type readings struct {
 	options Options
 	metrics *metrics
@@ -85,7 +85,7 @@ func placesOf(o *owner) []place {
 	return places
 }
 
-// begin starts to read what is due, and forgets what nobody asks for any more. It does not wait.
+// begin starts to read what is due, and drops queues that no owner needs any more. It does not block.
 func (r *readings) begin(ctx context.Context, now time.Time, owners []owner) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,7 +144,7 @@ func (r *readings) note(ctx context.Context, p place, l look, err error, every t
 	defer r.mu.Unlock()
 	known := r.of[p]
 	if known == nil {
-		return // nobody asks any more
+		return // no owner needs it any more
 	}
 	known.busy = false
 	if ctx.Err() != nil {

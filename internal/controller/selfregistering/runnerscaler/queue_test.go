@@ -155,7 +155,7 @@ func TestScaler_RUN4_CompleteAtOfThePresentTemplate(t *testing.T) {
 	require.Equal(t, b.now, b.status(d).ScaledAt.UTC())
 }
 
-// Where nobody tells who has taken a job until the queue is read again, that job is not counted a second time so long.
+// While it is unknown which runner took a job, until the queue is read again, that job is not counted a second time.
 func TestScaler_610_BetweenTwoReadings(t *testing.T) {
 	b := newBench(t)
 	d := b.deployment("web", autoscaling(0, 9), func(s *v1alpha1.RunnerSpec) { s.Organization, s.Repository = "", "acme/app" })

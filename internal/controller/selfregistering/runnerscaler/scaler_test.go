@@ -168,8 +168,7 @@ func (f sourceFunc) Demand(ctx context.Context, targets []runnerapi.DemandTarget
 	return f(ctx, targets)
 }
 
-// 6.7: GitHub's queue is read every so often, and makes good what no message has told; of an owner that the App does not see it is
-// all there is.
+// 6.7: GitHub's queue is read at an interval, and makes up for lost webhooks; for an owner that the App does not see it is the only source.
 func TestScaler_67_GitHubsQueueRepairsWhatWasLost(t *testing.T) {
 	b := newBench(t)
 	scaling := autoscaling(0, 9)
@@ -304,7 +303,7 @@ func TestScaler_68_ABrokenTargetDelaysNoOther(t *testing.T) {
 	pass()
 	require.Equal(t, 2, b.desired(owners["hangs"]), "what the server says of it counts meanwhile")
 
-	// Nobody waits for an owner that is deleted, and its worker ends by itself; none is asked again before its time.
+	// No pass waits for a deleted owner, and its worker exits; no owner is read again before its time.
 	require.NoError(t, b.admin.Delete(t.Context(), owners["hangs"]))
 	require.NoError(t, b.admin.Delete(t.Context(), owners["gone"]))
 	limited := b.read("acme/limited")

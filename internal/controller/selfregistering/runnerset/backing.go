@@ -203,7 +203,7 @@ func (b *backing) identity(set *v1alpha1.RunnerSet, name, uid, runnerName, insta
 func (b *backing) Remove(ctx context.Context, r runnerowner.Removal) (lifecycle.Answer, error) {
 	done := lifecycle.Answer{Verdict: lifecycle.Granted}
 	if r.Exists && r.Member.Deleting.IsZero() {
-		if r.Pod == nil && r.Owner != nil { // what was registered for a pod that never was is nobody else's to remove
+		if r.Pod == nil && r.Owner != nil { // no pod will ever remove a registration that was made for it
 			i := b.identity(setOf(r.Owner), r.Member.Name, r.Member.UID, r.Member.RunnerName, "")
 			done = b.service.Unregister(ctx, i, 0, false, r.Over)
 			if done.Verdict == lifecycle.Busy || done.Verdict == lifecycle.Unknown && !r.Left {
