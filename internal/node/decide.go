@@ -32,7 +32,7 @@ type containerView struct {
 	KillSent bool
 }
 
-// view is all that decide looks at.
+// view is the input of decide.
 type view struct {
 	Presence      presence
 	Deleting      bool // has a deletionTimestamp
@@ -104,7 +104,7 @@ func decideGone(v view) []action {
 	return []action{{Verb: doFinish}}
 }
 
-// decideDeleting is a strict order: stop, tell how it ended, remove the sandbox, let go of the object.
+// decideDeleting has a strict order: stop the containers, report how they ended, remove the sandbox, release the object.
 func decideDeleting(v view) []action {
 	if steps, stopped := stopFirst(v); !stopped {
 		return append(steps, report(v)...)

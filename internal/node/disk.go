@@ -27,10 +27,10 @@ const (
 	collectPause   = 5 * time.Minute
 )
 
-// DiskSpace is what is free for ordinary users, and the size of, the file system that holds a folder, in bytes.
+// DiskSpace returns the bytes free for ordinary users, and the size in bytes, of the file system that holds a directory.
 type DiskSpace func(dir string) (free, total uint64, err error)
 
-// disks are the folders whose file systems the node needs: its own and, where that is another one, the images'.
+// disks are the directories whose file systems the node needs: its own and, if that is another one, the images'.
 func (a *Agent) disks() []string {
 	dirs := []string{a.opts.StateDir}
 	if located, ok := a.opts.Sandbox.(sandbox.ImageLocator); ok && !sameDisk(located.ImagesDir(), a.opts.StateDir) {
@@ -65,7 +65,7 @@ func (a *Agent) diskShort(short bool) string {
 	return ""
 }
 
-// imagesDir is where images are; that of the state folder where the back end does not say.
+// imagesDir is the directory of the images; the state directory if the back end does not name one.
 func (a *Agent) imagesDir() string {
 	if located, ok := a.opts.Sandbox.(sandbox.ImageLocator); ok {
 		return located.ImagesDir()

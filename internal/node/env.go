@@ -25,7 +25,7 @@ type references interface {
 type resolver struct {
 	refs    references
 	machine machine
-	// volume is the host folder of one of the pod's volumes.
+	// volume is the host directory of one of the pod's volumes.
 	volume func(name string) string
 }
 

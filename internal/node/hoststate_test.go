@@ -18,7 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// reporting is a back end that says what it is told to.
+// reporting is a back end with a scripted state.
 type reporting struct {
 	sandbox.Sandbox
 	mu    sync.Mutex

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// lease keeps the node's lease. It has a client of its own and does nothing else: no pod and no slow look at the host delays it
+// lease keeps the node's lease. It has a client of its own and does nothing else: no pod and no slow measurement of the host delays it
 // (NODE-6).
 type lease struct {
 	a      *Agent
@@ -45,7 +45,7 @@ func (l *lease) run(ctx context.Context) {
 			l.a.opts.Log.Warn("renewing the node's lease failed, retrying", "error", err)
 			l.last = nil
 			if !answered(err) {
-				l.redial() // whoever does not answer may be at the end of a dead connection
+				l.redial() // without a response the connection may be dead
 			}
 		}
 		select {

@@ -140,7 +140,7 @@ func TestDelete_NODE1_PodsThatAnOlderAgentLeftStuckAreFreed(t *testing.T) {
 type gated struct {
 	sandbox.Sandbox
 	remove chan struct{} // Remove waits for it, if not nil
-	asked  chan string   // told of every Remove, if not nil
+	asked  chan string   // receives each call of Remove, if not nil
 }
 
 func (g gated) Remove(ctx context.Context, uid string) error {
@@ -240,7 +240,7 @@ func TestRestart_NODE3_ANewAgentAdoptsWhatRuns(t *testing.T) {
 	pod := f.awaitPhase(f.create(nil, shared(sh("main", untilStopped+"; exit 5"))), corev1.PodRunning)
 	ended := f.awaitPhase(f.create(nil, shared(sh("main", untilStopped+"; exit 6"))), corev1.PodRunning)
 	stop()
-	f.finish(ended) // nobody watches
+	f.finish(ended) // no agent watches
 	f.run(f.process())
 	require.Equal(t, int32(6), terminated(f.awaitPhase(ended, corev1.PodFailed), "main").ExitCode)
 
@@ -297,7 +297,7 @@ func TestRestart_NODE4_WhatTheSandboxDoesNotKnowIsNotStartedAgain(t *testing.T) 
 	stop := f.run(synthetic.New(synthetic.NewMachine(nil)))
 	pod := f.awaitPhase(f.create(nil, sh("main", "")), corev1.PodRunning)
 	stop()
-	empty := synthetic.NewMachine(nil) // the state folder was lost
+	empty := synthetic.NewMachine(nil) // the state directory was lost
 	f.run(synthetic.New(empty))
 	pod = f.awaitPhase(pod, corev1.PodFailed)
 	require.Equal(t, "ContainerStatusUnknown", terminated(pod, "main").Reason)

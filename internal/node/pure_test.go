@@ -36,7 +36,7 @@ func TestExpand(t *testing.T) {
 		"plain":       "plain",
 		"$(A)":        "1",
 		"x$(A)y$(A)":  "x1y1",
-		"$(B)":        "$(A)", // what was put in is not looked at again
+		"$(B)":        "$(A)", // a replacement is not expanded again
 		"$(NO)":       "$(NO)",
 		"$(NO)-$(A)":  "$(NO)-1",
 		"$$(A)":       "$(A)",

@@ -77,7 +77,7 @@ func (w *worker) adopt(ctx context.Context) {
 		}
 		w.prepared = len(state.Containers) > 0
 		if w.prepared {
-			w.tokensDue = w.a.opts.Clock.Now() // nobody knows how old they are
+			w.tokensDue = w.a.opts.Clock.Now() // their age is unknown
 		}
 	})
 }
@@ -96,8 +96,8 @@ func (w *worker) record(c sandbox.ContainerState) {
 	}
 }
 
-// mourn settles containers that the API server has seen started and of which the sandbox knows nothing. They are not started
-// again. NODE-4: if nobody saw the end either, it is unknown.
+// mourn settles containers that the API server has seen started and that the sandbox does not know. They are not started again. NODE-4: if
+// their end was not observed, it is unknown.
 func (w *worker) mourn() {
 	for _, st := range slices.Concat(w.pod.Status.InitContainerStatuses, w.pod.Status.ContainerStatuses) {
 		t := w.containers[st.Name]

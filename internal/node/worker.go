@@ -150,7 +150,7 @@ func (w *worker) accept(pod *corev1.Pod) {
 	w.pod = pod
 }
 
-// introduce prepares for a pod that is seen for the first time. The sandbox may have told of its containers before.
+// introduce prepares for a pod that is seen for the first time. The sandbox may have reported its containers before.
 func (w *worker) introduce() {
 	for _, c := range slices.Concat(w.pod.Spec.InitContainers, w.pod.Spec.Containers) {
 		if w.containers[c.Name] == nil {
@@ -178,7 +178,7 @@ func (w *worker) refused(err error) {
 	}
 }
 
-// view builds what decide looks at, and the status to be written.
+// view builds the input of decide, and the status to be written.
 func (w *worker) view() view {
 	v := view{
 		Presence: w.presence, Adopted: w.adopted, Refused: w.refusal != nil,

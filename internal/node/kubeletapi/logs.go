@@ -83,7 +83,7 @@ func parseLogRequest(query url.Values, now time.Time) (logRequest, error) {
 // maxSeconds is a century, which no duration overflows at.
 const maxSeconds = 100 * 365 * 24 * 60 * 60
 
-// lookInterval is how often a log that is followed is looked at.
+// lookInterval is the polling interval of a log that is followed.
 const lookInterval = 250 * time.Millisecond
 
 func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request) {

@@ -32,8 +32,8 @@ func within(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, folder+"/")
 }
 
-// verbOf is what a request does; empty for methods that nothing here has. Running a command is "create" by either method. At a kubelet
-// it is "get" by a WebSocket, which begins as a GET, so that whoever may look at a node may run commands there; here they may not.
+// verbOf is the verb of a request; empty for methods that nothing here has. Running a command is "create" by either method. At a kubelet it
+// is "get" by a WebSocket, which begins as a GET, so that a user who may get a node may run commands there; here they may not.
 func verbOf(method, path string) string {
 	switch {
 	case method != http.MethodGet && method != http.MethodPost:

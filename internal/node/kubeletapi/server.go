@@ -79,8 +79,7 @@ func New(opts Options) (*Server, error) {
 	}
 	config := rest.CopyConfig(opts.Config)
 	config.QPS, config.Burst, config.RateLimiter = 20, 40, nil
-	// A limit of its own for each of the two, so that whoever sends tokens that nobody knows holds up others that do the same, and not those
-	// who are known.
+	// Each of the two has a rate limit of its own, so that clients with invalid tokens delay each other, and no authenticated client.
 	tokens, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the API server: %w", err)
@@ -161,7 +160,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.unanswered(w, r, "authentication failed", err)
 		return
 	}
-	r.Header.Del("Authorization") // from here on nobody can show it to anybody
+	r.Header.Del("Authorization") // from here on no code can leak it
 	verb, needs := verbOf(r.Method, r.URL.Path), wanted(r.URL.Path)
 	allowed, err := s.access.allowed(r.Context(), user, verb, needs)
 	if err != nil {
@@ -193,7 +192,7 @@ func (s *Server) servePods(w http.ResponseWriter, _ *http.Request) {
 		list.Items = append(list.Items, *pod)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(list) // whoever asked may be gone
+	_ = json.NewEncoder(w).Encode(list) // the client may be gone
 }
 
 // target is the container that a request names.
