@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// Kind says what a failure means for whoever called.
+// Kind says what a failure means for the caller.
 type Kind string
 
 // The kinds. Each says what helps.
 const (
-	// KindUnknown is a message that nobody has seen before.
+	// KindUnknown is an unrecognized message.
 	KindUnknown Kind = "Unknown"
 	// KindNotFound: there is no such VM, or image in the cache. Deleting has succeeded, then.
 	KindNotFound Kind = "NotFound"
@@ -21,11 +21,11 @@ const (
 	KindNotRunning Kind = "NotRunning"
 	// KindRunning: the VM runs (already): adopt it, or stop it first.
 	KindRunning Kind = "Running"
-	// KindLimit: the host runs as many macOS VMs as it may, or believes that it does (tart#1217). Later, perhaps.
+	// KindLimit: the host runs as many macOS VMs as it may, or Tart counts so (tart#1217). Retry later.
 	KindLimit Kind = "Limit"
 	// KindNoAddress: the guest has no address yet. Again, a bounded number of times.
 	KindNoAddress Kind = "NoAddress"
-	// KindGuestUnreachable: nobody answers in the guest: it boots, it has no guest agent, or the socket is dead (tart#1220).
+	// KindGuestUnreachable: the guest does not answer: it is booting, it has no guest agent, or the socket is dead (tart#1220).
 	KindGuestUnreachable Kind = "GuestUnreachable"
 	// KindCorrupt: the VM lacks some of its files. Delete it.
 	KindCorrupt Kind = "Corrupt"

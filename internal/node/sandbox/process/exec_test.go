@@ -55,7 +55,7 @@ func TestExecHasTheContainersEnvironmentAndFolder(t *testing.T) {
 	require.ErrorContains(t, err, `"no-such-program" is not in the container's PATH`)
 }
 
-// Whatever a command has started ends with it when its caller goes away: also what left its session.
+// When its caller disconnects a command is killed with all its processes, including those that left its session.
 func TestExec_NothingOfACommandThatIsGivenUpIsLeft(t *testing.T) {
 	m := newMachine(t)
 	sb, pod := runs(t, m)

@@ -23,7 +23,7 @@ const (
 //     be followed by the end of s, by / or by one of white space = : , ; ' " ` ) ] } < > | & ! #. With /jobs mounted, /jobs/a and
 //     PATH=/bin:/jobs/bin are replaced; /jobsspace, foo/jobs and http://host/jobs are not;
 //   - the longest mountPath that matches wins (/jobs/cache over /jobs);
-//   - what was put in is not looked at again.
+//   - a replacement is not expanded again.
 //
 // The mountPaths and host paths of mounts are absolute and clean.
 func Substitute(s string, mounts []sandbox.Mount) string {

@@ -89,7 +89,7 @@ func newPod() *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: types.UID(uuid.NewString())}}
 }
 
-// machine remembers the process ids that it has seen: a container's folder goes with its record, its processes must too.
+// machine remembers the process ids that it has seen: a container's directory is deleted with its record, and its processes must end too.
 type machine struct {
 	dir  string
 	seen *sync.Map

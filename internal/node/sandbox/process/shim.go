@@ -66,7 +66,7 @@ func RunShim(dir string) error {
 	}
 	main := &process{pid: pid}
 	go main.obey(os.NewFile(fdControl, fileControl)) // ends with this process
-	// Whoever reads that the container has started may join it, and so must not find it half made.
+	// A reader of the start record may join the container's namespaces, so they must be complete.
 	_, _ = io.Copy(io.Discard, entered)
 	_ = entered.Close()
 	// The record of the start informs people; a full disk must not keep the shim from its duty.
@@ -78,7 +78,7 @@ func RunShim(dir string) error {
 	go func() { timesKept <- keepTimes(s.Log, c.path(fileTimes), time.Now, stop) }()
 	exit := main.wait()
 	exit.StartedAt = begun
-	// On record before the left-overs are ended: a shim that is killed meanwhile has told what it knew.
+	// Recorded before the remaining processes are killed: if the shim is killed meanwhile, the exit is known.
 	err = writeJSON(c.path(fileExit), exit)
 	main.reapRest()
 	close(stop)
@@ -131,7 +131,7 @@ func fork(s spec) (pid int, entered *os.File, err error) {
 type process struct {
 	pid    int
 	mu     sync.Mutex
-	reaped bool // its id may belong to somebody else from now on
+	reaped bool // its id may be reused from now on
 }
 
 func (p *process) obey(control *os.File) {

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// The index of times beside a log says when the log had which size: entries of two big-endian integers, nanoseconds since
-// 1970 and bytes, neither of which ever falls. The container writes into its log by itself, so that nobody's end breaks its standard output;
-// the shim looks at the log once a second and notes a size that it had not seen.
+// The index of times beside a log records when the log had which size: entries of two big-endian integers, nanoseconds since 1970 and
+// bytes, neither of which ever decreases. The container writes to its log directly, so that no other process's exit breaks its standard
+// output; the shim checks the log once a second and records each new size.
 const (
 	timesEntry    = 16
 	timesInterval = time.Second

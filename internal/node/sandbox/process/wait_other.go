@@ -38,7 +38,7 @@ func waitShim(ctx context.Context, fifo string) error {
 	}
 }
 
-// stillHeld reads from a FIFO in which nobody ever writes: nothing yet means that a writer is there, the end that none is.
+// stillHeld reads from a FIFO to which no data is ever written: no data yet means that a writer holds it, end-of-file that none does.
 func stillHeld(fd int) (bool, error) {
 	_, err := unix.Read(fd, make([]byte, 1))
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {

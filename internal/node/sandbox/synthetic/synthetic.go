@@ -44,7 +44,7 @@ const (
 
 type pod struct {
 	ref        sandbox.PodRef
-	foreign    bool // somebody else's, without our mark
+	foreign    bool // of another owner, without our mark
 	containers map[string]*container
 }
 
@@ -159,7 +159,7 @@ func (m *Machine) end(podUID, name string, exit sandbox.Exit) error {
 	}
 	m.finish(c, exit)
 	if c.run != nil {
-		c.run.kill() // what is said to have ended has: nobody would end it later
+		c.run.kill() // a container that is reported as ended must have ended: nothing would stop it later
 	}
 	return nil
 }
@@ -311,7 +311,7 @@ func (s *Sandbox) Start(ctx context.Context, p *corev1.Pod, spec sandbox.Contain
 		return nil
 	}
 	if b.after != never {
-		// A fake clock calls with its own lock held, and the end is told the time by that clock.
+		// A fake clock calls with its own lock held, and the end reads that clock.
 		c.timer = s.m.clock.AfterFunc(b.after, func() { go s.m.timeUp(c) })
 	}
 	return nil

@@ -43,8 +43,8 @@ func TestGuest_MayBeStartedByItsImage(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 }
 
-// EXCL-1, NODE-3: a guest that is not heard of any more may run its job all the same: the host's disk may be full, or the job may have killed
-// our agent. Neither the agent that notices nor the one after it ends the machine, until somebody asks for its end.
+// EXCL-1, NODE-3: a guest that no longer reports may still run its job: the host's disk may be full, or the job may have killed our agent.
+// Neither the agent that notices nor the one after it ends the machine, until its end is requested.
 func TestGuest_NODE3_SilenceAloneEndsNoMachine(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)

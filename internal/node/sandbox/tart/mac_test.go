@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// mac is a fake Mac: the node agent's state folder and Tart's home.
+// mac is a fake Mac: the node agent's state directory and Tart's home.
 type mac struct {
 	t    *testing.T
 	dir  string

@@ -31,7 +31,7 @@ type minder struct {
 	stopOnce sync.Once
 
 	mu        sync.Mutex
-	committed bool // others believe that the container has started: its start cannot be taken back
+	committed bool // the container was reported as started: its start cannot be taken back
 	takenBack bool // the other way round
 	failed    error
 }
@@ -143,7 +143,7 @@ type watch struct {
 	since     time.Time // from when on the guest is waited for: an agent that was away has not tried to reach it
 	heard     bool      // there may be a job from here on
 	recorded  bool      // and that is on record
-	silent    bool      // and that it is not heard of any more has been told
+	silent    bool      // and its silence has been reported
 	beat      time.Time // of the heartbeat's file
 	beatSeen  time.Time // when it was seen to change
 	nextStart time.Time
@@ -174,8 +174,8 @@ func (w *watch) look() {
 	if w.heard && !w.taken {
 		w.taken = s.removeTaken(w.r)
 	}
-	// A report that cannot be read, or not be believed, ends nothing: a job may have written it, or this host may be short of something for a
-	// moment, while the command runs. The guest's agent puts its own in place.
+	// A report that cannot be read or trusted ends nothing: a job may have written it, or this host may be short of some resource for a
+	// moment, while the command runs. The guest's agent replaces it by its own.
 	_, reported, _ := s.report(w.r)
 	switch {
 	case reported: // the command has ended, and the machine with it
@@ -200,9 +200,9 @@ func (w *watch) recordHeard() {
 	w.recorded = err == nil // a disk that is full is tried again
 }
 
-// noteSilence is for a guest whose agent was heard of and is not any more. That alone ends no machine: the host's disk may be full, or a job may
-// have killed the agent, and the job runs on. Whether it has ended GitHub knows, and the server asks; it then has the pod deleted. A machine
-// that is asked to end, and in which nobody is left to hear of it, is ended.
+// noteSilence handles a guest whose agent has reported and no longer does. That alone ends no machine: the host's disk may be full, or a
+// job may have killed the agent, and the job runs on. GitHub knows whether the job has ended, and the server asks; it then has the pod
+// deleted. A machine that should stop, and whose guest has no agent left to stop it, is ended.
 func (w *watch) noteSilence() {
 	if !guestshare.Absent(w.r.Shared, guestshare.FileTerminate) {
 		w.giveUp(reasonSilent, "it should have stopped, and the agent in its guest has not reported for too long")
@@ -306,14 +306,15 @@ func (m *minder) markUp() {
 	close(m.up)
 }
 
-// takeBack undoes a start that came to nothing, unless others believe in it, and says whether it did.
+// takeBack undoes a start that failed, unless it was reported as started, and returns whether it did.
 func (m *minder) takeBack(exit sandbox.Exit) bool {
 	r, undone := m.undo()
 	if !undone {
 		return false
 	}
 	m.s.opts.reached("taken-back")
-	// Not under the lock: this may stop a machine and delete a base, and whoever asks for this minder holds up all who ask for another (NODE-6).
+	// Not under the lock: this may stop a machine and delete a base, and a caller that waits for this minder blocks all other minders
+	// (NODE-6).
 	failed := m.s.verdict(r, stepRun, m.s.runFailure(r, exit))
 	m.mu.Lock()
 	m.failed = failed
@@ -322,7 +323,7 @@ func (m *minder) takeBack(exit sandbox.Exit) bool {
 	return true
 }
 
-// undo takes the start off the record, unless others believe in it.
+// undo removes the start from the record, unless it was reported as started.
 func (m *minder) undo() (record, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -345,7 +346,7 @@ func (m *minder) undo() (record, bool) {
 func (m *minder) settle(run sandbox.Exit) {
 	report, reported, err := m.s.report(m.r)
 	if guestshare.HostFailed(err) {
-		// Not settled: whoever waits for it asks again.
+		// Not settled: Wait's caller asks again.
 		m.s.opts.Log.Error("reading the guest's report", "vm", m.r.VM, "error", err)
 		m.s.slots.change(func(l *ledger) { l.release(m.r.UID) })
 		return

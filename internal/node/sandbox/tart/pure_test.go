@@ -99,7 +99,7 @@ func TestPlan_RefusesWithTheField(t *testing.T) {
 	require.Equal(t, int64(3), m.cpus, "down, never up")
 }
 
-// NODE-4: the guest's word, else Tart's failure, else nobody knows. Never is what nobody has seen a success.
+// NODE-4: the guest's report, else Tart's failure, else unknown. An end that was not observed is never a success.
 func TestAttribute_NODE4_AnUnknownEndIsNoSuccess(t *testing.T) {
 	begun := time.Unix(1000, 0)
 	ended := begun.Add(time.Minute)

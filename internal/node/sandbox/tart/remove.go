@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// deleteTimeout bounds the deletion of a machine for which nobody waits.
+	// deleteTimeout bounds the deletion of a machine in the background.
 	deleteTimeout = 5 * time.Minute
 	// killDelay is how long a machine's process may be there after `tart stop` before it is killed.
 	killDelay = 2 * time.Second
@@ -95,7 +95,7 @@ func (s *Sandbox) deleteVM(ctx context.Context, vm string) error {
 	return s.removeRemains(vm)
 }
 
-// removeRemains removes the folder of a machine that Tart does not see any more because some of its files are missing.
+// removeRemains removes the directory of a machine that Tart no longer lists because some of its files are missing.
 func (s *Sandbox) removeRemains(vm string) error {
 	if err := os.RemoveAll(s.vmFolder(vm)); err != nil {
 		return fmt.Errorf("removing what is left of the virtual machine %s: %w", vm, err)
@@ -134,7 +134,7 @@ func (s *Sandbox) Remove(ctx context.Context, podUID string) error {
 	if err := process.RemoveAll(gone); err != nil {
 		return err
 	}
-	// Out of sight at once: a folder that is half gone must not be read as a record.
+	// Renamed at once: a half-deleted directory must not be read as a record.
 	if err := os.Rename(s.vmDir(podUID), gone); err != nil {
 		return fmt.Errorf("removing the pod's directory: %w", err)
 	}
@@ -195,14 +195,14 @@ func (s *Sandbox) dropBaseOf(r record) error {
 	return nil
 }
 
-// Used says whether a state folder is, or was, one of this back end.
+// Used reports whether a state directory is, or was, one of this back end.
 func Used(stateDir string) bool {
 	_, err := os.Stat(filepath.Join(stateDir, "vms"))
 	return err == nil
 }
 
-// Cleanup ends and deletes every machine on record of a state folder, and every process, and returns when none is left. Golden bases stay. It
-// refuses to work while a node agent uses the folder (process.ErrInUse).
+// Cleanup ends and deletes every machine on record of a state directory, and every process, and returns when none is left. Golden bases
+// stay. It refuses while a node agent uses the directory (process.ErrInUse).
 func Cleanup(ctx context.Context, opts Options) (pods int, err error) {
 	unlock, err := process.Lock(opts.StateDir)
 	if err != nil {

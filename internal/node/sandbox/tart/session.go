@@ -76,9 +76,9 @@ func (s *Sandbox) ensureSession(ctx context.Context) string {
 	}
 }
 
-// leaveLoginWindow says why the login window is not restarted now; empty when it is about to be. A restart takes the session with it, whatever was
-// read of it, and with the session the machines that run in it: none of them may be there (NODE-3). And somebody who logs in by
-// hand, to mend what is wrong, needs longer than a look takes (ADR 0026).
+// leaveLoginWindow says why the login window is not restarted now; empty when it is about to be. A restart ends the session, whatever was
+// read of it, and with the session the machines that run in it: none of them may be there (NODE-3). An administrator who logs in by hand,
+// to repair a fault, needs more time than there is between two checks (ADR 0026).
 func (s *Sandbox) leaveLoginWindow(ctx context.Context) string {
 	if err := s.countForeign(ctx); err != nil {
 		return "the login window is not restarted, because Tart does not list running virtual machines"

@@ -101,7 +101,7 @@ func newSlots(total int) *slots {
 	return &slots{ledger: ledger{total: total, held: map[string]bool{}}, changed: make(chan struct{})}
 }
 
-// change alters the ledger and wakes whoever waits.
+// change alters the ledger and wakes all waiting goroutines.
 func (s *slots) change(f func(*ledger)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *slots) change(f func(*ledger)) {
 	s.changed = make(chan struct{})
 }
 
-// read looks at the ledger.
+// read runs f with the ledger locked.
 func (s *slots) read(f func(*ledger)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -145,8 +145,8 @@ func tartEnvironment(environ []string) []sandbox.EnvVar {
 	return env
 }
 
-// unbegin takes back a start of which an agent before this one has not seen the end of: the machine has not stayed up, and no guest was
-// heard of. It says whether it did.
+// unbegin takes back a start whose end an earlier agent has not seen: the machine has not stayed up, and no guest has reported. It returns
+// whether it did.
 func (s *Sandbox) unbegin(r record) bool {
 	if r.StayedUp || r.Killed || s.heard(r) {
 		return false

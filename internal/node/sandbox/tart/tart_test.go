@@ -159,7 +159,7 @@ func TestOwnership_NODE7_NeedsMarkAndRecord(t *testing.T) {
 	}
 	before := m.vms()
 	require.NoError(t, s.Remove(t.Context(), uid), "there is no record of it")
-	// Somebody wrote a record that names another's machine.
+	// A forged record names a foreign machine.
 	require.NoError(t, os.MkdirAll(s.statusDir(uid), 0o700))
 	for _, vm := range []string{"sequoia", "bullpen-00000000-" + uid} {
 		require.NoError(t, s.save(record{PodRef: sandbox.PodRef{UID: uid}, Owner: s.owner, VM: vm, Begun: true}))
@@ -192,7 +192,7 @@ func TestRemove_NODE2_SucceedsWhenTheMachineIsGone(t *testing.T) {
 	_, err := s.Inspect(t.Context(), uid)
 	require.NoError(t, err, "it stays on record")
 
-	// A failure that has had its effect all the same is told from one that has not.
+	// A failure with the intended effect is distinguished from one without.
 	m.script(tart.Script{Rules: []tart.Rule{{Command: "delete", Effect: tart.EffectFailAfterwards, Message: "unknown"}}})
 	require.NoError(t, s.Remove(t.Context(), uid))
 	m.requireNothingOf(s, uid)
@@ -205,7 +205,7 @@ func TestRemove_NODE2_EndsAMachineThatTartCallsStopped(t *testing.T) {
 		m := newMac(t)
 		m.script(tart.Script{Rules: []tart.Rule{{Command: "run", Effect: effect}}})
 		s := m.open()
-		// Without its lock nobody in the guest can be reached: it boots its agent by itself.
+		// Without its lock the guest cannot be reached from the host: it starts its agent on boot.
 		pod, c := m.newPod(runs)
 		require.NoError(t, m.tryStart(t.Context(), s, pod, c))
 		require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
@@ -327,7 +327,7 @@ func TestPull_MakesRoomOnce(t *testing.T) {
 	}
 }
 
-// The poller is a process of the host, and is told where the supervisor's signs are.
+// The poller is a process of the host, and receives the path of the supervisor's signals.
 func TestStart_RunsPollerAndAgentOnTheHost(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
@@ -411,7 +411,7 @@ func TestStart_SaysWhyAnImageIsNotThere(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 }
 
-// Cleanup ends the machines of a folder, and keeps their records.
+// Cleanup ends the machines of a state directory, and keeps their records.
 func TestCleanup_LeavesNoMachine(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
