@@ -149,7 +149,7 @@ func TestValidate_RefusesWhatCouldDoHarm(t *testing.T) {
 		"user":                            {User: "root"},
 		"contains a user name or a passw": {User: "ci", Tart: machost.Tart{Archive: "https://me:pw@x/tart.tar.gz", SHA256: digest}},
 		"tart.archive":                    {User: "ci", Tart: machost.Tart{Archive: "https://x/tart.pkg", SHA256: digest}},
-		"requires tart.archive":                 {User: "ci", Tart: machost.Tart{SHA256: digest}},
+		"requires tart.archive":           {User: "ci", Tart: machost.Tart{SHA256: digest}},
 		"node.stateDir":                   {User: "ci", Node: machost.Node{StateDir: "/Users/ci/../root"}},
 		"without spaces":                  {User: "ci", Node: machost.Node{StateDir: "/Users/ci/my state"}},
 		"of up to 100":                    {User: "ci", Node: machost.Node{StateDir: "/" + strings.Repeat("x", 100)}},

@@ -18,7 +18,7 @@ import (
 // Local is the machine that this process runs on, or a model of one below Root. It must run as root to change what belongs to
 // others.
 type Local struct {
-	// Root is the folder in which the host's files and programs lie; empty is the machine itself.
+	// Root is the directory in which the host's files and programs lie; empty is the machine itself.
 	Root string
 	// Patience is how long a program may take. Default 5 minutes.
 	Patience time.Duration

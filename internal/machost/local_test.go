@@ -98,7 +98,7 @@ func TestLocal_LinksOfRootAreFollowedUnderTheRoot(t *testing.T) {
 	require.ErrorIs(t, second(h.ReadFile("/out")), fs.ErrNotExist, "no link leads out of the root")
 }
 
-// A user who can write a folder must not lead root's hand by a link in it.
+// A user who can write to a directory must not redirect root's writes by a link in it.
 func TestLocal_LinksThatAUserHasPlantedAreNotFollowed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("takes root: a folder of another user's")
@@ -113,7 +113,7 @@ func TestLocal_LinksThatAUserHasPlantedAreNotFollowed(t *testing.T) {
 	}
 	plant("../../etc", "/Users/ci/state")
 	plant("/etc/sudoers", "/Users/ci/log")
-	plant("../Users/ci", "/etc/theirs") // a link of theirs in a folder of root's
+	plant("../Users/ci", "/etc/theirs") // a link of theirs in a directory of root's
 	require.NoError(t, os.Symlink("../../etc", filepath.Join(h.Root, "/Users/ci/roots")))
 
 	var link *machost.LinkError

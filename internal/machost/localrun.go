@@ -21,7 +21,7 @@ const maxOutput = 64 << 10
 // pipePatience is how long a program's output is waited for after its end: what it left running may hold it open for ever.
 const pipePatience = 2 * time.Second
 
-// bounded keeps the first part of what is written to it, and lets the writer go on.
+// bounded keeps the first bytes that are written to it, and discards the rest.
 type bounded struct{ text []byte }
 
 // Write never fails.
@@ -32,8 +32,7 @@ func (b *bounded) Write(part []byte) (int, error) {
 	return len(part), nil
 }
 
-// environment is the same whoever applies, and from wherever: PATH, HOME and LANG of root's. A model of a host also gets what says who its
-// user is.
+// environment is the same for every caller: PATH, HOME and LANG of root. A model of a host also receives the variable with its user.
 func (l Local) environment() []string {
 	env := []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.real("/var/root"), "LANG=C"}
 	if strings.Trim(l.Root, "/") == "" {
@@ -157,7 +156,7 @@ func (l Local) Locker(patience time.Duration) func(context.Context, func(string)
 	}
 }
 
-// lock opens the file as all others are opened: in the folder itself, and through no link that another user has put there before.
+// lock opens the file as all others are opened: relative to its directory, and through no link that another user has planted.
 func (l Local) lock() (*os.File, error) {
 	at, err := l.find(lockFile, 0)
 	if err != nil {

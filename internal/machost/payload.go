@@ -19,7 +19,7 @@ type Payload struct {
 // maxPayload bounds the line that a payload is: a kubeconfig has some 10 KiB.
 const maxPayload = 1 << 20
 
-// wirePayload is the only form in which secrets travel, and it is not exported: whoever encodes a Payload by other means gets none.
+// wirePayload is the only form in which secrets travel, and it is not exported: any other encoding of a Payload has none.
 type wirePayload struct {
 	Config  json.RawMessage `json:"config"`
 	Secrets wireSecrets     `json:"secrets,omitzero"`

@@ -59,5 +59,5 @@ func (e *StepError) Unwrap() error { return e.Err }
 // ErrBusy says that a disruptive change waits for virtual machines to end. Steps that do not need it were applied.
 var ErrBusy = errors.New("virtual machines are running")
 
-// ErrWrongPassword says that macOS has refused the password. Nobody tries the same one again by himself: accounts get locked.
+// ErrWrongPassword reports that macOS has refused the password. The same password is not tried again automatically: macOS locks accounts.
 var ErrWrongPassword = errors.New("macOS refuses the password")

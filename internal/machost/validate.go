@@ -151,7 +151,7 @@ func (v *validator) node(n Node) {
 	}
 }
 
-// onlyCertificates is strict so that a private key that was pasted along does not get into a file that everybody may read.
+// onlyCertificates is strict so that a private key that was pasted along does not get into a world-readable file.
 func onlyCertificates(text string) bool {
 	rest, found := []byte(text), false
 	for {

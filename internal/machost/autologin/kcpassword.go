@@ -26,7 +26,7 @@ func (e *PasswordError) Error() string { return "the password for automatic logi
 
 // Encode makes the content of the file: the password and at least one NUL, filled with NULs to a multiple of the key's 11 bytes
 // and then combined with the key by exclusive or. An 11-byte password takes 22 bytes.
-// The error is a *PasswordError: what nobody can have as a password, or what decodes to something else.
+// The error is a *PasswordError: the text is no possible password, or would decode to another.
 func Encode(password string) ([]byte, error) {
 	switch {
 	case password == "":

@@ -42,8 +42,8 @@ func (a Anchor) Block() string {
 func begin(name string) string { return "# BEGIN " + name }
 func end(name string) string   { return "# END " + name }
 
-// InlineError says that the file defines the rules of the anchor itself, between braces. No version of ours wrote that, and to
-// take it out would lose rules that somebody wrote by hand.
+// InlineError reports that the file defines the rules of the anchor itself, between braces. No version of ours wrote that, and removing it
+// would lose an administrator's rules.
 type InlineError struct {
 	Anchor string
 	Line   int // from 1
@@ -105,8 +105,8 @@ func detachOnce(text string, names []string) (string, error) {
 	return left.String(), nil
 }
 
-// dropMarked takes out marked blocks. A mark without its other half, as a crash may leave it, is taken out alone: what follows it
-// may be anybody's. So are two marks around one of Apple's hooks, which no version ever wrote between its own.
+// dropMarked removes marked blocks. A mark without its other half, as a crash may leave it, is removed alone: the lines after it may not be
+// ours. So are two marks around one of Apple's hooks, which no version ever wrote between its own.
 func dropMarked(lines []string, drop []bool, names []string) {
 	for _, name := range names {
 		open := -1

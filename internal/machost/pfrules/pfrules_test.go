@@ -122,7 +122,7 @@ func TestEgress_WhatMachinesNeedOfTheHost(t *testing.T) {
 	require.True(t, r.passes(answer), "the host to a machine")
 }
 
-// The host's own traffic is none of the filter's business: a rule without an interface could shut out whoever manages it.
+// The filter does not affect the host's own traffic: a rule without an interface could shut out its administrator.
 func TestEgress_HOST7_TouchesNothingButTheBridges(t *testing.T) {
 	text, err := pfrules.Egress(pfrules.EgressNetworks{Machines: networks("10.0.0.0/8"), Allow: networks("172.16.0.0/12")})
 	require.NoError(t, err)

@@ -130,7 +130,7 @@ func (a *applying) refuse() { a.say("") }
 func (a *applying) say(token string) {
 	select {
 	case a.answers <- token:
-	default: // nobody reads standard input any more
+	default: // standard input has no reader any more
 	}
 }
 
@@ -168,7 +168,7 @@ func (a *applying) judge(code int, detail string) error {
 	return &StageError{Stage: StageApply, Err: fmt.Errorf("the apply exited with code %d", code), Detail: detail}
 }
 
-// failure is the error that the event tells of.
+// failure is the error in an event.
 func failure(e machost.Event) *machost.StepError {
 	reason := errors.New(e.Message)
 	if e.WrongPassword {

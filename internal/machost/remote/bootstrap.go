@@ -264,7 +264,7 @@ func (b *bootstrap) tell(step string, phase machost.Phase, message string) {
 func (b *bootstrap) tellFailure(stage Stage, err error) {
 	var step *machost.StepError
 	if errors.As(err, &step) || errors.Is(err, machost.ErrBusy) {
-		return // the host has told it
+		return // the host has reported it
 	}
 	b.tell(stage, machost.PhaseFailed, b.show.text(err.Error()))
 }
@@ -275,7 +275,7 @@ func (b *bootstrap) emit(e machost.Event) {
 	}
 }
 
-// randomName is for a file that nobody else writes.
+// randomName is a file name that no other process writes.
 func randomName() string { return rand.Text() }
 
 // remember keeps what was changed, each step once, over several applies.

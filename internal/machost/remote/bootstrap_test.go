@@ -147,7 +147,7 @@ func TestBootstrap_NeverRepeatsThePasswordAfterADrop(t *testing.T) {
 	require.Equal(t, 1, h.ran(" -S "), "the password was sent again")
 }
 
-// Whoever is told "unreachable" tries again, and a host that drops every attempt would have its account locked.
+// A client that gets "unreachable" retries, and a host that drops every attempt would have its account locked.
 func TestBootstrap_APasswordWithoutAnAnswerIsNoUnreachableHost(t *testing.T) {
 	for name, end := range map[string]func(*host){
 		"never back": func(h *host) { h.listener.Close(); h.cut() },

@@ -52,7 +52,7 @@ type conn struct {
 	client *ssh.Client
 	timing Timing
 	cause  atomic.Pointer[error] // why it was ended from here
-	ctx    context.Context       // ends with the connection, whoever ended it
+	ctx    context.Context       // ends with the connection, on either side's close
 	tasks  sync.WaitGroup
 	detach func() bool
 }
@@ -113,7 +113,7 @@ func (d *dialer) handshake(ctx context.Context, algorithms []string) (*conn, err
 	c.ctx = own
 	c.detach = context.AfterFunc(ctx, func() { c.end(context.Cause(ctx)) })
 	c.tasks.Go(func() {
-		_ = c.client.Wait() // whoever uses the connection sees its end
+		_ = c.client.Wait() // callers see the connection's end themselves
 		ended()
 	})
 	c.tasks.Go(c.keepAlive)
@@ -257,7 +257,7 @@ func (c *conn) alive() bool {
 	}
 }
 
-// wait is connect's patience: it tries until somebody answers, the time is over, or trying again would change nothing.
+// wait retries connect until a host answers, the time is over, or a retry would change nothing.
 func (d *dialer) wait(ctx context.Context, limit time.Duration, tell func(reason string)) (*conn, error) {
 	began, pause := d.timing.Now(), d.timing.Backoff
 	hungUp := 0

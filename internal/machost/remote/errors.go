@@ -13,11 +13,11 @@ type HostKeyError struct {
 	Got     []string // what it has; none: no key of a type that was wanted
 	// Changed says that Want is the key that this very bootstrap began with.
 	Changed bool
-	// Revoked says that the known hosts name it as one that nobody may use any more.
+	// Revoked reports that the known hosts mark the key as revoked.
 	Revoked bool
 }
 
-// Unknown says whether nobody has said which key is right.
+// Unknown reports whether no source names the right key.
 func (e *HostKeyError) Unknown() bool { return len(e.Want) == 0 && !e.Revoked }
 
 // Error says both keys, and what to do.
@@ -45,7 +45,7 @@ type UnreachableError struct {
 	Err     error // of the last attempt
 }
 
-// Error says for how long it was tried, and what to look at.
+// Error says how long the connection was tried, and what to check.
 func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("connecting to %s by SSH for %s: %v. Check that the host is on, that Remote Login is on (System Settings, General, Sharing), and the address",
 		e.Address, e.Waited.Round(time.Second), e.Err)

@@ -128,7 +128,7 @@ func TestHostKey_KnownHosts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, print(rsa), result.HostKey, "the key that is known was asked for, although another is preferred")
 
-	// Known by a type that the host does not have any more: no other takes its place, and nobody is asked.
+	// Known by a type that the host no longer has: no other type is accepted, and confirm is not called.
 	_, err = try(file(newKey(t, "ecdsa256")), func(string, ssh.PublicKey) error { t.Error("asked"); return nil })
 	require.ErrorAs(t, err, &wrong)
 	require.False(t, wrong.Unknown())
@@ -197,7 +197,7 @@ func TestConnection_NoticesADeadPeer(t *testing.T) {
 	require.Less(t, time.Since(began), 10*time.Second)
 }
 
-// wall passes connections on, until it passes nothing and tells nobody.
+// wall passes connections on, until it drops everything without notice.
 type wall struct {
 	net.Listener
 	silent atomic.Bool

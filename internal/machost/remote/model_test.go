@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// built is the folder of bullpen, if any test needed it.
+// built is the directory of the bullpen binary, if a test needed it.
 var built atomic.Pointer[string]
 
 // bullpen is the program itself, which a model Mac takes in the place of one for Macs.

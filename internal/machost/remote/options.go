@@ -40,8 +40,8 @@ type Options struct {
 	Hold bool
 	// RemoteRoot is put before every path on the host, for a host that is a model. Empty on a Mac.
 	RemoteRoot string
-	// Events is told what happens, in order, by one goroutine at a time: the stages of the bootstrap itself (see Stage), and what the apply
-	// reports. Nil: nobody is.
+	// Events receives each event, in order, from one goroutine at a time: the stages of the bootstrap itself (see Stage), and the reports
+	// of the apply. Nil: events are dropped.
 	Events func(machost.Event)
 	Timing Timing
 }

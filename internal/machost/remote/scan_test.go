@@ -48,7 +48,7 @@ func needles(t *testing.T) map[string][]byte {
 	return found
 }
 
-// mayHold are the files on a host that hold a secret, and nobody but their owner may read.
+// mayHold are the files on a host that hold a secret, and that only their owner may read.
 var mayHold = []string{"/private/etc/kcpassword", "/usr/local/var/bullpen/bootstrap.kubeconfig"}
 
 // leaks searches all that was said, and all that lies on the host, for secrets.

@@ -26,8 +26,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// host is an SSH server of a few lines whose commands really run, on a folder with a uname, a sudo and a program that are scripts: for what a real
-// server and the model of a Mac cannot be made to do. The tests with those are in model_test.go.
+// host is a minimal SSH server whose commands really run, in a directory with scripts for uname, sudo and the program: for behaviour that a
+// real server and the model of a Mac cannot show. The tests with those are in model_test.go.
 type host struct {
 	t        *testing.T
 	root     string

@@ -64,7 +64,7 @@ const (
 	exitIO         = 74
 )
 
-// upload puts the program on the host, unless it is there: a file that has its digest as its name, and is looked at whether it does.
+// upload puts the program on the host, unless it is there: a file named by its digest, whose content is verified.
 func (b *bootstrap) upload(ctx context.Context, c *conn) error {
 	if b.uploaded {
 		return nil
@@ -88,8 +88,8 @@ func (b *bootstrap) upload(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// send writes to a name of its own, compares the digest, and renames: nobody ever finds half a program. What a broken connection
-// leaves behind is removed there by the script itself, whose standard input has ended.
+// send writes to a temporary name, compares the digest, and renames: no process ever finds half a program. The script itself removes the
+// remains of a broken connection, when its standard input ends.
 func (b *bootstrap) send(ctx context.Context, c *conn) error {
 	f, err := os.Open(b.program.path)
 	if err != nil {
@@ -137,7 +137,7 @@ func (r readOnly) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// progressWriter tells of each tenth.
+// progressWriter reports each tenth.
 type progressWriter struct {
 	to                 io.Writer
 	sent, total, tenth int64

@@ -14,7 +14,7 @@ import (
 // Apple's own job only loads /etc/pf.conf.
 type egress struct {
 	on    bool
-	pf    bool // somebody's rules are wanted, these or the guard's
+	pf    bool // rules are desired, these or the guard's
 	rules string
 }
 
@@ -124,8 +124,8 @@ func (s egress) attachment(text string) (attachment, error) {
 	return want, err
 }
 
-// checkLive looks at what pf goes by. A main rule set that does not refer to the anchor is the state in which the incident's hosts were
-// found: files all right, and nothing of them in force.
+// checkLive checks what pf has loaded. A main rule set without a reference to the anchor is the state in which the incident's hosts were
+// found: the files were right, and none of them was in force.
 func (s egress) checkLive(ctx context.Context, h machost.Host, diff *machost.Diff) error {
 	if referred, err := checkReferred(ctx, h, runnersAnchor, diff); err != nil || !referred {
 		return err

@@ -92,7 +92,7 @@ func withoutQuery(err error) error {
 	return &url.Error{Op: of.Op, URL: address, Err: of.Err}
 }
 
-// checkedReader ends in an error unless what was read has the digest, so that whoever writes it keeps nothing.
+// checkedReader ends in an error unless the data has the digest, so that its writer keeps nothing.
 type checkedReader struct {
 	from io.Reader
 	sum  hash.Hash

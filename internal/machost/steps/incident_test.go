@@ -18,7 +18,7 @@ const (
 	block    = "# BEGIN bullpen.runners\n" + stanza + "# END bullpen.runners\n"
 	stanza   = "anchor \"bullpen.runners\"\nload anchor \"bullpen.runners\" from \"/etc/pf.anchors/bullpen.runners\"\n"
 	oldRules = "table <vm_sources> { 192.168.64.0/22 }\ntable <vm_blocked> { 10.0.0.0/8 172.16.0.0/12 169.254.0.0/16 }\nblock drop quick from <vm_sources> to <vm_blocked>\n"
-	// withoutNAT is the rule set from before, in which somebody had left out Apple's translation.
+	// withoutNAT is the previous rule set, without Apple's translation.
 	withoutNAT = "anchor \"com.apple/*\"\nload anchor \"com.apple\" from \"/etc/pf.anchors/com.apple\"\n"
 )
 

@@ -59,7 +59,7 @@ func (j job) unload(ctx context.Context, h machost.Host) error {
 	if err != nil || !loaded {
 		return err
 	}
-	// Its code is not looked at: it may say that the operation is in progress. What counts is that the job is gone.
+	// Its exit code is ignored: it may mean that the operation is in progress. What counts is that the job is gone.
 	said, err := h.Run(ctx, machost.Command{Path: launchctl, Args: []string{"bootout", j.target()}})
 	if err != nil {
 		return err

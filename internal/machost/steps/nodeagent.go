@@ -41,7 +41,7 @@ const (
 
 // agentState is the record. Digests, hexadecimal.
 type agentState struct {
-	// Loaded is the job's file as launchd has read it. Empty: nobody knows.
+	// Loaded is the job's file as launchd has read it. Empty: unknown.
 	Loaded string `json:"loaded"`
 	// Running is all that the process was started from. Empty: it has not been seen to stay.
 	Running string `json:"running"`
@@ -81,7 +81,7 @@ func (s nodeAgent) Check(ctx context.Context, h machost.Host) (machost.Diff, err
 	case !loaded:
 		changes = append(changes, "load "+NodeLabel)
 	case state.Loaded != digest(want.plist):
-		changes = append(changes, "load "+NodeLabel+" anew")
+		changes = append(changes, "reload "+NodeLabel)
 	case pid == 0:
 		changes = append(changes, "start "+NodeLabel+": it does not run")
 	case state.Running != want.running:
@@ -148,8 +148,8 @@ func (s nodeAgent) files(ctx context.Context, h machost.Host) (files, error) {
 	return want, note(fileDiff(h, NodePlist, want.plist, rootFile))
 }
 
-// bootstrapDiff says whether the bootstrap kubeconfig has to be written. A node that has a certificate of its own keeps the file that it
-// has: the token in it may have ended long ago, and nobody asks for it.
+// bootstrapDiff reports whether the bootstrap kubeconfig must be written. A node with a certificate of its own keeps the file that it has:
+// its token may have expired long ago, and is not needed.
 func (s nodeAgent) bootstrapDiff(h machost.Host, user account) (string, error) {
 	_, err := h.Stat(bootstrapFile)
 	if err != nil && !isMissing(err) {
@@ -182,8 +182,8 @@ func secretFile(user account) machost.Attributes {
 	return machost.Attributes{Mode: 0o600, UID: user.UID, GID: user.GID}
 }
 
-// hasIdentity says whether the node has a certificate that holds. The folder is the user's: whatever is odd about it counts as none, and
-// the kubeconfig is written, which does no harm.
+// hasIdentity reports whether the node has a valid certificate. The directory is the user's: anything unexpected in it counts as no
+// certificate, and the kubeconfig is written, which is harmless.
 func (s nodeAgent) hasIdentity(h machost.Host) bool {
 	// client-go keeps dated files, and a link to the one in use, which Local would not follow: the link is the user's.
 	current := path.Join(s.config.Node.StateDir, "identity", "bullpen-node-current.pem")

@@ -82,7 +82,7 @@ func (s noLock) untried(h machost.Host) (bool, error) {
 	return exists(h, untriedFile)
 }
 
-// asUser is a command that the user runs: in the home folder, without a password, without a terminal.
+// asUser is a command that the user runs: in the home directory, without a password, without a terminal.
 func (s noLock) asUser(program string, args ...string) machost.Command {
 	return machost.Command{Path: sudoProgram, Args: append([]string{"-n", "-H", "-u", s.user, program}, args...)}
 }
@@ -141,7 +141,7 @@ func (s noLock) unlock(ctx context.Context, h machost.Host) error {
 	if err != nil || strings.Contains(lock, "screenLock is off") {
 		return err
 	}
-	// Which of the two it is, nobody says. As a wrong password it is not tried again and again.
+	// Which of the two it is, is not reported. Like a wrong password it is not retried.
 	return &machost.StepError{Err: fmt.Errorf("the screen lock is still on: %w, or a profile requires it: sysadminctl: %s", machost.ErrWrongPassword, firstLine(said)),
 		Remedy: fmt.Sprintf("Check the password of %s, and for a configuration profile that requires the lock, and apply again.", s.user)}
 }

@@ -65,7 +65,7 @@ func inlineError(err error) error {
 	return &machost.StepError{File: pfFile, Err: err, Remedy: "No version of bullpen wrote that: edit the file as the message says, and apply again."}
 }
 
-// readPFFile returns pf.conf. That there is none is nothing that a step could mend: what Apple's hooks would be is Apple's to say.
+// readPFFile returns pf.conf. A missing file is nothing that a step could repair: Apple's hooks are for Apple to define.
 func readPFFile(h machost.Host) (string, machost.FileInfo, error) {
 	content, err := h.ReadFile(pfFile)
 	if isMissing(err) {
@@ -104,14 +104,14 @@ func editPFFile(ctx context.Context, h machost.Host, attach func(text string) (a
 		return &machost.StepError{File: pfFile, Err: fmt.Errorf("checking what would be written there: %w", err),
 			Remedy: "The file was not changed. The line was added by another program or was there before: fix it (`sudo pfctl -nf /etc/pf.conf`), and apply again."}
 	}
-	if info.Target != "" { // its mode is that of the link: everybody's
+	if info.Target != "" { // its mode is that of the link: 0777
 		info.Attributes = rootFile
 	}
 	return writeText(h, pfFile, wanted, info.Attributes)
 }
 
-// guardFileExists makes the file of the guard where pf.conf loads it and somebody has removed it: pf would load nothing at all. The guard's own step,
-// which is the last, writes what is wanted.
+// guardFileExists creates the guard's file if pf.conf loads it and it was deleted: pf would load nothing at all. The guard's own step,
+// which is the last, writes the desired content.
 func guardFileExists(h machost.Host, text string) error {
 	now, err := attached(text)
 	if err != nil || !now.ssh {
@@ -124,8 +124,8 @@ func guardFileExists(h machost.Host, text string) error {
 	return writeText(h, sshAnchor.File, pfrules.NoGuard(), rootFile)
 }
 
-// emptyIdleGuard empties the guard where it is loaded and not in force: nobody was asked whether the host can still be reached when it is (HOST-7).
-// The guard's own step asks, and loads it again.
+// emptyIdleGuard empties the guard where it is loaded and not in force: it was not confirmed that the host can still be reached when it is
+// (HOST-7). The guard's own step asks for confirmation, and loads it again.
 func emptyIdleGuard(ctx context.Context, h machost.Host) error {
 	rules, err := mainRules(ctx, h)
 	if err != nil || !refersTo(rules, "anchor", sshAnchor.Name) {

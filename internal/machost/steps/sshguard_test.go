@@ -24,7 +24,7 @@ const (
 	outside       = "198.51.100.7"
 )
 
-// over are the facts of an apply over SSH whose other end answers so. The watchdog's tokens are noted, and nobody watches.
+// over are the facts of an apply over SSH whose other end confirms so. The watchdog's tokens are recorded, and no watchdog runs.
 func (m *mac) over(from string, confirm func(context.Context, string) error) (steps.Facts, *[]string) {
 	var tokens []string
 	f := m.facts()
@@ -235,7 +235,7 @@ func TestSSHGuard_HOST7_TheWatchdogLeavesAloneWhatIsConfirmed(t *testing.T) {
 	require.Contains(t, m.read(armedFile), "a later apply's")
 }
 
-// At the end of what it may take, or told to stop: it opens rather than not.
+// At its deadline, or when asked to stop: it opens rather than not.
 func TestSSHGuard_HOST7_AWatchdogThatIsStoppedTakesTheGuardBack(t *testing.T) {
 	m := bootMac(t)
 	f, _ := m.over(inside, yes)
