@@ -27,7 +27,7 @@ type knownFleet struct {
 	held    string
 	group   string // the account has no runner group of that name
 	runners []dispatch.Pod
-	changed []string // the pods of which it was told
+	changed []string // the pods that it was notified of
 
 	described []adminapi.Pool
 	pods      []admin.RunnerPod

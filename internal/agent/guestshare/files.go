@@ -64,7 +64,7 @@ type Spec struct {
 	Command     []string `json:"command"`
 	Env         []string `json:"env,omitempty"` // NAME=value, added to what the guest's user has
 	WorkingDir  string   `json:"workingDir,omitempty"`
-	// Folders are made in the guest's own directory: volumes that no other container sees.
+	// Each becomes a directory of the guest's own: a volume that no other container sees.
 	Folders []string `json:"folders,omitempty"`
 }
 

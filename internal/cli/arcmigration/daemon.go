@@ -99,7 +99,7 @@ func localDocker(runners []*value) *value {
 // noDaemon says that a runner is led to a Docker daemon that is not in its pod.
 func (c *conversion) noDaemon(runners ...*value) {
 	if variable := localDocker(runners); variable != nil {
-		c.todo(variable, "it leads jobs to a Docker daemon in the pod, and none of its containers is one", "remove it, or convert with containerMode dind, whose daemon jobs find by themselves")
+		c.todo(variable, "it leads jobs to a Docker daemon in the pod, and none of its containers is one", "remove it, or convert with containerMode dind, whose daemon jobs find automatically")
 	}
 }
 
@@ -203,7 +203,7 @@ func (p *scaleSetParts) daemonResources() fields {
 
 // daemonWords judges each part of the daemon's command: what Bullpen does as well, and what is lost.
 func (c *conversion) daemonWords(v *value) {
-	const plain = brings + ", and listens at its socket by itself"
+	const plain = brings + ", and listens at its socket by default"
 	for _, list := range []*value{v.get("command"), v.get("args")} {
 		if !slices.ContainsFunc(list.elements(), func(word *value) bool { return !plainDaemonWord.MatchString(word.peek()) }) {
 			c.unneeded(list, plain)
@@ -241,7 +241,7 @@ func (c *conversion) daemonMount(mount, pod *value, dind fields) {
 		}
 		c.unneeded(mount, "the daemon's images and containers are in a volume of Bullpen's (dind.storage)")
 	case ofTheDaemon(at) || workPath(at) || at == runnerFolder+"/externals" || at == legacyFolder:
-		c.unneeded(mount, brings+", with its socket and the folder where jobs work")
+		c.unneeded(mount, brings+", with its socket and the jobs' working directory")
 	default:
 		c.drop(mount, "nothing can be mounted into the Docker daemon's container", ownImage)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// runnerImage is GitHub's own, in which Bullpen starts the runner without being told how.
+	// runnerImage is GitHub's own, in which Bullpen starts the runner without a command.
 	runnerImage  = "ghcr.io/actions/actions-runner:latest"
 	runnerFolder = "/home/runner"
 
@@ -44,7 +44,7 @@ type runnerParts struct {
 	others            []any
 	// daemon is a Docker daemon that is written into the pod.
 	daemon *daemon
-	// moved says that the image is another, and with it the folder of the runner.
+	// moved reports that the image is another, and with it the directory of the runner.
 	moved bool
 	// ofScaleSet says that the pod is that of a scale set, whose image is GitHub's own unless another is named.
 	ofScaleSet bool
@@ -120,7 +120,7 @@ func (p *runnerParts) labels(v *value) {
 		kept = append(kept, label)
 	}
 	if len(kept) > 0 {
-		why := fmt.Sprintf("GitHub's config.sh, by which actions-runner-controller registers, adds the labels self-hosted, Linux and that of the architecture by itself, and jobs ask for them: %s are written down", words(kept))
+		why := fmt.Sprintf("GitHub's config.sh, by which actions-runner-controller registers, adds the labels self-hosted, Linux and that of the architecture, and jobs ask for them: %s are written down", words(kept))
 		if said == nil {
 			p.find(Changed, p.config.place("labels"), why, "where the nodes are not of x64, write ARM64 instead of X64")
 		} else {
@@ -157,7 +157,7 @@ func (p *runnerParts) architecture() (string, *value) {
 	return architecture(pod, p.config.get("image"), runnerOf(pod.get("containers")).get("image"))
 }
 
-// workFolder converts where jobs work: absolute at the peer's, below the runner's folder at Bullpen.
+// workFolder converts the jobs' working directory: absolute at the peer's, below the runner's directory at Bullpen.
 func (p *runnerParts) workFolder(v *value) {
 	given := v.peek()
 	if given == "" {
@@ -169,7 +169,7 @@ func (p *runnerParts) workFolder(v *value) {
 		folder = strings.TrimPrefix(folder, root)
 	}
 	if path.IsAbs(folder) || strings.HasPrefix(folder, "..") {
-		p.drop(v, "jobs work in a folder below the runner's own (workFolder)", "mount the volume that is meant at "+runnerFolder+"/_work")
+		p.drop(v, "jobs work in a directory below the runner's own (workFolder)", "mount the volume that is meant at "+runnerFolder+"/_work")
 		return
 	}
 	p.text(v)
@@ -262,7 +262,7 @@ func (c *conversion) env(v *value) {
 	}
 }
 
-// move changes where volumes are mounted, if the runner lies in another folder than in the peer's image.
+// move changes where volumes are mounted, if the runner lies in another directory than in the peer's image.
 func (p *runnerParts) move(mounts []any, v *value) {
 	if !p.moved {
 		return

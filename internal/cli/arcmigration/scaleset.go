@@ -199,7 +199,7 @@ func (p *scaleSetParts) destination() {
 	}
 }
 
-// secretInValues speaks of credentials that are written into values. It tells of no value.
+// secretInValues reports credentials that are written into values, without their content.
 func (p *scaleSetParts) secretInValues(v *value) {
 	if v == nil {
 		return
@@ -246,6 +246,6 @@ func (p *scaleSetParts) proxy(container fields) {
 // standardCommand takes out the one by which GitHub's image starts the runner.
 func (p *scaleSetParts) standardCommand(v *value) {
 	if items := v.elements(); len(items) == 1 && (items[0].peek() == "/home/runner/run.sh" || items[0].peek() == "./run.sh") {
-		p.unneeded(v, "Bullpen starts the runner of GitHub's image without being told how")
+		p.unneeded(v, "Bullpen starts the runner of GitHub's image without a command")
 	}
 }

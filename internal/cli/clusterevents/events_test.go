@@ -140,7 +140,7 @@ func TestRead_PagesAndSeries(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(-time.Hour), last.First, time.Minute)
 }
 
-// Each event is told of once, and again when it happens again; what happened while nobody could ask is told of afterwards.
+// Each event is reported once, and again when it recurs; events during an outage are reported after it.
 func TestFollow_TellsOfEachOnce(t *testing.T) {
 	s := newScene(t)
 	s.write("RunnerPool", "linux", "Before", time.Minute)
@@ -183,7 +183,7 @@ func TestFollow_TellsOfEachOnce(t *testing.T) {
 	require.Empty(t, troubles, "to be told to end is none")
 }
 
-// A cluster that goes away for a while ends nothing, and loses nothing.
+// An outage of the API server ends nothing, and loses nothing.
 func TestFollow_OutlivesTheAPIServer(t *testing.T) {
 	env := kit.Private(t)
 	s := &scene{T: t, env: env, namespace: env.Namespace(t)}
@@ -220,7 +220,7 @@ func TestFollow_OutlivesTheAPIServer(t *testing.T) {
 	require.NoError(t, await.Receive(t, ended, "the reader of Events stops"))
 }
 
-// Whoever may not read Events is told which right that takes.
+// Without the right to read Events the error names that right.
 func TestRead_NeedsARight(t *testing.T) {
 	s := newScene(t)
 	config := s.env.As(t, "carla")

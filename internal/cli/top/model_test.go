@@ -68,7 +68,7 @@ func aFleet() *known {
 		},
 		jobs: []adminapi.Job{{ID: 100, State: "running", Repository: "acme/runs", QueuedAt: noon.Add(-time.Hour), StartedAt: &noon}},
 	}
-	for i := range int64(30) { // the latest first, as the API has them
+	for i := range int64(30) { // newest first, as the API has them
 		k.jobs = append(k.jobs, adminapi.Job{ID: 30 - i, State: "queued", Repository: "acme/app", Name: "build", QueuedAt: noon.Add(-time.Duration(i) * time.Minute)})
 	}
 	return k

@@ -323,7 +323,7 @@ func TestRun_R9_EXCL3_WithoutAServerAPersonDecides(t *testing.T) {
 	require.False(t, s.there("linux-idle"))
 }
 
-// RUN-2: a runner that registers itself is known to GitHub, which only a controller asks. What has ended is let go.
+// RUN-2: GitHub knows a self-registering runner, and only a controller asks GitHub. A completed runner is released.
 func TestRun_R9_RUN2_RunnersThatRegisterThemselvesNeedAController(t *testing.T) {
 	s := newSite(t)
 	s.owner(v1alpha1.KindRunner, "runners", "gpu", runnerpod.FinalizerRegistration)

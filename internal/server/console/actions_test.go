@@ -204,7 +204,7 @@ func TestLimits_BadInputLosesNothing(t *testing.T) {
 	require.Equal(t, before, d.state())
 }
 
-// Whoever is slower learns what was changed meanwhile, and takes none of it back by sending the form again.
+// The slower of two users sees the concurrent change, and does not revert it by sending the form again.
 func TestLimits_AreNotTakenBackUnseen(t *testing.T) {
 	d := inhabited(t)
 	ada := d.session(adas)
@@ -257,7 +257,7 @@ func TestActions_EXCL5_DoWhatTheySay(t *testing.T) {
 	require.Equal(t, before, d.state())
 }
 
-// Somebody finds an account at its limit, raises that by keyboard, and sees who changed it.
+// A user finds an account at its limit, raises it by keyboard, and sees the change with its author.
 func TestConsole_ALimitIsRaisedByKeyboard(t *testing.T) {
 	d := inhabited(t)
 	b := newBrowser(t, d, 1280, 900)

@@ -45,7 +45,7 @@ func (a *answer) Write(b []byte) (int, error) {
 // call is one request to the operators' API.
 type call struct {
 	method, path string
-	version      int64 // of what is changed, as somebody saw it; 0: whatever it is
+	version      int64 // the version that the user saw of what is changed; 0: any
 	body         any   // nil: none
 }
 
@@ -99,8 +99,8 @@ func ask(ctx context.Context, handler http.Handler, who caller, what call, into 
 	return nil
 }
 
-// visitor asks the operators' API on behalf of whom a page is for, and remembers what it asked: whoever may see the page is whoever may
-// ask all of it.
+// visitor sends requests to the admin API on behalf of the page's user, and records them: a user may see the page if that user may send all
+// of them.
 type visitor struct {
 	ctx   context.Context
 	api   http.Handler

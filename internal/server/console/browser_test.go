@@ -163,7 +163,7 @@ func (b *browser) eventually(script, why string) {
 	}, 20*time.Second, 50*time.Millisecond, why)
 }
 
-// picture keeps what the tab looks like, when somebody asked for pictures.
+// picture saves a screenshot of the tab, if screenshots were requested.
 func (b *browser) picture(name string) {
 	b.t.Helper()
 	folder := os.Getenv("BULLPEN_PICTURES")
@@ -215,8 +215,8 @@ func inhabited(t *testing.T, change ...func(*console.Options)) *desk {
 	return d
 }
 
-// The console as somebody uses it who has just started the fleet: a link logs in, a job appears without a reload and is followed to its
-// answer; the keyboard and what is typed are left alone meanwhile.
+// The console as a new user sees it: a link logs in, a job appears without a reload and is followed to its end; the focus and typed text
+// are left alone meanwhile.
 func TestConsole_IsLive(t *testing.T) {
 	d := newDesk(t)
 	b := newBrowser(t, d, 1280, 900)
@@ -328,7 +328,7 @@ func TestConsole_EveryPageIsUsable(t *testing.T) {
 	}
 }
 
-// unusable names what somebody who does not see the page, or has no mouse, could not use.
+// unusable names what a user without sight, or without a mouse, could not use.
 const unusable = `(() => {
 	const wrong = [];
 	const one = (selector) => { const n = document.querySelectorAll(selector).length; if (n !== 1) wrong.push(n + " of " + selector); };

@@ -36,7 +36,7 @@ const (
 	cleo = "token-of-cleo" // has the role bullpen-viewer: may see all but what jobs print, and change nothing
 )
 
-// cluster says who may what, and takes that back when it is told to.
+// cluster grants rights, and revokes them when a test asks it to.
 type cluster struct {
 	mu      sync.Mutex
 	revoked bool            // Ada's token holds no more

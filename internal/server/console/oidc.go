@@ -24,7 +24,7 @@ import (
 type OIDC struct {
 	Issuer   string // its URL, as its tokens name it
 	ClientID string
-	// Secret reads the client's secret, for every login anew; nil: the client is public.
+	// Secret reads the client's secret, for every login again; nil: the client is public.
 	Secret func() (string, error)
 	// Console is the address at which browsers find the console, like https://bullpen.example.com; the provider sends them back there.
 	Console string
@@ -32,8 +32,8 @@ type OIDC struct {
 	// Scopes are asked for beside openid; default profile and email.
 	Scopes []string
 	Claims Claims
-	// Life is how long somebody stays logged in; default 4 h. What they may is asked of the cluster all the time; that the provider knows them no
-	// more is noticed when they log in again.
+	// Life is how long a user stays logged in; default 4 h. The user's rights are checked with the cluster on every request; that the
+	// provider has removed the user is noticed at the next login.
 	Life time.Duration
 	// Client reaches the provider; default: one that gives up after 10 s.
 	Client *http.Client
@@ -46,8 +46,8 @@ const (
 
 const (
 	loginCookie = "bullpen_login"
-	loginLife   = 10 * time.Minute // for somebody to find their second factor
-	// discoverAgain is how soon a provider that could not be reached is asked again: anybody can begin a login.
+	loginLife   = 10 * time.Minute // for a user to find the second factor
+	// discoverAgain is the minimum interval between requests to an unreachable provider: a login needs no authentication to begin.
 	discoverAgain = 5 * time.Second
 )
 
@@ -178,7 +178,7 @@ func (c *Console) endOIDC(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if code := query.Get("error"); code != "" {
-		c.opt.Log.InfoContext(r.Context(), "the identity provider let nobody in", "code", clip(code))
+		c.opt.Log.InfoContext(r.Context(), "the identity provider denied the login", "code", clip(code))
 		c.showLogin(w, r, http.StatusForbidden, c.provider.opt.Name+" did not let you in: "+clip(cmp.Or(query.Get("error_description"), code)))
 		return
 	}
@@ -186,7 +186,7 @@ func (c *Console) endOIDC(w http.ResponseWriter, r *http.Request) {
 	var unfit *unfitError
 	switch {
 	case errors.As(err, &unfit):
-		c.opt.Log.WarnContext(r.Context(), "somebody whom the identity provider named was not let in", "why", unfit.sentence)
+		c.opt.Log.WarnContext(r.Context(), "the login was denied: the identity provider's claims name no permitted user", "why", unfit.sentence)
 		c.showLogin(w, r, http.StatusForbidden, unfit.sentence)
 		return
 	case err != nil:
@@ -219,7 +219,7 @@ func (c *Console) providerFailed(w http.ResponseWriter, r *http.Request, err err
 	c.showLogin(w, r, http.StatusBadGateway, "Logging in with "+c.provider.opt.Name+" does not work now. The server's log says why; a token works all the same.")
 }
 
-// safe leaves out the body of a provider's answer: nobody knows what is in it.
+// safe omits the body of a provider's response: it may hold anything.
 func safe(err error) string {
 	var refused *oauth2.RetrieveError
 	if errors.As(err, &refused) {
@@ -228,7 +228,7 @@ func safe(err error) string {
 	return err.Error()
 }
 
-// identify trades the code for a token, and the token for whom it names. *unfitError for somebody who has no name here.
+// identify exchanges the code for a token, and the token for its user. *unfitError if its claims name no user here.
 func (p *provider) identify(ctx context.Context, code string, login sealed) (admin.User, error) {
 	found, err := p.find()
 	if err != nil {

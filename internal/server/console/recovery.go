@@ -36,7 +36,7 @@ type counted struct {
 	N    int64
 }
 
-// loadRecovery shows counters of this process: whoever may see jobs may see how often they were put right.
+// loadRecovery shows counters of this process: a user who may see jobs may see how often they were repaired.
 func loadRecovery(c *Console, v *visitor, _ location) (string, any, error) {
 	if err := v.get(adminapi.PathJobs+"?limit=1", &adminapi.JobList{}); err != nil {
 		return "", nil, err

@@ -83,8 +83,8 @@ const (
 	pathUsageJSON = "/ui/usage.json"
 )
 
-// downloadUsage answers with a file, as `bullpen usage -o` writes it, for whoever may ask for usage (NET-5). It is whole or not there: every page is read
-// before anything is written.
+// downloadUsage responds with a file, as `bullpen usage -o` writes it, to users who may read usage (NET-5). It is complete or an error:
+// every page is read before anything is written.
 func (c *Console) downloadUsage(w http.ResponseWriter, r *http.Request) {
 	who, err := c.caller(r)
 	if err != nil {

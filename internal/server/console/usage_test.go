@@ -61,7 +61,7 @@ func TestUsage_IsShownAndDownloaded(t *testing.T) {
 	require.EqualValues(t, 3, usage[0].Sessions)
 }
 
-// NET-5: a file is handed out to whoever may ask for usage, and to nobody else.
+// NET-5: a file is served to users who may read usage, and to no other.
 func TestUsage_NET5_FilesAreForWhoMaySeeThem(t *testing.T) {
 	d := newDesk(t)
 	d.serve(1)

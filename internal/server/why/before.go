@@ -8,8 +8,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-// queued looks for what keeps a queued job from being claimed. What holds for the whole account or fleet comes before what holds for
-// the job alone, and what time alone will mend comes last.
+// queued looks for what keeps a queued job from being claimed. Reasons of the whole account or fleet come before those of the job alone,
+// and those that only need time come last.
 func queued(e Evidence) []Reason {
 	var found []Reason
 	add := func(r *Reason) {
