@@ -74,8 +74,8 @@ func TestChart_CommandLinesAreTheProgramsOwn(t *testing.T) {
 	}, looked)
 }
 
-// What the chart's alerts and dashboard, and the runbooks, name of the server is what it exports; the controller's test looks at the
-// rest.
+// Each server metric that the chart's alerts and dashboard and the runbooks name is exported; the controller's test checks the other
+// metrics.
 func TestChart_MetricsAreTheServersOwn(t *testing.T) {
 	exported := serverMetrics(t)
 	names, err := helmchart.MetricNames()
@@ -93,7 +93,7 @@ func TestChart_MetricsAreTheServersOwn(t *testing.T) {
 	require.False(t, helmchart.Exports(exported, "bullpen_nothing_total"))
 }
 
-// wired is a server that serves nobody yet, with its files in a folder of its own.
+// wired is a server that serves no requests yet, with its files in a directory of its own.
 func wired(t *testing.T, change func(cfg *serverConfig, file func(name, content string) string)) *replica {
 	t.Helper()
 	folder := t.TempDir()

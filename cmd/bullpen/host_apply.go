@@ -212,7 +212,7 @@ func (f hostApplyFlags) sessionAddress() (netip.Addr, error) {
 	return address.Unmap(), nil
 }
 
-// errUnconfirmed says that nobody at the other end has shown that the host can still be reached.
+// errUnconfirmed reports that the other end has not confirmed that the host can still be reached.
 var errUnconfirmed = errors.New("standard input has ended without the confirmation")
 
 // confirmations asks the other end by an event, and reads its answers, a line each, from standard input.

@@ -130,7 +130,7 @@ func TestConfirmOnTerminal_HOST7_WantsAYes(t *testing.T) {
 	}
 }
 
-// The watchdog is a process of its own: it is there when whoever started it is not any more.
+// The watchdog is a process of its own: it outlives the process that started it.
 func TestWatchdog_HOST7_OutlivesTheApply(t *testing.T) {
 	mac := mactest.Boot(t)
 	t.Setenv("DEVMAC_USER", "root")

@@ -36,7 +36,7 @@ const referenceFolder = "../../docs/reference"
 
 // The pages of the commands are what the program has.
 func TestReference_CLI(t *testing.T) {
-	for _, variable := range reference.Variables() { // whoever generates has an environment of their own, and pages have none
+	for _, variable := range reference.Variables() { // the environment of the generating user must not get into the pages
 		t.Setenv(variable.Name, "")
 	}
 	root := newRootCommand()
@@ -139,7 +139,7 @@ func controllerMetrics(t *testing.T) []reference.Metric {
 	return metricsOf(t, registry)
 }
 
-// emptyCluster answers as an API server that has the kinds that a controller looks at, and no object of any.
+// emptyCluster answers as an API server that has the kinds that a controller reads, and no object of any.
 func emptyCluster(w http.ResponseWriter, r *http.Request) {
 	kinds := map[string]map[string]string{ // by group and version, what is listed of each
 		"v1":                   {"pods": "Pod", "serviceaccounts": "ServiceAccount", "nodes": "Node", "secrets": "Secret"},

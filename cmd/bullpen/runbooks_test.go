@@ -17,7 +17,7 @@ const (
 	runbooksURL    = "https://github.com/bullpen-ci/bullpen/blob/main/docs/runbooks/"
 )
 
-// alert is what tests look at of one.
+// alert is the part of an alert that tests check.
 type alert struct {
 	Alert       string
 	Expr        string
