@@ -75,8 +75,8 @@ func (r *replica) unexplained(ctx context.Context) (bool, error) {
 	if len(working) == 0 {
 		return false, nil
 	}
-	heard, err := r.store.Heard(ctx, working)
-	return len(heard) < len(working), err
+	known, err := r.store.Heard(ctx, working)
+	return len(known) < len(working), err
 }
 
 // A server that has just started does not dispatch until it has read its database: passes wait for so long.

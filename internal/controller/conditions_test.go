@@ -111,8 +111,8 @@ func TestPool_POOL10_APodThatDoesNotGoIsSeen(t *testing.T) {
 	c := b.isOn("stuck", v1alpha1.ConditionStuckTerminating, true)
 	require.Contains(t, c.Message, "1 deleted pod still terminating: "+name)
 	require.Contains(t, c.Message, "held by example.com/holds")
-	told := b.event("stuck", "StuckTerminating", name)
-	require.Equal(t, name, told.Related.Name)
+	recorded := b.event("stuck", "StuckTerminating", name)
+	require.Equal(t, name, recorded.Related.Name)
 
 	free := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 	require.NoError(t, b.admin.Patch(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: name}}, free))

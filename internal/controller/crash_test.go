@@ -144,8 +144,8 @@ func (b *bench) drainWithDeath(name string, c *crash) bool {
 	b.survive("the pool goes with its last runner", c, func() bool {
 		return b.poolGone(name) && len(b.podNames(name)) == 0 && len(b.accountNames(name)) == 0
 	})
-	report, told := b.server.reportOf(names[1])
-	require.True(t, told && report.existed, "POOL-4: reported before it is deleted; the first controller did: %v", c.steps)
+	report, reported := b.server.reportOf(names[1])
+	require.True(t, reported && report.existed, "POOL-4: reported before it is deleted; the first controller did: %v", c.steps)
 	c.disarm()
 	b.bury(c)
 	return c.happened()

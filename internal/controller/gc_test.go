@@ -198,7 +198,7 @@ func TestPool_POOL9_KubectlDrainWaitsForTheJob(t *testing.T) {
 	require.NoError(t, await.ReceiveWithin(t, 5*time.Minute, ended, "the drain ends"), "%s", &said)
 	require.Contains(t, said.String(), "node/"+node.Name+" drained")
 	b.eventually("the end of the job was reported", func() bool {
-		report, told := b.server.reportOf(names[0])
-		return told && report.ExitCode != nil && *report.ExitCode == 0
+		report, reported := b.server.reportOf(names[0])
+		return reported && report.ExitCode != nil && *report.ExitCode == 0
 	})
 }

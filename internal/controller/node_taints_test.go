@@ -114,8 +114,8 @@ func TestPool_R5_EXCL1_EXCL7_ARunnerThatWasJustClaimedKeepsItsJobWhenKarpenterTa
 	require.EqualValues(t, runnerpod.DefaultGraceSeconds, *pod.DeletionGracePeriodSeconds, "its grace period was not cut")
 	y.finish(claimed.Name)
 	y.eventually("its end is reported", func() bool {
-		report, told := y.server.reportOf(claimed.Name)
-		return told && report.ExitCode != nil && *report.ExitCode == 0
+		report, reported := y.server.reportOf(claimed.Name)
+		return reported && report.ExitCode != nil && *report.ExitCode == 0
 	})
 }
 

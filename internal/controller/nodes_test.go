@@ -185,8 +185,8 @@ func TestPool_POOL7_RunnersOfAVanishedNode(t *testing.T) {
 	y.server.prove(string(busy.UID), "GitHub says that it is gone")
 	y.pass("lost", "and goes by GitHub's word", func() bool { _, there := y.podOf(busy.Name); return !there })
 	y.eventually("nothing of it is left, and the server knows", func() bool {
-		_, told := y.server.reportOf(busy.Name)
-		return told && !slices.Contains(y.accountNames("lost"), busy.Name) && !slices.Contains(y.accountNames("lost"), idle.Name)
+		_, reported := y.server.reportOf(busy.Name)
+		return reported && !slices.Contains(y.accountNames("lost"), busy.Name) && !slices.Contains(y.accountNames("lost"), idle.Name)
 	})
 	y.eventually("replaced", func() bool {
 		live := 0

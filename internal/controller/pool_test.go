@@ -32,13 +32,13 @@ func TestPool_POOL1_PodsAndServiceAccountsComeAndGoTogether(t *testing.T) {
 	b.havePods("up", 2)
 	b.eventually("ServiceAccounts follow", func() bool { return slices.Equal(b.podNames("up"), b.accountNames("up")) })
 	b.eventually("the server is told of those that are gone", func() bool {
-		told := 0
+		reported := 0
 		for _, pod := range pods {
 			if _, ok := b.server.reportOf(pod.Name); ok {
-				told++
+				reported++
 			}
 		}
-		return told == 3
+		return reported == 3
 	})
 	b.eventually("status", func() bool { return b.get("up").Status.Replicas == 2 })
 	require.Equal(t, "UpToDate", b.condition("up", v1alpha1.ConditionProgressing).Reason)

@@ -32,11 +32,11 @@ func (e *LinkError) Error() string {
 // explain makes a *StepError of whatever a step has returned.
 func explain(step string, err error) *StepError {
 	failure := &StepError{Step: step, Err: err}
-	var told *StepError
-	if errors.As(err, &told) {
-		failure.File, failure.Remedy, failure.Err = told.File, told.Remedy, told.Err
+	var stepError *StepError
+	if errors.As(err, &stepError) {
+		failure.File, failure.Remedy, failure.Err = stepError.File, stepError.Remedy, stepError.Err
 		// What was wrapped around it counts; step, file and remedy are said once.
-		if text := strings.Replace(err.Error(), told.Error(), told.Err.Error(), 1); text != told.Err.Error() {
+		if text := strings.Replace(err.Error(), stepError.Error(), stepError.Err.Error(), 1); text != stepError.Err.Error() {
 			failure.Err = &reworded{text, err}
 		}
 	}

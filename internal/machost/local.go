@@ -98,13 +98,13 @@ func (l Local) Stat(file string) (FileInfo, error) {
 		return FileInfo{}, pathError("inspecting", file, err)
 	}
 	uid, gid := owner(info)
-	told := FileInfo{Attributes: Attributes{Mode: info.Mode().Perm(), UID: uid, GID: gid}, IsDir: info.IsDir(), Size: info.Size()}
+	found := FileInfo{Attributes: Attributes{Mode: info.Mode().Perm(), UID: uid, GID: gid}, IsDir: info.IsDir(), Size: info.Size()}
 	if info.Mode()&fs.ModeSymlink != 0 {
-		if told.Target, err = at.dir.Readlink(at.name); err != nil {
+		if found.Target, err = at.dir.Readlink(at.name); err != nil {
 			return FileInfo{}, pathError("inspecting", file, err)
 		}
 	}
-	return told, nil
+	return found, nil
 }
 
 func owner(info fs.FileInfo) (uid, gid int) {
@@ -133,7 +133,7 @@ func (l Local) WriteFile(file string, content io.Reader, attributes Attributes) 
 	defer func() {
 		if err != nil {
 			_ = at.dir.Remove(temporary)
-			err = pathErrorUnlessTold("writing", file, err)
+			err = pathErrorOfSystem("writing", file, err)
 		}
 	}()
 	_, err = io.Copy(f, content)
@@ -156,8 +156,8 @@ func (l Local) WriteFile(file string, content io.Reader, attributes Attributes) 
 	return at.sync()
 }
 
-// pathErrorUnlessTold leaves errors of the content's reader, such as a wrong digest, as they are.
-func pathErrorUnlessTold(op, file string, err error) error {
+// pathErrorOfSystem leaves errors of the content's reader, such as a wrong digest, as they are.
+func pathErrorOfSystem(op, file string, err error) error {
 	var number syscall.Errno
 	if errors.As(err, &number) {
 		return pathError(op, file, number)

@@ -131,7 +131,7 @@ func (l Local) Locker(patience time.Duration) func(context.Context, func(string)
 		}
 		again := time.NewTicker(lockEvery) // waiting in flock itself could not be ended
 		defer again.Stop()
-		for told := false; ; told = true {
+		for reported := false; ; reported = true {
 			held, err := l.lock()
 			if err == nil {
 				return func() { _ = held.Close() }, nil
@@ -140,7 +140,7 @@ func (l Local) Locker(patience time.Duration) func(context.Context, func(string)
 			if !errors.As(err, &other) {
 				return nil, err
 			}
-			if !told {
+			if !reported {
 				waiting(fmt.Sprintf("waiting for %v", &LockedError{other.PID}))
 			}
 			select {

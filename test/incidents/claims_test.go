@@ -98,7 +98,7 @@ func TestDeploy_CLAIM16_AWholeWarmPoolInFlight(t *testing.T) {
 	}
 	require.Empty(t, w.uncharged())
 	require.Len(t, w.runners(), warm, "what the dead server had registered was removed")
-	run.letGo()
+	run.release()
 	run.succeed()
 	w.eventually("all pods go", func() bool { return len(w.cluster.Pods()) == 0 })
 
@@ -133,7 +133,7 @@ func TestMint_CLAIM8_AFailureLeavesNoLabel(t *testing.T) {
 			w.clock.Advance(time.Minute) // the installation's back-off
 			run.running()
 			require.Equal(t, run.jobs[0], w.claim(p).JobID, "the same pod does the job")
-			run.letGo()
+			run.release()
 			run.succeed()
 		})
 	}
@@ -197,7 +197,7 @@ func TestLabel_CLAIM6_PatchesThatFail(t *testing.T) {
 		return shown.OwnerID != 0
 	})
 	require.Empty(t, label(stubborn), "TEN-8: the policies that select the pod change in the middle of its job")
-	run.letGo()
+	run.release()
 	run.succeed()
 	// A pod whose job has ended has its label for as long as it is there.
 	w.eventually("no pod has a label and nobody's job", func() bool { return len(w.leaked()) == 0 })
@@ -231,7 +231,7 @@ func TestEgress_CLAIM6_CutAtTheLabel(t *testing.T) {
 	for _, p := range pods {
 		w.eventually("the label is there, and the way to the server is not", p.egress.isCut)
 	}
-	run.letGo()
+	run.release()
 	run.succeed()
 
 	t.Run("control: the label before the answer", func(t *testing.T) {
@@ -265,7 +265,7 @@ func TestRelease_CLAIM8_ByJobIDWouldFreeAWorkingRunner(t *testing.T) {
 	ended := w.add("linux")
 	first.running()
 	require.EqualValues(t, first.jobs[0], w.count(`SELECT job_id FROM runner_sessions WHERE pod_uid = $1`, working.UID))
-	first.letGo()
+	first.release()
 	first.succeed()
 	w.eventually("the pod of the ended job is free", func() bool { return !w.claim(ended).State.Live() })
 	require.Equal(t, fleet.ClaimExecuting, w.claim(working).State)
@@ -274,7 +274,7 @@ func TestRelease_CLAIM8_ByJobIDWouldFreeAWorkingRunner(t *testing.T) {
 	// Control: the claim that was made for the job that has ended goes, as it went elsewhere.
 	w.write(`DELETE FROM runner_claims WHERE pod_uid IN (SELECT pod_uid FROM runner_sessions WHERE job_id = $1)`, first.jobs[0])
 	require.Len(t, w.uncharged(), 1, "a runner works, charged to nobody and protected by nothing")
-	second.letGo()
+	second.release()
 }
 
 // The only runner takes another job than the one that it was minted for.
@@ -292,8 +292,8 @@ func TestJob_CLAIM9_GivenToAnotherRunner(t *testing.T) {
 	w.add("linux")
 	displaced.running()
 	require.Equal(t, fleet.JobExecuting, w.state(other.jobs[0]))
-	other.letGo()
-	displaced.letGo()
+	other.release()
+	displaced.release()
 	other.succeed()
 	displaced.succeed()
 	require.EqualValues(t, 2, w.count(`SELECT count(*) FROM runner_sessions`), "two jobs, two pods")

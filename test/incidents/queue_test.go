@@ -26,7 +26,7 @@ func TestQueue_CLAIM9_AStaleHeadPinsNothing(t *testing.T) {
 			run := w.submit("acme", "linux", 1).known()
 			w.add("linux")
 			run.running()
-			run.letGo()
+			run.release()
 			run.succeed()
 		}
 		require.EqualValues(t, 3, w.count(`SELECT count(*) FROM runner_sessions`), "no pod was spent on it")
@@ -39,7 +39,7 @@ func TestQueue_CLAIM9_AStaleHeadPinsNothing(t *testing.T) {
 		run := w.submit("other", "linux", 1).known()
 		w.add("linux")
 		run.running()
-		run.letGo()
+		run.release()
 		run.succeed()
 		require.Equal(t, fleet.JobQueued, w.state(head.jobs[0]))
 		// Control: the oldest job of all accounts is still the one that cannot be run.
@@ -100,7 +100,7 @@ func TestScaling_SCALE2_WithheldWorkIsThereWhenRoomIsFreed(t *testing.T) {
 	// will.
 	blind := func(s *scaling.Signal) { s.Withheld = 0 }
 	require.Equal(t, map[string]int{"mac": 0, "linux": places}, w.plan(places, blind))
-	hogs[0].letGo()
+	hogs[0].release()
 	hogs[0].succeed()
 	w.settle()
 	for _, id := range parked.jobs {
@@ -114,9 +114,9 @@ func TestScaling_SCALE2_WithheldWorkIsThereWhenRoomIsFreed(t *testing.T) {
 		return w.state(parked.jobs[0]) == fleet.JobExecuting || w.state(parked.jobs[1]) == fleet.JobExecuting
 	})
 	for _, hog := range hogs[1:] {
-		hog.letGo()
+		hog.release()
 	}
-	parked.letGo()
+	parked.release()
 }
 
 // plan is a pass of scaling over one node with so many places, on what the server really says. The pool linux keeps one

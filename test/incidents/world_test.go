@@ -290,8 +290,8 @@ func (w *world) submit(account, label string, jobs int) *run {
 	return &run{w: w, jobs: runs[0].Jobs, gate: gate, id: runs[0].ID}
 }
 
-// letGo has the jobs end.
-func (r *run) letGo() {
+// release lets the jobs end.
+func (r *run) release() {
 	r.w.t.Helper()
 	touch(r.w.t, r.gate)
 }

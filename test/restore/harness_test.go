@@ -117,7 +117,7 @@ func (w *world) server(url string, skew time.Duration) *server {
 		Ledger: store, Copies: w.copy, Rebuild: builder.Run, Hold: holdFor, Beat: beat, Patience: patience, Now: now,
 		Unexplained: func(ctx context.Context) (bool, error) {
 			for _, pod := range w.cluster.Pods() {
-				if heard, err := store.Heard(ctx, []string{pod.UID}); err != nil || pod.PollerEnded && len(heard) == 0 {
+				if known, err := store.Heard(ctx, []string{pod.UID}); err != nil || pod.PollerEnded && len(known) == 0 {
 					return true, err
 				}
 			}
@@ -297,4 +297,4 @@ func (w *world) guardian(servers []*server, pods ...dispatch.Pod) (stop func()) 
 	}
 }
 
-var errAway = errors.New("away")
+var errDown = errors.New("away")

@@ -195,7 +195,7 @@ func TestRestore_CLAIM17_AllStoppedAndStartedAgain(t *testing.T) {
 	s.stop()
 	backup.Restore(t, url)
 
-	w.forge.Set(func(g *dispatchtest.GitHub) { g.Down = errAway }) // GitHub cannot be asked either: the hold does not end by its time
+	w.forge.Set(func(g *dispatchtest.GitHub) { g.Down = errDown }) // GitHub cannot be asked either: the hold does not end by its time
 	s = w.server(url, 0)
 	var row epoch.Row
 	w.eventually("a hold is written down", func() bool {
@@ -260,7 +260,7 @@ func TestRestore_CLAIM17_TheCopyCannotBeRead(t *testing.T) {
 	url := postgrestest.NewDatabase(t, ledger.Migrate)
 	runs := w.server(url, 0).open()
 	runs.install(9)
-	w.copy.set(w.copy.now(), errAway)
+	w.copy.set(w.copy.now(), errDown)
 	starts := w.server(url, 0)
 	runs.tell(fleet.JobEventQueued, 1, "")
 	pod := w.pod()

@@ -81,7 +81,7 @@ func TestSoak_RECV5_NET8_EverythingOnce(t *testing.T) {
 		Disk: disk, TwoControllers: true, Requests: true, Out: lines{t},
 		Then: func(ctx context.Context, s *System) error {
 			leadershipHasMoved(ctx, t, s, 2)
-			control = takeRightAway(ctx, t, s)
+			control = revokeRight(ctx, t, s)
 			return nil
 		},
 	})
@@ -150,8 +150,8 @@ func (w window) provoked(use rights.Use) bool {
 	return use.Resource == "subjectaccessreviews" && use.Refused() && use.At.After(w.from) && use.At.Before(w.until)
 }
 
-// takeRightAway has an administrator ask the server for something, and asks again while the server may not ask the cluster who may.
-func takeRightAway(ctx context.Context, t *testing.T, s *System) window {
+// revokeRight has an administrator send a request to the server, and repeats it while the server may not ask the cluster for rights.
+func revokeRight(ctx context.Context, t *testing.T, s *System) window {
 	t.Helper()
 	token, err := s.token(ctx, "bullpen-operator", adminapi.Audience)
 	require.NoError(t, err)

@@ -133,7 +133,7 @@ func (c *conversion) takeDaemon(d *daemon, pod *value, runners []*value, into fi
 		c.daemonContainer(d.container, pod, dind)
 		for _, container := range d.externals {
 			c.unneeded(container, "Bullpen gives its Docker daemon the runner's own programs itself")
-			container.told = true
+			container.reported = true
 		}
 	}
 	for _, runner := range runners {
@@ -180,7 +180,7 @@ func (c *conversion) daemonContainer(v, pod *value, dind fields) {
 		c.daemonMount(mount, pod, dind)
 	}
 	c.drop(v, ownDaemon, "see whether jobs need it; if so, "+ownImage)
-	v.told = true
+	v.reported = true
 }
 
 // daemonResources converts the resources of a daemon's container that a pool's has as well.
@@ -305,7 +305,7 @@ func (c *conversion) orphans(pod *value, keepers ...*value) {
 	gone := unmounted(pod, keepers...)
 	for _, volume := range pod.get("volumes").elements() {
 		switch {
-		case !gone[volume.get("name").peek()] || volume.settled() || volume.told:
+		case !gone[volume.get("name").peek()] || volume.settled() || volume.reported:
 		case volume.get("emptyDir") != nil:
 			c.unneeded(volume, "only what is not carried over, or Bullpen has itself, mounts the volume")
 		default:
@@ -347,7 +347,7 @@ func keptContainers(pod *value) []*value {
 	var kept []*value
 	for _, list := range containerLists(pod) {
 		for _, container := range list.elements() {
-			if !container.told {
+			if !container.reported {
 				kept = append(kept, container)
 			}
 		}

@@ -81,7 +81,7 @@ func (c *conversion) marks(v *value, into fields) {
 		}
 		for _, key := range found.keys {
 			child := found.fields[key]
-			if child.told {
+			if child.reported {
 				continue
 			}
 			if why, ok := foreign(key, found); ok {

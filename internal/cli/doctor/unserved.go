@@ -37,14 +37,14 @@ func routedPools(c Cluster) []dispatch.Pool {
 	return pools
 }
 
-// unservedTold is how long a job is queued before it is an error: until then a pool may be about to be added.
-const unservedTold = 15 * time.Minute
+// unservedReported is how long a job is queued before it is an error: until then a pool may be about to be added.
+const unservedReported = 15 * time.Minute
 
 // examineUnserved reports queued jobs that no pool serves, by label set (CLAIM-21).
 func examineUnserved(r *Report, found dispatch.Unserved, now time.Time) {
 	for _, set := range found.Sets {
 		severity, age := SeverityWarning, now.Sub(set.Oldest)
-		if age >= unservedTold {
+		if age >= unservedReported {
 			severity = SeverityError
 		}
 		r.found(Finding{

@@ -377,11 +377,11 @@ func TestLost_RECV5_AGrantThatRemovesNothingIsTold(t *testing.T) {
 	p.refer(&v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool"}})
 	m, err := newMetrics(prometheus.NewRegistry(), p.tracker)
 	require.NoError(t, err)
-	told := events.NewFakeRecorder(10)
+	recorder := events.NewFakeRecorder(10)
 	at, fence := t0.Add(lostAfter), &proofs{verdict: lifecycle.Granted}
 	q := &removals{
 		tracker: p.tracker, remover: &removal.Remover{Fence: fence}, reader: &reads{err: notFound}, metrics: m,
-		events: &eventWriter{recorder: told, object: func(types.NamespacedName) runtime.Object { return p.reference() }},
+		events: &eventWriter{recorder: recorder, object: func(types.NamespacedName) runtime.Object { return p.reference() }},
 		now:    func() time.Time { return at }, wake: func(context.Context, types.NamespacedName) {},
 	}
 	p.absent(t0)
@@ -391,14 +391,14 @@ func TestLost_RECV5_AGrantThatRemovesNothingIsTold(t *testing.T) {
 	require.Empty(t, p.removes(at))
 	require.Equal(t, 1, p.counts("hash").unsure)
 	require.Contains(t, p.counts("hash").blocked, runnerpod.AnnotationAllowDeletion)
-	require.Contains(t, await.Receive(t, told.Events, "an Event is recorded"), reasonFenceUnknown)
+	require.Contains(t, await.Receive(t, recorder.Events, "an Event is recorded"), reasonFenceUnknown)
 
 	fence.proof, at = "GitHub said so", at.Add(time.Minute)
 	require.True(t, p.plan(wishFor(1), counter(), 0, at).ask)
 	q.askFence(t.Context(), p.poolState)
 	require.Equal(t, []string{"pool-a"}, p.removes(at))
 	require.Zero(t, p.counts("hash").unsure)
-	require.Contains(t, await.Receive(t, told.Events, "an Event is recorded"), "Removing pool-a")
+	require.Contains(t, await.Receive(t, recorder.Events, "an Event is recorded"), "Removing pool-a")
 }
 
 // EXCL-7: the annotation that allows a pod's deletion is removed again when the pod turns out to be busy, by the deletion that failed or by

@@ -287,8 +287,8 @@ func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool
 		state.change(m.name, q.now(), func(m *member) { m.leave.Vetoed(pace, q.now()) })
 		return false, nil
 	case apierrors.IsConflict(err):
-		// It has changed since it was observed. What the change was decides whether it may still go: the next look
-		// at the cache, or past it, says so.
+		// It has changed since it was observed. Whether it may still be removed depends on the change: the next read of the cache, or past
+		// it, decides.
 		return false, q.look(ctx, state, m.name)
 	default:
 		return false, err

@@ -144,15 +144,15 @@ func TestSSH_NewConnectionsAreJudged(t *testing.T) {
 // it, a guard that wants the first packet of a connection cuts it, and one that takes any packet does not.
 func TestSSH_LiveConnections(t *testing.T) {
 	for name, test := range map[string]struct {
-		before string // is in force when the connection is made
-		after  string
-		flush  bool
-		goesOn bool
+		before    string // is in force when the connection is made
+		after     string
+		flush     bool
+		continues bool
 	}{
-		"with a state":                         {before: "pass in proto tcp to port 22\n", after: "block quick all\n", goesOn: true},
+		"with a state":                         {before: "pass in proto tcp to port 22\n", after: "block quick all\n", continues: true},
 		"with a state that is thrown away":     {before: "pass in proto tcp to port 22\n", after: "block quick all\n", flush: true},
 		"without, and first packets only":      {after: guard},
-		"without, and any packet":              {after: strings.Replace(guard, "flags S/SA", "flags any", 1), goesOn: true},
+		"without, and any packet":              {after: strings.Replace(guard, "flags S/SA", "flags any", 1), continues: true},
 		"without, and answers may not get out": {after: "pass in proto tcp to port 22 flags any\nblock out\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -173,23 +173,23 @@ func TestSSH_LiveConnections(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, session.Start())
 			defer func() { _ = session.Process.Kill(); _ = session.Wait() }()
-			heard := make(chan string, 16)
+			received := make(chan string, 16)
 			go func() {
 				buffer := make([]byte, 64)
 				for {
 					n, err := out.Read(buffer)
 					if err != nil {
-						close(heard)
+						close(received)
 						return
 					}
-					heard <- string(buffer[:n])
+					received <- string(buffer[:n])
 				}
 			}()
 			say := func(word string, limit time.Duration) bool {
 				_, err := in.Write([]byte(word))
 				require.NoError(t, err)
 				select {
-				case got := <-heard:
+				case got := <-received:
 					return got == word
 				case <-time.After(limit):
 					return false
@@ -203,7 +203,7 @@ func TestSSH_LiveConnections(t *testing.T) {
 			if test.flush {
 				mac.Run("root", "/sbin/pfctl", "-F", "states")
 			}
-			if test.goesOn {
+			if test.continues {
 				require.True(t, say("after", 10*time.Second))
 				return
 			}
@@ -211,7 +211,7 @@ func TestSSH_LiveConnections(t *testing.T) {
 			// It was only delayed: the sender retries, and once the rules let it through it continues.
 			mac.Run("root", "/sbin/pfctl", "-d")
 			select {
-			case got := <-heard:
+			case got := <-received:
 				require.Equal(t, "after", got)
 			case <-time.After(10 * time.Second):
 				require.Fail(t, "nothing was heard")

@@ -45,14 +45,14 @@ type bootstrap struct {
 	timing  Timing
 
 	// What has been achieved is not done again after a dropped connection.
-	home      string
-	uploaded  bool
-	sudo      bool
-	attempted bool // the only attempt with the password was made, or may have been
-	unheard   bool // and what came of it is not known
-	resumes   int
-	shutOut   int // how often the connection was lost while the host asked whether it can be reached
-	result    Result
+	home       string
+	uploaded   bool
+	sudo       bool
+	attempted  bool // the only attempt with the password was made, or may have been
+	unanswered bool // and what came of it is not known
+	resumes    int
+	shutOut    int // how often the connection was lost while the host asked whether it can be reached
+	result     Result
 }
 
 // program is the file to upload.
@@ -186,7 +186,7 @@ func (b *bootstrap) withDoubt(ctx context.Context, err error) error {
 	var lost *lostError
 	var sudo *SudoError
 	var wrong *HostKeyError
-	if err == nil || !b.unheard || ctx.Err() != nil || errors.As(err, &lost) || errors.As(err, &sudo) || errors.As(err, &wrong) {
+	if err == nil || !b.unanswered || ctx.Err() != nil || errors.As(err, &lost) || errors.As(err, &sudo) || errors.As(err, &wrong) {
 		return err
 	}
 	return &SudoError{User: b.opt.Target.User, Unknown: true, Detail: b.show.text(err.Error())}

@@ -30,14 +30,14 @@ func TestBootstrap_SaysThatTheDiskIsFull(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, program.Close())
 	for range 2 { // a full disk is a state, not an accident
-		var told events
-		o.Events = told.add
+		var seen events
+		o.Events = seen.add
 		_, err = Bootstrap(t.Context(), o)
 		var stage *StageError
 		require.ErrorAs(t, err, &stage)
 		require.Equal(t, StageUpload, stage.Stage)
 		require.ErrorContains(t, err, "disk full")
-		require.Len(t, told.of(StageUpload, machost.PhaseFailed), 1)
+		require.Len(t, seen.of(StageUpload, machost.PhaseFailed), 1)
 		left, err := os.ReadDir(folder)
 		require.NoError(t, err)
 		require.Empty(t, left, "it leaves the disk fuller than it was")

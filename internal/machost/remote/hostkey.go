@@ -95,12 +95,12 @@ func knownKeys(known ssh.HostKeyCallback, address string) ([]ssh.PublicKey, erro
 	if err != nil {
 		return nil, fmt.Errorf("making a key: %w", err)
 	}
-	nobodys, err := ssh.NewPublicKey(public)
+	fresh, err := ssh.NewPublicKey(public)
 	if err != nil {
 		return nil, fmt.Errorf("making a key: %w", err)
 	}
 	var answer *knownhosts.KeyError
-	if err := known(address, &net.TCPAddr{}, nobodys); !errors.As(err, &answer) {
+	if err := known(address, &net.TCPAddr{}, fresh); !errors.As(err, &answer) {
 		return nil, fmt.Errorf("looking up %s in the known hosts: %w", address, err)
 	}
 	var keys []ssh.PublicKey

@@ -83,8 +83,8 @@ func TestHostKey_HOST6_AChangeMidBootstrapGetsNothing(t *testing.T) {
 					conn.Close()
 					return true
 				})
-				var told events
-				o := h.options(&told)
+				var seen events
+				o := h.options(&seen)
 				if !pinned {
 					o.Target.HostKey = ""
 				}
@@ -179,12 +179,12 @@ func TestConnection_NoticesADeadPeer(t *testing.T) {
 	h := newHost(t)
 	wall := newWall(t, h.listener.Addr().String())
 	h.apply(`say '{"phase":"Applying","step":"tart"}'; cat > /dev/null`)
-	var told events
-	o := h.options(&told)
+	var seen events
+	o := h.options(&seen)
 	o.Target.Address = wall.Addr().String()
 	o.Timing.KeepAlive, o.Timing.Resumes, o.Timing.Dial, o.Timing.Wait = 50*time.Millisecond, -1, 200*time.Millisecond, 300*time.Millisecond
 	o.Events = func(e machost.Event) {
-		told.add(e)
+		seen.add(e)
 		if e.Step == "tart" {
 			wall.silent.Store(true)
 		}
@@ -265,10 +265,10 @@ func TestConfirm_HOST7_NoNewConnectionNoConfirmation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			h.apply(`say '{"phase":"Confirm","step":"ssh-guard","token":"t-1"}'; answer=$(bash -c 'read -t 1 -r a; printf %s "$a"'); say "{\"phase\":\"Failed\",\"step\":\"ssh-guard\",\"message\":\"answer: $answer\"}"; exit 1`)
-			var told events
-			o := h.options(&told)
+			var seen events
+			o := h.options(&seen)
 			o.Events = func(e machost.Event) {
-				told.add(e)
+				seen.add(e)
 				if e.Token != "" {
 					lock(h)
 				}

@@ -54,7 +54,7 @@ var bullpen = sync.OnceValues(func() (string, error) {
 type model struct {
 	*mactest.Mac
 	ssh     *mactest.SSH
-	told    events
+	seen    events
 	config  machost.Config
 	secrets machost.Secrets
 	said    strings.Builder // errors and results, in each way in which they print
@@ -90,7 +90,7 @@ func (m *model) options(t *testing.T) Options {
 	return Options{
 		Target:  Target{Address: m.ssh.Address, User: "ci", Key: key, HostKey: m.ssh.HostKey()},
 		Payload: machost.Payload{Config: m.config, Secrets: m.secrets},
-		Binary:  binary, RemoteRoot: string(m.Root), Events: m.told.add,
+		Binary:  binary, RemoteRoot: string(m.Root), Events: m.seen.add,
 		Timing: Timing{Wait: 20 * time.Second, Dial: 10 * time.Second, KeepAlive: 10 * time.Second, Command: 30 * time.Second, Upload: time.Minute,
 			Apply: 3 * time.Minute, Silence: 2 * time.Minute, Confirm: 5 * time.Second, Resumes: 4, Backoff: 20 * time.Millisecond},
 	}
@@ -110,7 +110,7 @@ func (m *model) passwords() (n int) {
 func (m *model) await(step string, phase machost.Phase, act func()) func(machost.Event) {
 	var once sync.Once
 	return func(e machost.Event) {
-		m.told.add(e)
+		m.seen.add(e)
 		if e.Phase == phase && (e.Step == step || phase == machost.PhaseConfirm) {
 			once.Do(act)
 		}
@@ -129,23 +129,23 @@ func TestModel_HOST1_FromABareMacToNothingToDo(t *testing.T) {
 	require.Equal(t, m.ssh.HostKey(), first.HostKey)
 	require.Equal(t, 1, m.passwords())
 	m.AwaitSession("ci")
-	require.Len(t, m.told.of("", machost.PhaseConfirm), 2, "the question, and that it was answered")
+	require.Len(t, m.seen.of("", machost.PhaseConfirm), 2, "the question, and that it was answered")
 
 	o.Payload.Secrets = machost.Secrets{} // all of it is set up
-	m.told = events{}
+	m.seen = events{}
 	second, err := m.bootstrap(t, o)
 	require.NoError(t, err)
 	require.Empty(t, second.Report.Changed)
 	require.Equal(t, first.Hash, second.Hash)
 	require.Equal(t, 1, m.passwords())
-	require.Len(t, m.told.of(StageUpload, machost.PhaseUnchanged), 1)
+	require.Len(t, m.seen.of(StageUpload, machost.PhaseUnchanged), 1)
 
 	o.Plan = true
-	m.told = events{}
+	m.seen = events{}
 	plan, err := m.bootstrap(t, o)
 	require.NoError(t, err)
 	require.Empty(t, plan.Report.Changed)
-	require.Equal(t, "nothing to do", m.told.of("", machost.PhaseDone)[0].Message)
+	require.Equal(t, "nothing to do", m.seen.of("", machost.PhaseDone)[0].Message)
 
 	m.Reboot()
 	o.Plan = false

@@ -64,8 +64,8 @@ func (m *model) leaks(t *testing.T) []string {
 		}
 	}
 	search("errors and results", []byte(m.said.String()))
-	search("events", []byte(encoded(t, m.told.everything())))
-	search("events, unquoted", fmt.Appendf(nil, "%+v", m.told.everything()))
+	search("events", []byte(encoded(t, m.seen.everything())))
+	search("events, unquoted", fmt.Appendf(nil, "%+v", m.seen.everything()))
 	search("log of sshd", []byte(m.ssh.Log()))
 	for _, call := range m.Calls() {
 		search("arguments of "+call.Name, []byte(strings.Join(call.Args, " ")))
@@ -140,7 +140,7 @@ func TestModel_HOST6_TheScanFindsWhatIsPlanted(t *testing.T) {
 	planted := needles(t)
 	for name, needle := range planted {
 		m.WriteFile("/Users/ci/planted "+name, "x"+string(needle)+"y", 0o644)
-		m.told.add(machost.Event{Message: "x" + string(needle)})
+		m.seen.add(machost.Event{Message: "x" + string(needle)})
 		fmt.Fprintf(&m.said, "x%s", needle)
 		if !bytes.ContainsRune(needle, 0) { // no argument can hold that
 			_, _, _ = m.Try("ci", "", "/usr/bin/id", string(needle))
@@ -156,7 +156,7 @@ func TestModel_HOST6_TheScanFindsWhatIsPlanted(t *testing.T) {
 		}
 		require.NoError(t, os.Remove(m.Root.Path("/Users/ci/planted "+name))) // for the scan after the test
 	}
-	m.told = events{}
+	m.seen = events{}
 	m.said.Reset()
 	calls, err := filepath.Glob(filepath.Join(string(m.Root), "*", "calls.jsonl"))
 	require.NoError(t, err)

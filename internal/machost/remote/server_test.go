@@ -322,12 +322,12 @@ func quick() Timing {
 }
 
 // options are those of a bootstrap that succeeds.
-func (h *host) options(told *events) Options {
+func (h *host) options(seen *events) Options {
 	return Options{
 		Target: Target{Address: h.listener.Addr().String(), User: "ci", Key: h.client, HostKey: ssh.FingerprintSHA256(h.keys[0].PublicKey())},
 		Payload: machost.Payload{Config: machost.Config{User: "ci"}, Secrets: machost.Secrets{
 			Password: machost.NewSecret(password), BootstrapKubeconfig: machost.NewSecret(kubeconfig)}},
-		Binary: h.program(), RemoteRoot: h.root, Events: told.add, Timing: quick(),
+		Binary: h.program(), RemoteRoot: h.root, Events: seen.add, Timing: quick(),
 	}
 }
 

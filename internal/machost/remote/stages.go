@@ -177,7 +177,7 @@ func (b *bootstrap) obtainSudo(ctx context.Context, c *conn) error {
 		return err
 	}
 	if granted {
-		b.sudo, b.unheard = true, false
+		b.sudo, b.unanswered = true, false
 		b.tell(StageSudo, machost.PhaseUnchanged, "")
 		return nil
 	}
@@ -216,7 +216,7 @@ func (b *bootstrap) trySudo(ctx context.Context, c *conn) (granted bool, detail 
 
 // grant is the only place from which a password is sent: on standard input, once.
 func (b *bootstrap) grant(ctx context.Context, c *conn) error {
-	b.attempted, b.unheard = true, true
+	b.attempted, b.unanswered = true, true
 	const accepted = "sudo"
 	// The inner shell says that sudo has taken the password, whatever becomes of the program.
 	script := `exec ` + b.sudoProgram() + ` -S -p '' /bin/sh -c 'echo ` + marker + accepted + `; exec "$@"' sh ` +
@@ -228,7 +228,7 @@ func (b *bootstrap) grant(ctx context.Context, c *conn) error {
 	if err != nil {
 		return err
 	}
-	b.unheard = false
+	b.unanswered = false
 	if out.code == 0 {
 		return nil
 	}

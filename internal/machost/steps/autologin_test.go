@@ -174,8 +174,8 @@ func TestAutoLogin_HOST3_ARefusedPasswordIsTriedOnce(t *testing.T) {
 	require.Equal(t, 1, bad)
 	require.NoError(t, m.login(payload(withPassword(right))).err)
 	require.NoError(t, m.host.Remove("/etc/kcpassword"))
-	told := failure(t, m.login(p).err, "auto-login")
-	require.Contains(t, told.Remedy, "auto-login.refused", "should it be the right one by now")
+	failed := failure(t, m.login(p).err, "auto-login")
+	require.Contains(t, failed.Remedy, "auto-login.refused", "should it be the right one by now")
 }
 
 // A password that was written and never tried looks right, and is sealed at the next start.

@@ -107,9 +107,9 @@ func showRetired(w http.ResponseWriter, pod dispatch.Pod, claim dispatch.Claim, 
 }
 
 func busy(pod dispatch.Pod, owner string) error {
-	forWhom := ""
+	forOwner := ""
 	if owner != "" {
-		forWhom = " for " + owner
+		forOwner = " for " + owner
 	}
-	return &ConflictError{pod.Name + " is busy with a job" + forWhom + " and was left running. It is removed when the job finishes; to stop the job, cancel it on GitHub."}
+	return &ConflictError{pod.Name + " is busy with a job" + forOwner + " and was left running. It is removed when the job finishes; to stop the job, cancel it on GitHub."}
 }

@@ -131,7 +131,7 @@ func changeLimits(v *visitor, at location, typed url.Values) (string, error) {
 	err = v.do(call{method: http.MethodPatch, path: accountPath(at) + "/limits", version: version, body: change}, &account)
 	var refused *refusedError
 	if errors.As(err, &refused) && refused.Status == http.StatusPreconditionFailed {
-		return changedMeanwhile(v, at, change)
+		return changedConcurrently(v, at, change)
 	}
 	return accountPage(account.ID) + "#changes", err
 }
@@ -152,8 +152,8 @@ func typedLimits(platform string, typed url.Values) (adminapi.LimitsChange, erro
 	return limits, nil
 }
 
-// changedMeanwhile distinguishes a form that was sent twice from one with a concurrent change.
-func changedMeanwhile(v *visitor, at location, change adminapi.ChangeLimits) (string, error) {
+// changedConcurrently distinguishes a form that was sent twice from one with a concurrent change.
+func changedConcurrently(v *visitor, at location, change adminapi.ChangeLimits) (string, error) {
 	account, err := readAccount(v, at)
 	if err != nil {
 		return "", err

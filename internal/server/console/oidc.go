@@ -88,8 +88,8 @@ func newProvider(opt OIDC, now func() time.Time) (*provider, error) {
 	return &provider{opt: opt, now: now}, nil
 }
 
-// toldError is one that was returned, and logged, before.
-type toldError struct{ error }
+// reportedError is an error that was returned, and logged, before.
+type reportedError struct{ error }
 
 // find asks the provider what it is, until it has answered once.
 func (p *provider) find() (*oidc.Provider, error) {
@@ -99,7 +99,7 @@ func (p *provider) find() (*oidc.Provider, error) {
 		return p.found, nil
 	}
 	if p.now().Before(p.until) {
-		return nil, &toldError{p.failed}
+		return nil, &reportedError{p.failed}
 	}
 	// What is found keeps the context, and reads the provider's keys with it later on.
 	found, err := oidc.NewProvider(oidc.ClientContext(context.Background(), p.opt.Client), p.opt.Issuer)
@@ -212,8 +212,8 @@ func clip(text string) string {
 }
 
 func (c *Console) providerFailed(w http.ResponseWriter, r *http.Request, err error) {
-	var told *toldError
-	if !errors.As(err, &told) {
+	var reported *reportedError
+	if !errors.As(err, &reported) {
 		c.opt.Log.ErrorContext(r.Context(), "logging in by OpenID Connect", "error", safe(err))
 	}
 	c.showLogin(w, r, http.StatusBadGateway, "Logging in with "+c.provider.opt.Name+" does not work now. The server's log says why; a token works all the same.")

@@ -29,7 +29,7 @@ func (d *Dispatcher) Acknowledge(ctx context.Context, pod Pod, generation int64)
 func (d *Dispatcher) PodChanged(pod Pod) {
 	if pod.Deleting {
 		d.ClaimChanged(pod.UID) // a waiting poll of it is answered 410 at once
-		d.goes(pod)
+		d.podDeleted(pod)
 	}
 	if !pod.PollerEnded || pod.OwnerNoted() {
 		return

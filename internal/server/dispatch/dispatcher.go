@@ -126,9 +126,9 @@ type Dispatcher struct {
 	watchers map[string][]chan struct{} // pod UID → polls that wait for a change of its row
 	router   router
 
-	notes  notes
-	ended  endings
-	goings goings
+	notes       notes
+	ended       endings
+	deletedPods deletedPods
 
 	routeMu sync.Mutex // locked while label sets are read: a concurrent reader waits for the outcome
 	served  map[string]servedBy

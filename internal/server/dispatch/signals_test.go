@@ -41,8 +41,8 @@ func (c *clock) pass(d time.Duration) {
 
 func at(c *clock) func(*dispatch.Options) { return func(o *dispatch.Options) { o.Now = c.now } }
 
-// heard waits until the replica knows every label set: a notification announces a new one.
-func (h *harness) heard(d *dispatch.Dispatcher) {
+// knowsLabels waits until the replica knows every label set: a notification announces a new one.
+func (h *harness) knowsLabels(d *dispatch.Dispatcher) {
 	h.t.Helper()
 	sets, err := h.store.LabelSets(h.t.Context())
 	require.NoError(h.t, err)
@@ -54,7 +54,7 @@ func (h *harness) heard(d *dispatch.Dispatcher) {
 // asks reads the signals again, by pool.
 func (h *harness) asks(d *dispatch.Dispatcher, c *clock) map[string]runnerapi.PoolSignals {
 	h.t.Helper()
-	h.heard(d)
+	h.knowsLabels(d)
 	c.pass(time.Minute)
 	signals, err := d.Signals(h.t.Context())
 	require.NoError(h.t, err)

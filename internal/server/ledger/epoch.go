@@ -149,9 +149,9 @@ func (s *Store) Heard(ctx context.Context, podUIDs []string) (map[string]bool, e
 	if err != nil {
 		return nil, fmt.Errorf("looking for rows of %d pods: %w", len(podUIDs), err)
 	}
-	heard := make(map[string]bool, len(rows))
+	recorded := make(map[string]bool, len(rows))
 	for _, uid := range rows {
-		heard[uid] = true
+		recorded[uid] = true
 	}
-	return heard, nil
+	return recorded, nil
 }

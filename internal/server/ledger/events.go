@@ -64,7 +64,7 @@ func (s *Store) recordJob(
 		if err := s.ensureParents(ctx, q, ev, key, d.At); err != nil {
 			return err
 		}
-		if it, err = s.heardOf(ctx, q, ev, d); err != nil {
+		if it, err = s.noteRepository(ctx, q, ev, d); err != nil {
 			return err
 		}
 		e := eventTx{q: q, ev: ev, key: key, now: d.At, rec: &rec, mostLanes: s.mostLanes}

@@ -200,8 +200,8 @@ func (noRow) Scan(...any) error { return errRecorded }
 // record has sqlc's function of that name make its statement of the sample's values.
 func record(t *testing.T, query string, names []string, s sample) *asked {
 	t.Helper()
-	heard := &asked{}
-	method := reflect.ValueOf(sqlcgen.New(heard)).MethodByName(query)
+	recorded := &asked{}
+	method := reflect.ValueOf(sqlcgen.New(recorded)).MethodByName(query)
 	args := []reflect.Value{reflect.ValueOf(t.Context())}
 	for i, name := range names {
 		typ := method.Type().In(i + 1)
@@ -216,8 +216,8 @@ func record(t *testing.T, query string, names []string, s sample) *asked {
 		args = append(args, whole)
 	}
 	method.Call(args)
-	require.NotEmpty(t, heard.text, query)
-	return heard
+	require.NotEmpty(t, recorded.text, query)
+	return recorded
 }
 
 // parameterNames are those of sqlc's functions, without the context.

@@ -210,7 +210,7 @@ func (s *Service) leave(ctx context.Context, v *View, place Place) (time.Time, e
 	switch verdict := leaving(v, place, s.now()); verdict {
 	case stays:
 		return place.Next(s.now()), nil
-	case goes:
+	case unregistered:
 	case isForced:
 		answer, err := s.RemovePod(ctx, v)
 		if err != nil {
@@ -291,10 +291,10 @@ func (v *View) since() time.Time {
 type departure int
 
 const (
-	stays    departure = iota // the pod is not going, or its runner may still work
-	goes                      // nothing of it is left at GitHub
-	isAsked                   // GitHub has to be asked
-	isForced                  // its node is gone, and no kubelet will report its end
+	stays        departure = iota // the pod is not being deleted, or its runner may still be busy
+	unregistered                  // nothing of it is left at GitHub
+	isAsked                       // GitHub must be asked
+	isForced                      // its node is gone, and no kubelet will report its end
 )
 
 // leaving says what our finalizer waits for. It is pure.
@@ -307,9 +307,9 @@ func leaving(v *View, place Place, now time.Time) departure {
 	case !v.Ended && place.Lost(now):
 		return isForced // POOL-7: on proof only
 	case !v.Unregistered.IsZero():
-		return goes
+		return unregistered
 	case v.Ended && v.Ephemeral && v.End.Succeeded() && !v.End.Forced && !endedByUs(v):
-		return goes // its one job is done, and GitHub has forgotten it by itself
+		return unregistered // its one job is done, and GitHub has removed its registration
 	case v.Ended, !v.Started:
 		return isAsked
 	default:

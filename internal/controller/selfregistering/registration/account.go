@@ -81,8 +81,8 @@ func (a *account) refuses(installation int64) (refusal, bool) {
 	return last, ok && a.now().Before(last.until)
 }
 
-// heard takes note of whether the credentials were accepted.
-func (a *account) heard(installation int64, err error) {
+// noteResponse records whether the credentials were accepted.
+func (a *account) noteResponse(installation int64, err error) {
 	now := a.now()
 	a.mu.Lock()
 	defer a.mu.Unlock()

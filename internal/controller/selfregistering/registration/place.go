@@ -105,7 +105,7 @@ func (p *place) heed(installation int64, call func() error) error {
 		return last.err
 	}
 	err := call()
-	p.account.heard(installation, err)
+	p.account.noteResponse(installation, err)
 	if errors.Is(err, github.ErrUnauthorized) && p.account.identity.installation == 0 && !p.account.hasToken() {
 		p.account.client.ForgetInstallation(p.scope) // it may have been installed again, with another id
 	}

@@ -451,9 +451,9 @@ func TestRunner_UninstallingLeavesNoStuckFinalizer(t *testing.T) {
 		require.True(t, b.gone(name), name)
 		require.Nil(t, b.pod(name))
 	}
-	told := b.events()
-	require.Len(t, told, 2)
-	require.Contains(t, told[0]+told[1], "RegistrationLeft")
+	recorded := b.events()
+	require.Len(t, recorded, 2)
+	require.Contains(t, recorded[0]+recorded[1], "RegistrationLeft")
 
 	b.github.Fault(nil)
 	b.idle("works")

@@ -146,13 +146,13 @@ func TestDeployment_RUN4_e2c8163b_af96de61_ANewerNeedAloneReachesTheSetAndMakesN
 	decide(2, first)
 	pods := b.have(2)
 	b.idle(pods...)
-	heard := func(at time.Time) func() bool {
+	observed := func(at time.Time) func() bool {
 		return func() bool {
 			sets := b.sets()
 			return len(sets) == 1 && sets[0].Spec.ScaledAt != nil && sets[0].Spec.ScaledAt.Time.Equal(at)
 		}
 	}
-	b.eventually("the set hears of the need", heard(first))
+	b.eventually("the set hears of the need", observed(first))
 	set := b.sets()[0]
 	b.eventually("2 idle", func() bool { return b.sets()[0].Status.Idle == 2 })
 	b.work(pods[0])
@@ -161,7 +161,7 @@ func TestDeployment_RUN4_e2c8163b_af96de61_ANewerNeedAloneReachesTheSetAndMakesN
 
 	second := first.Add(time.Minute)
 	decide(2, second)
-	b.eventually("a newer need alone reaches the set", heard(second))
+	b.eventually("a newer need alone reaches the set", observed(second))
 	b.have(2)
 	decide(3, second.Add(time.Minute))
 	b.have(3)

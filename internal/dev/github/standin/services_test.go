@@ -161,8 +161,8 @@ func TestIDToken_NeedsThePermission(t *testing.T) {
 		w := newWorld(t, nil)
 		w.submit(fmt.Sprintf(proving, permission))
 		r := w.mint("one", "self-hosted", "linux").start(w.clock.Now()).take()
-		_, told := r.endpointData()["GenerateIdTokenUrl"]
-		require.Equal(t, may, told, permission)
+		_, offered := r.endpointData()["GenerateIdTokenUrl"]
+		require.Equal(t, may, offered, permission)
 		if !may {
 			require.Equal(t, http.StatusForbidden, r.call("GET", w.in.URL+"/_services/oidc/token?job="+r.jobID, r.jobToken, nil, nil))
 		}

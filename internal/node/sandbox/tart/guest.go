@@ -80,8 +80,8 @@ func (s *Sandbox) instruct(r record, m machine, c sandbox.Container) error {
 	return nil
 }
 
-// heard reports whether the guest's agent has ever reported.
-func (s *Sandbox) heard(r record) bool {
+// contacted reports whether the guest's agent has ever reported.
+func (s *Sandbox) contacted(r record) bool {
 	if r.Heard {
 		return true
 	}
@@ -184,7 +184,7 @@ func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []strin
 	if len(command) == 0 {
 		return 0, errors.New("no command given")
 	}
-	if s.over(r) || !s.heard(r) {
+	if s.over(r) || !s.contacted(r) {
 		return 0, fmt.Errorf("the virtual machine %s: %w", r.VM, sandbox.ErrNotRunning)
 	}
 	id := randomID()

@@ -93,7 +93,7 @@ func (m *minder) run() {
 	if !ended {
 		return
 	}
-	if !m.isUp() && !m.s.heard(m.r) && m.takeBack(exit) {
+	if !m.isUp() && !m.s.contacted(m.r) && m.takeBack(exit) {
 		return
 	}
 	m.settle(exit)
@@ -141,7 +141,7 @@ type watch struct {
 	stop  <-chan struct{}
 
 	since     time.Time // from when on the guest is waited for: an agent that was away has not tried to reach it
-	heard     bool      // there may be a job from here on
+	contacted bool      // there may be a job from here on
 	recorded  bool      // and that is on record
 	silent    bool      // and its silence has been reported
 	beat      time.Time // of the heartbeat's file
@@ -156,22 +156,22 @@ type watch struct {
 
 func (m *minder) newWatch(tasks *sync.WaitGroup) *watch {
 	now := m.s.opts.Now()
-	return &watch{minder: m, tasks: tasks, stop: m.stop, since: now, beatSeen: now, heard: m.r.Heard, recorded: m.r.Heard}
+	return &watch{minder: m, tasks: tasks, stop: m.stop, since: now, beatSeen: now, contacted: m.r.Heard, recorded: m.r.Heard}
 }
 
 func (w *watch) look() {
 	s, now := w.s, w.s.opts.Now()
 	if beat, seen := guestshare.Heartbeat(s.statusDir(w.r.UID), now); seen && !beat.Equal(w.beat) {
-		w.heard, w.silent, w.beat, w.beatSeen = true, false, beat, now
+		w.contacted, w.silent, w.beat, w.beatSeen = true, false, beat, now
 	}
-	w.recordHeard()
-	if w.heard || !w.isUp() && now.Sub(w.r.StartedAt) >= s.opts.StayUp {
+	w.recordContact()
+	if w.contacted || !w.isUp() && now.Sub(w.r.StartedAt) >= s.opts.StayUp {
 		w.markUp()
 	}
 	if w.halting {
 		return
 	}
-	if w.heard && !w.taken {
+	if w.contacted && !w.taken {
 		w.taken = s.removeTaken(w.r)
 	}
 	// A report that cannot be read or trusted ends nothing: a job may have written it, or this host may be short of some resource for a
@@ -182,18 +182,18 @@ func (w *watch) look() {
 		s.opts.reached("reported")
 		w.halt()
 	case w.overfull(now): // TEN-6
-	case !w.heard && now.Sub(w.since) > s.opts.GuestPatience && guestshare.Absent(s.statusDir(w.r.UID), guestshare.FileHeartbeat):
+	case !w.contacted && now.Sub(w.since) > s.opts.GuestPatience && guestshare.Absent(s.statusDir(w.r.UID), guestshare.FileHeartbeat):
 		w.giveUp("GuestUnreachable", "the guest's agent could not be started in the virtual machine: "+text(w.lastError))
-	case w.heard && now.Sub(w.beatSeen) > s.opts.GuestSilence:
+	case w.contacted && now.Sub(w.beatSeen) > s.opts.GuestSilence:
 		w.noteSilence()
-	case !w.heard:
+	case !w.contacted:
 		w.start(now)
 	}
 }
 
-// recordHeard notes for the agents after this one that a job may run in the machine: a job can remove the heartbeat.
-func (w *watch) recordHeard() {
-	if !w.heard || w.recorded {
+// recordContact notes for the agents after this one that a job may run in the machine: a job can remove the heartbeat.
+func (w *watch) recordContact() {
+	if !w.contacted || w.recorded {
 		return
 	}
 	_, err := w.s.update(w.r.UID, func(r *record) { r.Heard = true })
@@ -382,7 +382,7 @@ func (m *minder) settle(run sandbox.Exit) {
 // having stayed up, and the next pod would be refused like this one.
 func (m *minder) learn(run sandbox.Exit) {
 	r, err := m.s.load(m.r.UID)
-	if err != nil || run.Unknown || run.Code == 0 || run.Signal != 0 || r.Killed || r.GaveUp != "" || m.s.heard(r) {
+	if err != nil || run.Unknown || run.Code == 0 || run.Signal != 0 || r.Killed || r.GaveUp != "" || m.s.contacted(r) {
 		return
 	}
 	_ = m.s.verdict(r, stepRun, m.s.runFailure(r, run)) // the pod has ended, and has no use for the rest

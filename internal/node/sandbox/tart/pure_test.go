@@ -243,9 +243,9 @@ func TestSessionKind(t *testing.T) {
 	for text, want := range map[string]string{
 		"gui/501 = {\n\tsession = Aqua\n}": "Aqua", "\tsession type = Background\n": "Background", "\ttype = login\n": "", "": "",
 	} {
-		kind, told := sessionKind(text)
+		kind, known := sessionKind(text)
 		require.Equal(t, want, kind)
-		require.Equal(t, want != "", told)
+		require.Equal(t, want != "", known)
 	}
 }
 

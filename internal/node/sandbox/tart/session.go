@@ -139,15 +139,15 @@ func (s *Sandbox) lookForSession(ctx context.Context) error {
 	if err := s.query(ctx, &out, s.opts.Launchctl, "print", "gui/"+strconv.Itoa(os.Getuid())); err != nil {
 		return err
 	}
-	kind, told := sessionKind(out.String())
-	if told && kind != "Aqua" {
+	kind, ok := sessionKind(out.String())
+	if ok && kind != "Aqua" {
 		return fmt.Errorf("the session is of type %s", kind)
 	}
 	return nil
 }
 
 // sessionKind finds the session's type in what `launchctl print gui/UID` says.
-func sessionKind(text string) (kind string, told bool) {
+func sessionKind(text string) (kind string, ok bool) {
 	for line := range strings.Lines(text) {
 		name, value, found := strings.Cut(line, "=")
 		switch strings.TrimSpace(name) {

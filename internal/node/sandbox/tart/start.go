@@ -148,7 +148,7 @@ func tartEnvironment(environ []string) []sandbox.EnvVar {
 // unbegin takes back a start whose end an earlier agent has not seen: the machine has not stayed up, and no guest has reported. It returns
 // whether it did.
 func (s *Sandbox) unbegin(r record) bool {
-	if r.StayedUp || r.Killed || s.heard(r) {
+	if r.StayedUp || r.Killed || s.contacted(r) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, settledPatience)
@@ -156,7 +156,7 @@ func (s *Sandbox) unbegin(r record) bool {
 	if _, err := s.host.Wait(ctx, r.UID, r.process()); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		return false // it runs
 	}
-	if s.heard(r) {
+	if s.contacted(r) {
 		return false
 	}
 	if _, err := s.update(r.UID, func(r *record) { r.Begun = false }); err != nil {

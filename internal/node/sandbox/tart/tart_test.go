@@ -216,15 +216,15 @@ func TestRemove_NODE2_EndsAMachineThatTartCallsStopped(t *testing.T) {
 // The goroutines of adopted machines send news before and while TellNews sets the receiver.
 func TestNews_AreToldWhileWhoListensIsNamed(t *testing.T) {
 	s := &Sandbox{}
-	var told atomic.Int64
+	var reports atomic.Int64
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for told.Load() == 0 && t.Context().Err() == nil {
+		for reports.Load() == 0 && t.Context().Err() == nil {
 			s.news("pod", "Silent", "its guest says nothing")
 		}
 	}()
-	s.TellNews(func(string, sandbox.News) { told.Add(1) })
+	s.TellNews(func(string, sandbox.News) { reports.Add(1) })
 	await.Receive(t, done, "news arrive")
 }
 
@@ -233,8 +233,8 @@ func TestGolden_IsMadeOncePerDigest(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
 	s := m.open()
-	var told sync.Map
-	s.TellNews(func(podUID string, news sandbox.News) { told.Store(news.Reason, podUID+" "+news.Message) })
+	var reports sync.Map
+	s.TellNews(func(podUID string, news sandbox.News) { reports.Store(news.Reason, podUID+" "+news.Message) })
 	var wg sync.WaitGroup
 	pods := make([]*corev1.Pod, 2)
 	for i := range pods {
@@ -250,7 +250,7 @@ func TestGolden_IsMadeOncePerDigest(t *testing.T) {
 	wg.Wait()
 	require.Len(t, m.calls("pull"), 1)
 	for _, reason := range []string{"Pulling", "Pulled"} {
-		text, ok := told.Load(reason)
+		text, ok := reports.Load(reason)
 		require.True(t, ok, reason)
 		require.Contains(t, text, pods[0].Spec.Containers[0].Image)
 	}

@@ -377,9 +377,9 @@ func drawJobs(t *rapid.T, what string) []Job {
 func TestGather_66_Property_ASetOfIDs(t *testing.T) {
 	ours := func(runner string) bool { return runner == "ci-1" }
 	rapid.Check(t, func(t *rapid.T) {
-		told, listed := drawJobs(t, "told"), drawJobs(t, "listed")
-		evidence := func(told, listed []Job, settled ...int64) Evidence {
-			return Evidence{Server: Server{Sees: true, Jobs: told, Settled: settled}, Queues: []Queue{{Repository: "acme/app", Readings: []Reading{{Begun: t0, Jobs: listed}}}}}
+		reported, listed := drawJobs(t, "told"), drawJobs(t, "listed")
+		evidence := func(reported, listed []Job, settled ...int64) Evidence {
+			return Evidence{Server: Server{Sees: true, Jobs: reported, Settled: settled}, Queues: []Queue{{Repository: "acme/app", Readings: []Reading{{Begun: t0, Jobs: listed}}}}}
 		}
 		ids := func(d Demand) (all []int64) {
 			for _, job := range slices.Concat(d.Queued, d.Running) {
@@ -388,14 +388,14 @@ func TestGather_66_Property_ASetOfIDs(t *testing.T) {
 			slices.Sort(all)
 			return all
 		}
-		d := Gather(evidence(told, listed), ours)
+		d := Gather(evidence(reported, listed), ours)
 		require.Equal(t, len(ids(d)), len(slices.Compact(ids(d))), "once each")
 		for _, job := range d.Queued {
-			for _, other := range slices.Concat(told, listed) {
+			for _, other := range slices.Concat(reported, listed) {
 				require.False(t, other.ID == job.ID && other.Running, "running is the later word")
 			}
 		}
-		mixed := rapid.Permutation(slices.Concat(told, told)).Draw(t, "mixed")
+		mixed := rapid.Permutation(slices.Concat(reported, reported)).Draw(t, "mixed")
 		require.Equal(t, ids(d), ids(Gather(evidence(mixed, slices.Concat(listed, listed)), ours)))
 
 		if len(ids(d)) > 0 {
@@ -403,7 +403,7 @@ func TestGather_66_Property_ASetOfIDs(t *testing.T) {
 			without := func(jobs []Job) []Job {
 				return slices.DeleteFunc(slices.Clone(jobs), func(j Job) bool { return j.ID == gone })
 			}
-			after := ids(Gather(evidence(without(told), listed, gone), ours))
+			after := ids(Gather(evidence(without(reported), listed, gone), ours))
 			require.ElementsMatch(t, slices.DeleteFunc(ids(d), func(id int64) bool { return id == gone }), after)
 		}
 	})

@@ -70,7 +70,7 @@ type Ask struct {
 type QueueLedger interface {
 	// RepositoriesToSweep lists repositories that were reported since heard and not swept since swept, without those
 	// of some accounts: the ones swept longest ago first.
-	RepositoriesToSweep(ctx context.Context, swept, heard time.Time, without []int64, most int) ([]Repository, error)
+	RepositoriesToSweep(ctx context.Context, swept, seen time.Time, without []int64, most int) ([]Repository, error)
 	Swept(ctx context.Context, repository string, at time.Time) error
 	// SweptPartly notes where the sweep of a repository is to continue.
 	SweptPartly(ctx context.Context, repository string, resume Resume) error

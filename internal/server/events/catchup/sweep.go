@@ -20,8 +20,8 @@ const (
 	sweepAgain = 5
 	// sweepRefused times Options.Every is how much longer one is left alone that GitHub does not show: asking is not free.
 	sweepRefused = 60
-	// heardWithin: repositories of which no job was heard for longer are not swept.
-	heardWithin = 14 * 24 * time.Hour
+	// seenWithin: repositories of which no job was heard for longer are not swept.
+	seenWithin = 14 * 24 * time.Hour
 	// repositoriesAtOnce bounds what is read of the ledger at a time.
 	repositoriesAtOnce = 100
 )
@@ -37,7 +37,7 @@ func (c *CatchUp) Sweep(ctx context.Context) error {
 	began := c.opt.Now()
 	var without []int64
 	for ctx.Err() == nil {
-		list, err := c.opt.Ledger.RepositoriesToSweep(ctx, began.Add(-sweepAgain*c.opt.Every), began.Add(-heardWithin), without, repositoriesAtOnce)
+		list, err := c.opt.Ledger.RepositoriesToSweep(ctx, began.Add(-sweepAgain*c.opt.Every), began.Add(-seenWithin), without, repositoriesAtOnce)
 		if err != nil {
 			return ended(ctx, fmt.Errorf("reading which repository to sweep: %w", err))
 		}
