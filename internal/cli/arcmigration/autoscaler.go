@@ -83,7 +83,7 @@ func (c *conversion) sameCredentials(target *conversion) {
 	}
 	given, _ := target.registered()["credentials"].(fields)
 	if c.text(v) != given["secretName"] {
-		c.find(Dropped, v, "the runners' own credentials are used to list their jobs", "")
+		c.find(Dropped, v, "the runners' own credentials are used to look at their jobs", "")
 	}
 }
 
@@ -229,7 +229,7 @@ func (c *conversion) jobs(v *value, made fields, target *conversion) {
 	made["jobs"] = jobs
 	where := target.registered()
 	if where["repository"] != nil {
-		c.unneeded(v.get("repositoryNames"), "the queue of the runners' one repository is read by default")
+		c.unneeded(v.get("repositoryNames"), "the queue of the runners' one repository is read without being told")
 		return
 	}
 	organization, _ := where["organization"].(string)

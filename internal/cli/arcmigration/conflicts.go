@@ -157,7 +157,7 @@ func refuseTwins(all []*conversion) {
 		}
 		if first := seen[*c.object.Into]; first != nil {
 			c.fail(c.nameAt(), fmt.Sprintf("%s is made of %s, document %d, line %d already", c.object.Into, first.file, first.number, first.root.line),
-				"give one of them another name, or convert them separately")
+				"give one of them another name, or convert them by themselves")
 			c.object.Outcome, c.object.Into = NotConverted, nil
 			continue
 		}

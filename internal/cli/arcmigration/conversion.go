@@ -195,7 +195,7 @@ func (v *value) useEmpty() {
 
 // keep copies a value as it is, as far as the schema knows it. What the schema does not know stays to be reported.
 func (c *conversion) keep(v *value, s schema) any {
-	if v == nil || v.shape == shapeNull || v.reported {
+	if v == nil || v.shape == shapeNull || v.told {
 		return nil
 	}
 	switch v.shape {
@@ -208,7 +208,7 @@ func (c *conversion) keep(v *value, s schema) any {
 		}
 		kept := []any{}
 		for _, item := range v.items {
-			if item.shape == shapeNull || item.reported {
+			if item.shape == shapeNull || item.told {
 				continue
 			}
 			kept = append(kept, c.keep(item, s.items()))

@@ -43,8 +43,8 @@ var converters = map[string]func(*conversion){
 	scaleSetGroup + "/" + kindScaleSet: (*conversion).scaleSet,
 }
 
-// generatedKinds are kinds that only the peer's controller makes.
-var generatedKinds = []string{"EphemeralRunnerSet", "EphemeralRunner", "AutoscalingListener"}
+// madeByItself are kinds that only the peer's controller makes.
+var madeByItself = []string{"EphemeralRunnerSet", "EphemeralRunner", "AutoscalingListener"}
 
 // Convert converts everything in the inputs. It fails for no input: what cannot be converted is in the report.
 func Convert(inputs []Input, options Options) *Result {
@@ -163,7 +163,7 @@ func (c *conversion) manifest() {
 	}
 	c.root.get("apiVersion").use()
 	c.root.get("kind").use()
-	if slices.Contains(generatedKinds, c.object.Kind) && group == scaleSetGroup || c.owned() {
+	if slices.Contains(madeByItself, c.object.Kind) && group == scaleSetGroup || c.owned() {
 		c.object.Outcome = Skipped
 		c.root.tell()
 		return

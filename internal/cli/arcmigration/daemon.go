@@ -99,7 +99,7 @@ func localDocker(runners []*value) *value {
 // noDaemon says that a runner is led to a Docker daemon that is not in its pod.
 func (c *conversion) noDaemon(runners ...*value) {
 	if variable := localDocker(runners); variable != nil {
-		c.todo(variable, "it leads jobs to a Docker daemon in the pod, and none of its containers is one", "remove it, or convert with containerMode dind, whose daemon jobs find automatically")
+		c.todo(variable, "it leads jobs to a Docker daemon in the pod, and none of its containers is one", "remove it, or convert with containerMode dind, whose daemon jobs find by themselves")
 	}
 }
 
@@ -133,7 +133,7 @@ func (c *conversion) takeDaemon(d *daemon, pod *value, runners []*value, into fi
 		c.daemonContainer(d.container, pod, dind)
 		for _, container := range d.externals {
 			c.unneeded(container, "Bullpen gives its Docker daemon the runner's own programs itself")
-			container.reported = true
+			container.told = true
 		}
 	}
 	for _, runner := range runners {
@@ -180,7 +180,7 @@ func (c *conversion) daemonContainer(v, pod *value, dind fields) {
 		c.daemonMount(mount, pod, dind)
 	}
 	c.drop(v, ownDaemon, "see whether jobs need it; if so, "+ownImage)
-	v.reported = true
+	v.told = true
 }
 
 // daemonResources converts the resources of a daemon's container that a pool's has as well.
@@ -203,7 +203,7 @@ func (p *scaleSetParts) daemonResources() fields {
 
 // daemonWords judges each part of the daemon's command: what Bullpen does as well, and what is lost.
 func (c *conversion) daemonWords(v *value) {
-	const plain = brings + ", and listens at its socket by default"
+	const plain = brings + ", and listens at its socket by itself"
 	for _, list := range []*value{v.get("command"), v.get("args")} {
 		if !slices.ContainsFunc(list.elements(), func(word *value) bool { return !plainDaemonWord.MatchString(word.peek()) }) {
 			c.unneeded(list, plain)
@@ -241,7 +241,7 @@ func (c *conversion) daemonMount(mount, pod *value, dind fields) {
 		}
 		c.unneeded(mount, "the daemon's images and containers are in a volume of Bullpen's (dind.storage)")
 	case ofTheDaemon(at) || workPath(at) || at == runnerFolder+"/externals" || at == legacyFolder:
-		c.unneeded(mount, brings+", with its socket and the jobs' working directory")
+		c.unneeded(mount, brings+", with its socket and the folder where jobs work")
 	default:
 		c.drop(mount, "nothing can be mounted into the Docker daemon's container", ownImage)
 	}
@@ -305,7 +305,7 @@ func (c *conversion) orphans(pod *value, keepers ...*value) {
 	gone := unmounted(pod, keepers...)
 	for _, volume := range pod.get("volumes").elements() {
 		switch {
-		case !gone[volume.get("name").peek()] || volume.settled() || volume.reported:
+		case !gone[volume.get("name").peek()] || volume.settled() || volume.told:
 		case volume.get("emptyDir") != nil:
 			c.unneeded(volume, "only what is not carried over, or Bullpen has itself, mounts the volume")
 		default:
@@ -347,7 +347,7 @@ func keptContainers(pod *value) []*value {
 	var kept []*value
 	for _, list := range containerLists(pod) {
 		for _, container := range list.elements() {
-			if !container.reported {
+			if !container.told {
 				kept = append(kept, container)
 			}
 		}

@@ -90,7 +90,7 @@ func (c *conversion) takeHooks(pod, runner, claim *value, others ...*value) {
 		name = work.get("name").peek()
 		if work.get("ephemeral", "volumeClaimTemplate", "spec") == claim && claim != nil {
 			work.get("name").use()
-			work.reported = true // as a volume; the claim is converted by itself, and what is beside it is left over
+			work.told = true // as a volume; the claim is converted by itself, and what is beside it is left over
 		} else {
 			c.drop(work, "containerMode Kubernetes brings the volume in which jobs work", "")
 		}

@@ -81,7 +81,7 @@ func (c *conversion) marks(v *value, into fields) {
 		}
 		for _, key := range found.keys {
 			child := found.fields[key]
-			if child.reported {
+			if child.told {
 				continue
 			}
 			if why, ok := foreign(key, found); ok {

@@ -165,7 +165,7 @@ func (p *runnerParts) kubernetesMode(work, account, at *value, field string) {
 	switch {
 	case name == "":
 		name = placeholderHooks
-		p.todo(p.config.place("serviceAccountName"), "actions-runner-controller creates a ServiceAccount for jobs' pods; Bullpen does not, and "+placeholderHooks+" is a guess",
+		p.todo(p.config.place("serviceAccountName"), "actions-runner-controller makes a ServiceAccount for jobs' pods by itself; Bullpen does not, and "+placeholderHooks+" is a guess",
 			"make a ServiceAccount that may make pods, pods/exec, pods/log, Jobs and Secrets in the runners' namespace, and name it in kubernetes.serviceAccountName")
 	case strings.HasSuffix(name, "-kube-mode"):
 		p.todo(account, "the old chart makes this ServiceAccount, and it goes with the old release", "make one of your own with the same rights, and name it in kubernetes.serviceAccountName")

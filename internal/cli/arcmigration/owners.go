@@ -80,7 +80,7 @@ func (p *runnerParts) windowsRunner(pod *value, containers []*value) bool {
 func (p *runnerParts) containers(v *value) {
 	runner := runnerOf(v)
 	for _, container := range v.elements() {
-		if container != runner && !container.reported {
+		if container != runner && !container.told {
 			p.other(container)
 		}
 	}
@@ -137,7 +137,7 @@ func (p *runnerParts) flatRunner(v *value) {
 
 func (p *runnerParts) keepSidecars(v *value) {
 	for _, container := range v.elements() {
-		if !container.reported {
+		if !container.told {
 			p.other(container)
 		}
 	}

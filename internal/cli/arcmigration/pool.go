@@ -127,7 +127,7 @@ func (p *scaleSetParts) poolMicroVM(template fields, why, otherwise string) {
 
 // poolWork removes mounts of the jobs' working directory: each pod of a pool has a directory of its own there.
 func (p *scaleSetParts) poolWork(pod, runner *value) {
-	const own = "jobs of a pool work in a directory of their pod"
+	const own = "jobs of a pool work in a folder that each pod has"
 	gone := map[string]bool{}
 	for _, volume := range pod.get("volumes").elements() {
 		if volume.get("projected") != nil && !volume.settled() {

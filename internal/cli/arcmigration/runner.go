@@ -120,7 +120,7 @@ func (p *runnerParts) labels(v *value) {
 		kept = append(kept, label)
 	}
 	if len(kept) > 0 {
-		why := fmt.Sprintf("GitHub's config.sh, by which actions-runner-controller registers, adds the labels self-hosted, Linux and that of the architecture, and jobs ask for them: %s are written down", words(kept))
+		why := fmt.Sprintf("GitHub's config.sh, by which actions-runner-controller registers, adds the labels self-hosted, Linux and that of the architecture by itself, and jobs ask for them: %s are written down", words(kept))
 		if said == nil {
 			p.find(Changed, p.config.place("labels"), why, "where the nodes are not of x64, write ARM64 instead of X64")
 		} else {
@@ -169,7 +169,7 @@ func (p *runnerParts) workFolder(v *value) {
 		folder = strings.TrimPrefix(folder, root)
 	}
 	if path.IsAbs(folder) || strings.HasPrefix(folder, "..") {
-		p.drop(v, "jobs work in a directory below the runner's own (workFolder)", "mount the volume that is meant at "+runnerFolder+"/_work")
+		p.drop(v, "jobs work in a folder below the runner's own (workFolder)", "mount the volume that is meant at "+runnerFolder+"/_work")
 		return
 	}
 	p.text(v)

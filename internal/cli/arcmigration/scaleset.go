@@ -246,6 +246,6 @@ func (p *scaleSetParts) proxy(container fields) {
 // standardCommand takes out the one by which GitHub's image starts the runner.
 func (p *scaleSetParts) standardCommand(v *value) {
 	if items := v.elements(); len(items) == 1 && (items[0].peek() == "/home/runner/run.sh" || items[0].peek() == "./run.sh") {
-		p.unneeded(v, "Bullpen starts the runner of GitHub's image without a command")
+		p.unneeded(v, "Bullpen starts the runner of GitHub's image without being told how")
 	}
 }

@@ -12,9 +12,9 @@ func (p *scaleSetParts) toDeployment() {
 		"metadata": {Unneeded, "pods are named after their owner", ""},
 	})
 	if p.mode == "kubernetes" && p.options.To != v1alpha1.KindRunnerDeployment {
-		p.find(Changed, p.modeAt, "pools have no container mode kubernetes, because their runners have no rights in the cluster (NET-3): the scale set becomes a RunnerDeployment, whose runners register themselves", "")
+		p.find(Changed, p.modeAt, "pools have no container mode kubernetes, because their runners have no rights in the cluster (NET-3): the scale set becomes a RunnerDeployment, whose runners register by themselves", "")
 	}
-	p.find(Changed, p.v.place("runnerScaleSetName"), "the runners of a RunnerDeployment register themselves, and have the label self-hosted, and those of their system and architecture, beside these; "+
+	p.find(Changed, p.v.place("runnerScaleSetName"), "the runners of a RunnerDeployment register by themselves, and have the label self-hosted, and those of their system and architecture, beside these; "+
 		"those of a scale set have these alone. So they also take jobs that ask for self-hosted and name none of these labels", "if they must not, put them into a runner group of their own, which only the repositories meant for them may use")
 	parts := p.newParts(p.v.place("template", "spec"), "spec.template.spec")
 	p.from("spec.template.spec", p.v)

@@ -34,8 +34,8 @@ type value struct {
 	// block is set for a text in a block (|): where its first line is, and how far it is indented.
 	block *block
 
-	used     bool // it is in what was made, or has decided about it
-	reported bool // a finding speaks of it
+	used bool // it is in what was made, or has decided about it
+	told bool // a finding speaks of it
 }
 
 type block struct{ line, indent int }
@@ -167,14 +167,14 @@ func (v *value) mark(f func(*value)) {
 
 func (v *value) use() { v.mark(func(v *value) { v.used = true }) }
 
-func (v *value) tell() { v.mark(func(v *value) { v.reported = true }) }
+func (v *value) tell() { v.mark(func(v *value) { v.told = true }) }
 
 func (v *value) leaf() bool { return len(v.keys) == 0 && len(v.items) == 0 }
 
 // settled says that nothing at or below the value was overlooked. Null is nothing.
 func (v *value) settled() bool {
 	if v.leaf() {
-		return v.used || v.reported || v.shape == shapeNull
+		return v.used || v.told || v.shape == shapeNull
 	}
 	for _, key := range v.keys {
 		if !v.fields[key].settled() {
@@ -192,7 +192,7 @@ func (v *value) settled() bool {
 // touched says that something at or below the value was converted or spoken about.
 func (v *value) touched() bool {
 	found := false
-	v.mark(func(v *value) { found = found || v.leaf() && (v.used || v.reported) })
+	v.mark(func(v *value) { found = found || v.leaf() && (v.used || v.told) })
 	return found
 }
 

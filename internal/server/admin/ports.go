@@ -21,7 +21,7 @@ type Store interface {
 	// DeleteAccount ends what is queued and forgets the limits, or with purge everything; *ConflictError while anything of
 	// the account is live, or the App is installed.
 	DeleteAccount(ctx context.Context, c Change, purge bool) error
-	// Audit returns a page, newest first.
+	// Audit returns a page, the latest first.
 	Audit(ctx context.Context, q AuditQuery) ([]adminapi.AuditEvent, error)
 
 	JobStore
