@@ -45,7 +45,7 @@ func processes() []seen {
 	return all
 }
 
-// seesWorkers says whether workerRuns can tell.
+// seesWorkers reports whether workerRuns can tell.
 const seesWorkers = true
 
 // workerRuns reports whether GitHub's runner has started its worker, which it does for a job only. It comes before

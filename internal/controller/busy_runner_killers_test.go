@@ -132,7 +132,7 @@ func busyRuns(y *yard, pod *corev1.Pod) bool {
 	return err == nil && now.DeletionTimestamp == nil && now.Status.Phase == corev1.PodRunning
 }
 
-// disrupted says that a part of the control plane has marked the pod as one that it is about to delete.
+// disrupted reports whether a component of the control plane has marked the pod as one that it is about to delete.
 func (y *yard) disrupted(pod *corev1.Pod, reason string) bool {
 	var now corev1.Pod
 	if err := y.admin.Get(y.t.Context(), client.ObjectKeyFromObject(pod), &now); err != nil {
@@ -209,7 +209,7 @@ func (y *yard) known(pod *corev1.Pod, condition func() bool) {
 	y.eventually("the API server knows "+pod.Name, condition)
 }
 
-// keepsItsGrace says that an eviction with a grace period of its own is refused.
+// keepsItsGrace requires that an eviction with a grace period of its own is refused.
 func (y *yard) keepsItsGrace(pod *corev1.Pod, grace int64) {
 	y.t.Helper()
 	options := metav1.DeleteOptions{GracePeriodSeconds: &grace}

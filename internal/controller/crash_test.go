@@ -58,7 +58,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// step says whether a request is sent, and whether its answer arrives.
+// step reports whether a request is sent, and whether its answer arrives.
 func (c *crash) step(r *http.Request) (send, answer bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +123,7 @@ func TestPool_POOL2_ADrainSurvivesTheControllersDeathAtEachStep(t *testing.T) {
 }
 
 // drainWithDeath deletes a pool of an idle and a busy runner under a controller that dies on the way, lets another
-// finish, and says whether the first has died at all.
+// finish, and reports whether the first has died at all.
 func (b *bench) drainWithDeath(name string, c *crash) bool {
 	t := b.t
 	b.pool(name, 2)
@@ -178,14 +178,14 @@ func (c *crash) disarm() {
 	c.left = 0
 }
 
-// happened says whether the controller has died.
+// happened reports whether the controller has died.
 func (c *crash) happened() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.dead
 }
 
-// onlyBusy says whether the busy runner is the pool's only one; that it is being deleted is the end of the test.
+// onlyBusy reports whether the busy runner is the pool's only one; that it is being deleted is the end of the test.
 func (b *bench) onlyBusy(pool, busy string) bool {
 	b.t.Helper()
 	found, others := false, 0

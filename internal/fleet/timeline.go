@@ -58,7 +58,7 @@ func (s Step) Words() string {
 	}[s]
 }
 
-// whole says whether a step's time is GitHub's word, which has no fractions of a second.
+// whole reports whether a step's time is GitHub's word, which has no fractions of a second.
 func (s Step) whole() bool { return s == StepQueued || s == StepExecuting || s == StepEnded }
 
 // JobTimes are the steps that are known of one job; zero: not known, or not taken yet. Queued, Executing and Ended are by GitHub's clock

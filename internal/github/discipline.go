@@ -97,7 +97,7 @@ func (d *discipline) slot(ctx context.Context, of class, now func() time.Time) (
 	return release, nil
 }
 
-// ofCredentials says whether an answer speaks of the credentials, or of the token that was asked for with them, and not of what was asked for.
+// ofCredentials reports whether an answer speaks of the credentials, or of the token that was asked for with them, and not of what was asked for.
 func ofCredentials(resp *gh.Response, err error) bool {
 	var token *ghinstallation.HTTPError
 	return errors.As(err, &token) || resp != nil && resp.Response != nil && resp.StatusCode == http.StatusUnauthorized

@@ -92,7 +92,7 @@ func (c *Client) mintGroup(ctx context.Context, installationID int64, ask fleet.
 	return c.RunnerGroup(ctx, installationID, ask.Scope, ask.RunnerGroup)
 }
 
-// groupless says whether GitHub has refused a registration because the scope has no such group; its answer does not say so.
+// groupless reports whether GitHub has refused a registration because the scope has no such group; its answer does not say so.
 // A group may also have been made again, with another id: its name is looked up again next time.
 func (c *Client) groupless(ctx context.Context, installationID int64, ask fleet.MintRequest, id int64, refusal error) bool {
 	if id == defaultGroup || !errors.Is(refusal, fleet.ErrNotFound) && !errors.Is(refusal, fleet.ErrRejected) {

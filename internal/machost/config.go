@@ -99,5 +99,5 @@ func (c Config) Default() Config {
 	return c
 }
 
-// WantsNode says whether the host is to run a node agent.
+// WantsNode reports whether the host is to run a node agent.
 func (c Config) WantsNode() bool { return !c.Node.Off && c.Node.Name+c.Hostname != "" }

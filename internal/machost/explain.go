@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// ProgramError says that a program could not be started.
+// ProgramError reports that a program could not be started.
 type ProgramError struct {
 	Path string
 	Err  error
@@ -21,7 +21,7 @@ func (e *ProgramError) Error() string { return fmt.Sprintf("starting %s: %v", e.
 // Unwrap returns the reason.
 func (e *ProgramError) Unwrap() error { return e.Err }
 
-// LinkError says that a path leads through a symbolic link that another user than root could have planted.
+// LinkError reports that a path leads through a symbolic link that another user than root could have planted.
 type LinkError struct{ Path, Link string }
 
 // Error names the link.

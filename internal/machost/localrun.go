@@ -50,7 +50,7 @@ func (l Local) environment() []string {
 // against every later apply.
 const programPatience = 5 * time.Minute
 
-// HungError says that a program did not end. It was killed.
+// HungError reports that a program did not end. It was killed.
 type HungError struct {
 	Path  string
 	After time.Duration
@@ -113,7 +113,7 @@ func reason(err error) error {
 // lockFile is held by the apply that works on the host.
 const lockFile = StateDir + "/lock"
 
-// LockedError says that another apply has held the host for longer than was waited.
+// LockedError reports that another apply has held the host for longer than was waited.
 type LockedError struct{ PID int }
 
 // Error names the holder.

@@ -148,7 +148,7 @@ func (r *Redactor) Failure(e *StepError) *StepError {
 	return safe
 }
 
-// saysOne says whether an error, or what it wraps, holds a secret.
+// saysOne reports whether an error, or what it wraps, holds a secret.
 func (r *Redactor) saysOne(err error) bool {
 	if err == nil {
 		return false

@@ -38,7 +38,7 @@ func (s Secret) Reveal() string {
 	return *s.text
 }
 
-// Empty says whether there is no text.
+// Empty reports whether there is no text.
 func (s Secret) Empty() bool { return s.text == nil }
 
 // String does not return the text.

@@ -25,11 +25,11 @@ type Step interface {
 type Diff struct {
 	// Changes are sentences for a person, without a full stop: "write /etc/kcpassword: mode 0644, want 0600". Empty when nothing differs.
 	Changes []string
-	// Disruptive says that applying would end virtual machines that run. The engine applies it only while none does.
+	// Disruptive indicates that applying would end virtual machines that run. The engine applies it only while none does.
 	Disruptive bool
 }
 
-// Empty says whether nothing differs.
+// Empty reports whether nothing differs.
 func (d Diff) Empty() bool { return len(d.Changes) == 0 }
 
 // StepError is why an apply stopped. It holds no secret.
@@ -56,7 +56,7 @@ func (e *StepError) Error() string {
 // Unwrap returns the reason.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// ErrBusy says that a disruptive change waits for virtual machines to end. Steps that do not need it were applied.
+// ErrBusy reports that a disruptive change waits for virtual machines to end. Steps that do not need it were applied.
 var ErrBusy = errors.New("virtual machines are running")
 
 // ErrWrongPassword reports that macOS has refused the password. The same password is not tried again automatically: macOS locks accounts.

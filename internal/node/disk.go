@@ -104,7 +104,7 @@ func (a *Agent) collectImages(ctx context.Context, images sandbox.ImageCollector
 	}
 }
 
-// collectOnce says whether trying again soon makes sense.
+// collectOnce reports whether trying again soon makes sense.
 func (a *Agent) collectOnce(ctx context.Context, images sandbox.ImageCollector, want int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()

@@ -56,7 +56,7 @@ func (l *lease) run(ctx context.Context) {
 	}
 }
 
-// answered says whether the API server itself gave the error.
+// answered reports whether the API server itself gave the error.
 func answered(err error) bool { return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown }
 
 func (l *lease) renew(ctx context.Context) error {

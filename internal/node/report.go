@@ -16,7 +16,7 @@ type Report struct {
 	Sandbox string    `json:"sandbox"`
 	Version string    `json:"version,omitempty"`
 	At      time.Time `json:"at"`
-	// Registered says that the API server has had a Node object of this agent. Problem is why the last report to it failed.
+	// Registered indicates that the API server has had a Node object of this agent. Problem is why the last report to it failed.
 	Registered bool   `json:"registered"`
 	Problem    string `json:"problem,omitempty"`
 	// LeaseRenewed is when the lease was last renewed; zero for never.

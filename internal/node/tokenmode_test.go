@@ -59,7 +59,7 @@ func token(t *testing.T, pod *corev1.Pod) *corev1.ProjectedVolumeSource {
 	return nil
 }
 
-// pollerReads says whether the user and the groups of the poller may read the token.
+// pollerReads reports whether the user and the groups of the poller may read the token.
 func pollerReads(t *testing.T, pod *corev1.Pod) bool {
 	t.Helper()
 	owner := ownershipOf(pod)

@@ -206,7 +206,7 @@ func TestYAML_IsTakenByTheAPIServerOrTheChart(t *testing.T) {
 	require.Greater(t, values, 3)
 }
 
-// inAll says whether each key of a document is one of the chart's.
+// inAll reports whether each key of a document is one of the chart's.
 func inAll(content, defaults map[string]any) bool {
 	for key := range content {
 		if _, is := defaults[key]; !is {

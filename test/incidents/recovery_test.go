@@ -52,7 +52,7 @@ func (p *proofs) of(name string) string {
 	return p.said[name]
 }
 
-// gone says whether a pod and its ServiceAccount are.
+// gone reports whether a pod and its ServiceAccount are.
 func (y *yard) gone(pod corev1.Pod) bool {
 	key := client.ObjectKeyFromObject(&pod)
 	return apierrors.IsNotFound(y.Admin.Get(y.t.Context(), key, &corev1.Pod{})) &&

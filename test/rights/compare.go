@@ -13,7 +13,7 @@ type Exception struct {
 	Verbs           []string
 	Group, Resource string
 	Namespace, Name string
-	// Sometimes says that it depends on the order of things whether the run uses it; without, a use is a finding.
+	// Sometimes indicates that it depends on the order of things whether the run uses it; without, a use is a finding.
 	Sometimes bool
 	// Why it is needed, and the name of the Test that uses it or fails without it.
 	Why, Test string

@@ -73,7 +73,7 @@ func TestRegistry_EveryNamedTestExists(t *testing.T) {
 	}
 }
 
-// named says whether a test of the directory, or a case of one, has the word in its name: comments do not count.
+// named reports whether a test of the directory, or a case of one, has the word in its name: comments do not count.
 func named(t *testing.T, test Test, word string) bool {
 	t.Helper()
 	if strings.Contains(test.Name, word) {

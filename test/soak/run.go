@@ -347,7 +347,7 @@ func (s *System) within(ctx context.Context, holds func(context.Context) bool) e
 	return nil
 }
 
-// quiet says whether nothing is on its way any more: no registration, no live claim, no job that is open in the ledger alone.
+// quiet reports whether nothing is on its way any more: no registration, no live claim, no job that is open in the ledger alone.
 func (s *System) quiet(ctx context.Context) bool {
 	if len(s.github.server.Runners()) > 0 {
 		return false

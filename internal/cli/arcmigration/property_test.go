@@ -42,7 +42,7 @@ func leaves(given any, path string, found map[string]any) {
 	found[path] = given
 }
 
-// spokenOf says whether the report says of the path, or of what it lies in, that it is not carried.
+// spokenOf reports whether the report says of the path, or of what it lies in, that it is not carried.
 func spokenOf(object arcmigration.Object, path string) bool {
 	for _, finding := range object.Findings {
 		carried := finding.Verdict == arcmigration.Changed || finding.Verdict == arcmigration.ToDo

@@ -60,7 +60,7 @@ func Cluster(doing string, err error) error {
 	return &ClusterError{doing + ": " + ClusterProblem(err), err}
 }
 
-// NoSuchKind says that a cluster does not serve a kind of objects: it is not that one object is missing.
+// NoSuchKind reports whether the cluster does not serve the kind, as opposed to a missing object.
 func NoSuchKind(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// Liveness says whether a controller runs.
+// Liveness reports whether a controller runs.
 type Liveness int
 
 // The values of Liveness. Unknown lasts until a controller has had the time to show itself.
@@ -71,7 +71,7 @@ type Waiting struct {
 	Blocked bool `json:"blocked,omitempty"`
 }
 
-// Done says whether nothing is left.
+// Done reports whether nothing is left.
 func (s State) Done() bool {
 	return len(s.Owners)+len(s.Runners)+len(s.Accounts)+len(s.StatefulSets) == 0
 }

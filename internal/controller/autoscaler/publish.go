@@ -91,7 +91,7 @@ func (a *Autoscaler) replace(ctx context.Context, next map[types.NamespacedName]
 	}
 }
 
-// worthAPass says whether a pool would do something else, or say something else, than before. How many jobs wait or run
+// worthAPass reports whether a pool would do something else, or say something else, than before. How many jobs wait or run
 // changes all the time; that some do is news.
 func worthAPass(before, after runnerpool.Decision) bool {
 	wait := func(d runnerpool.Decision) (known, queued, withheld bool) {

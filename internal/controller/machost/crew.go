@@ -66,7 +66,7 @@ func (c *crew) Start(ctx context.Context) error {
 	return nil
 }
 
-// room says whether another attempt may begin.
+// room reports whether another attempt may begin.
 func (c *crew) room() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

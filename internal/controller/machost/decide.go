@@ -57,7 +57,7 @@ type nodeView struct {
 	Runners       int       // bound to it and not ended
 }
 
-// inService says whether a runner may start on the Mac at any time: then not even a Mac on which none runs may be disrupted.
+// inService reports whether a runner may start on the Mac at any time: then not even a Mac on which none runs may be disrupted.
 func (n nodeView) inService() bool { return n.Exists && n.Ready && (!n.Unschedulable || n.Runners > 0) }
 
 func (n nodeView) well() bool { return !n.Wanted || n.Exists && n.Ready }

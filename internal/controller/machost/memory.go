@@ -148,10 +148,10 @@ func (m memory) settled() memory {
 	return m
 }
 
-// exhausted says whether there were as many attempts as there may be.
+// exhausted reports whether there were as many attempts as there may be.
 func (m memory) exhausted() bool { return m.Attempts >= maxAttempts }
 
-// expired says whether the rest after them is over.
+// expired reports whether the rest after them is over.
 func (m memory) expired(now time.Time) bool { return m.exhausted() && !now.Before(m.Next) }
 
 // backOff is how long to wait after so many attempts; random is from [0, 1).

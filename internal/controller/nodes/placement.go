@@ -78,7 +78,7 @@ func addClass(spec *corev1.PodSpec, class *nodev1.RuntimeClass) {
 // Pod is what one runner takes.
 func (p Placement) Pod() Room { return p.pod }
 
-// Belongs says whether the node is of the fleet: the pool's node selector and required node affinity accept it, whatever
+// Belongs reports whether the node is of the fleet: the pool's node selector and required node affinity accept it, whatever
 // state it is in.
 func (p Placement) Belongs(node *corev1.Node) bool {
 	if p.pod.Pods == 0 {
@@ -115,7 +115,7 @@ func (p Placement) Problem(node *corev1.Node) string {
 // Leaving is the package's Leaving for pods of this placement.
 func (p Placement) Leaving(node *corev1.Node) string { return Leaving(node, p.tolerations) }
 
-// Usable says whether a runner of the pool could be started on the node now: it is of the fleet, and has no Problem.
+// Usable reports whether a runner of the pool could be started on the node now: it is of the fleet, and has no Problem.
 func (p Placement) Usable(node *corev1.Node) bool { return p.Belongs(node) && p.Problem(node) == "" }
 
 // Seats is how many of the pool's runners an otherwise empty node has room for, whatever state it is in.
@@ -153,7 +153,7 @@ func roomOf(list corev1.ResourceList) Room {
 // unschedulable is the taint that cordoning puts on a node.
 var unschedulable = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 
-// ToleratesCordon says whether pods with these tolerations are started on cordoned nodes too: cordoning says nothing
+// ToleratesCordon reports whether pods with these tolerations are started on cordoned nodes too: cordoning says nothing
 // about them.
 func ToleratesCordon(tolerations []corev1.Toleration) bool {
 	return scheduling.TolerationsTolerateTaint(klog.Logger{}, tolerations, &unschedulable, false)
@@ -190,7 +190,7 @@ func Unwell(node *corev1.Node) string {
 	return ""
 }
 
-// Ready says whether the node is ready by its own word, whatever it is short of.
+// Ready reports whether the node is ready by its own word, whatever it is short of.
 func Ready(node *corev1.Node) bool {
 	ready := condition(node, corev1.NodeReady)
 	return ready != nil && ready.Status == corev1.ConditionTrue

@@ -91,7 +91,7 @@ func parseTaint(text string) (taintPattern, error) {
 	return p, nil
 }
 
-// Announce says whether the taint says that its node is taken away.
+// Announce reports whether the taint says that its node is taken away.
 func (t Taints) Announce(taint *corev1.Taint) bool {
 	if taint.Effect != corev1.TaintEffectNoSchedule && taint.Effect != corev1.TaintEffectNoExecute {
 		return false

@@ -28,7 +28,7 @@ func (s *poolState) accountSeen(name string, exists bool, now time.Time) (look b
 	}
 }
 
-// bare says whether a ServiceAccount is all that is known of the member.
+// bare reports whether a ServiceAccount is all that is known of the member.
 func (m *member) bare() bool {
 	return m.account && !m.observed && !m.creating && !m.gone && m.uid == ""
 }

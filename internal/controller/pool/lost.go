@@ -27,17 +27,17 @@ const (
 	checkNodeEvery = 10 * time.Second
 )
 
-// vanished says whether the runner's node has been gone for so long that nothing of it is expected back.
+// vanished reports whether the runner's node has been gone for so long that nothing of it is expected back.
 func (m *member) vanished(now time.Time) bool {
 	return !m.where.absent.IsZero() && !now.Before(m.where.absent.Add(vanishedAfter))
 }
 
-// lost says whether it has been gone for so long that whatever the pod shows proves nothing any more.
+// lost reports whether it has been gone for so long that whatever the pod shows proves nothing any more.
 func (m *member) lost(now time.Time) bool {
 	return !m.where.absent.IsZero() && !now.Before(m.where.absent.Add(lostAfter))
 }
 
-// proven says whether the fence has granted the removal with a proof that the runner's work is over, which outweighs what
+// proven reports whether the fence has granted the removal with a proof that the runner's work is over, which outweighs what
 // the pod shows (EXCL-4).
 func (m *member) proven() bool {
 	return m.leave.Removal == lifecycle.RemovalGranted && m.leave.Proof != ""
@@ -108,7 +108,7 @@ func (m *member) undeleted(now time.Time) bool {
 	return m.vanished(now) || !m.leave.Deleted && m.view.deleting.IsZero() || m.lingers()
 }
 
-// lingers says whether the runner's work is over, by the server's proof (TEN-5) or because it has ended while other containers of its pod go
+// lingers reports whether the runner's work is over, by the server's proof (TEN-5) or because it has ended while other containers of its pod go
 // on (POD-3), and the pod is being deleted with a grace period that is for jobs. Deleting it once more shortens that.
 func (m *member) lingers() bool {
 	if m.hastened || m.view.deleting.IsZero() {

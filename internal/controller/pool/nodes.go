@@ -32,7 +32,7 @@ type nodeBook struct {
 	absent  map[string]time.Time
 	synced  bool   // the watch has shown all that there was when it began
 	version uint64 // rises whenever anything shown changes
-	// taints say that a node is about to be taken away. They do not change.
+	// taints indicates that a node is about to be taken away. They do not change.
 	taints nodes.Taints
 }
 
@@ -110,14 +110,14 @@ func (b *nodeBook) look(name string, tolerations []corev1.Toleration) whereabout
 	return whereabouts{unready: nodes.UnreadySince(node), leaving: nodes.DepartureOf(node, b.taints).For(tolerations)}
 }
 
-// suspect says whether runners are bound to a node that the watch does not show.
+// suspect reports whether runners are bound to a node that the watch does not show.
 func (b *nodeBook) suspect(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return name != "" && b.shown[name] == nil && len(b.runners[name]) > 0
 }
 
-// trusted says whether the watch's silence about a node means anything: it has shown everything, and that is something.
+// trusted reports whether the watch's silence about a node means anything: it has shown everything, and that is something.
 // An empty list never means that every node is gone (POOL-7).
 func (b *nodeBook) trusted() bool {
 	b.mu.Lock()

@@ -198,12 +198,12 @@ func (m *member) waits(r *lifecycle.Runner, now time.Time) {
 	}
 }
 
-// unfinished says whether a removal has something to do now, and not only to wait for the pod to be gone.
+// unfinished reports whether a removal has something to do now, and not only to wait for the pod to be gone.
 func (m *member) unfinished(now time.Time) bool {
 	return m.undeleted(now) || m.account || (m.gone || m.view.terminal) && !m.reported
 }
 
-// finished says whether nothing is left to do for the member.
+// finished reports whether nothing is left to do for the member.
 func (m *member) finished() bool {
 	return m.gone && m.reported && !m.account && !m.creating
 }
@@ -306,7 +306,7 @@ func (s *poolState) podRead(v podView, now time.Time) {
 	s.takeIn(v, now)
 }
 
-// older says whether the first of two versions of one object is for certain the older one.
+// older reports whether the first of two versions of one object is for certain the older one.
 func older(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err == nil && order < 0

@@ -15,7 +15,7 @@ type versions struct {
 	refusals int    // in a row
 }
 
-// outdated says whether GitHub has refused the runner because its version is too old.
+// outdated reports whether GitHub has refused the runner because its version is too old.
 func (e ending) outdated() bool { return e.exited && e.exitCode == podsigns.ExitOutdated }
 
 // runnerEnded takes in how a runner has ended, once. One whose version GitHub refuses had been given a configuration: it was ready, and its

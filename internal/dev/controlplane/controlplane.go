@@ -18,7 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
-// ErrInUse says that another process runs a control plane in the state directory.
+// ErrInUse reports that another process runs a control plane in the state directory.
 var ErrInUse = errors.New("state directory in use")
 
 // ErrStopped is returned by operations on a control plane that Stop has been called on.

@@ -101,7 +101,7 @@ func TestEvaluate_KnowsTheWay(t *testing.T) {
 	require.Equal(t, "10.0.0.21", answer.Source.String())
 }
 
-// dial says whether a login succeeds within a second.
+// dial reports whether a login succeeds within a second.
 func login(t *testing.T, ssh *mactest.SSH) bool {
 	t.Helper()
 	return client(ssh, "true").Run() == nil

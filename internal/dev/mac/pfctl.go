@@ -392,15 +392,15 @@ type Flow struct {
 // Answer is the outcome of a Flow.
 type Answer struct {
 	Reached bool
-	// Refused says that the client gets a refusal at once, and need not time out.
+	// Refused indicates that the client gets a refusal at once, and need not time out.
 	Refused bool
-	// Stateful says that the connection survives changes of the rules.
+	// Stateful indicates that the connection survives changes of the rules.
 	Stateful bool
 	// By are the rules that decided, the last one last, each as "ANCHOR: RULE".
 	By []string
 	// Source is the address that the other end sees, which NAT may have changed.
 	Source netip.Addr
-	// Translated says that NAT did.
+	// Translated indicates that NAT did.
 	Translated bool
 }
 

@@ -117,7 +117,7 @@ func killChildren() {
 	}
 }
 
-// isMachine says whether a process is a virtual machine of the model's Tart.
+// isMachine reports whether a process is a virtual machine of the model's Tart.
 func (p process) isMachine() bool {
 	return filepath.Base(p.executable) == "tart" && len(p.args) > 1 && p.args[1] == "run"
 }

@@ -116,7 +116,7 @@ type Call struct {
 	User string   `json:"user"`
 	Name string   `json:"name"`
 	Args []string `json:"args"`
-	// Ended says that the command came to its end; it does not for one that was killed, or runs.
+	// Ended indicates that the command came to its end; it does not for one that was killed, or runs.
 	Ended bool `json:"ended,omitempty"`
 	Exit  int  `json:"exit,omitempty"`
 	// Stdin is how many bytes of standard input the command itself has read.

@@ -143,7 +143,7 @@ func (r Root) sudoers() (sudoers, error) {
 	return all, nil
 }
 
-// permit says whether a user may run a command, and whether without a password: the last rule that fits decides.
+// permit reports whether a user may run a command, and whether without a password: the last rule that fits decides.
 func (s sudoers) permit(m Machine, user, runAs, logical string, command []string) (allowed, free bool) {
 	if user == "root" {
 		return true, true

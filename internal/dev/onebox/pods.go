@@ -81,7 +81,7 @@ type podRow struct {
 	UID   string
 	Stage stage
 	Since time.Time
-	// Mac says that it is a macOS runner.
+	// Mac indicates that it is a macOS runner.
 	Mac bool
 	// Pool and Hash are the pool and the template that it was made from; Placed says that it has a node.
 	Pool, Hash string

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// ErrConfigured says that the directory holds a registration already: GitHub's runner refuses to make another, too.
+// ErrConfigured reports that the directory holds a registration already: GitHub's runner refuses to make another, too.
 var ErrConfigured = errors.New("the runner is already configured: remove its .runner file first")
 
 // registrationFiles are those of a JIT config, in the runner's directory.

@@ -222,7 +222,7 @@ func (s *stopper) cancelled() bool {
 	}
 }
 
-// ended says that the cancelled job's time is up.
+// ended reports whether the cancelled job's time is up.
 func (s *stopper) ended() bool { return s.hard.Err() != nil }
 
 // runJob has the steps run while it renews the job's lock and listens for its cancellation.

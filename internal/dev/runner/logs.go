@@ -109,7 +109,7 @@ func (u *uploader) line(l *jobLog, text string) {
 	}
 }
 
-// finish says that nothing more will be written to a step's log.
+// finish reports that nothing more will be written to a step's log.
 func (u *uploader) finish(l *jobLog) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -170,7 +170,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	return &ExitError{ExitRetryable, err}
 }
 
-// fatal says whether an error of the broker ends this runner: trying again cannot help.
+// fatal reports whether an error of the broker ends this runner: trying again cannot help.
 func fatal(err error) bool { return errors.Is(err, errRemoved) || errors.Is(err, errVersion) }
 
 // openSession retries until it has a session, as GitHub's listener does: without limit, but four minutes against

@@ -28,9 +28,9 @@ type Script struct {
 	// Session is what kind of session the user has: SessionAqua (the default), SessionNone or SessionBackground. Without
 	// SessionAqua no VM starts.
 	Session string `json:"session,omitempty"`
-	// LoginwindowRestores says that restarting the loginwindow (launchctl kickstart) brings back the Aqua session.
+	// LoginwindowRestores indicates that restarting the loginwindow (launchctl kickstart) brings back the Aqua session.
 	LoginwindowRestores bool `json:"loginwindowRestores,omitempty"`
-	// LockedKeychain says that credentials of registries can be neither read nor stored.
+	// LockedKeychain indicates that credentials of registries can be neither read nor stored.
 	LockedKeychain bool `json:"lockedKeychain,omitempty"`
 	// DiskGB is how large the host's disk is; 0 means that it never fills.
 	DiskGB int `json:"diskGB,omitempty"`
@@ -54,7 +54,7 @@ const (
 
 // Image is one of the registry's.
 type Image struct {
-	// Missing says that the registry does not know it; Private, that it wants credentials.
+	// Missing indicates that the registry does not know it; Private, that it wants credentials.
 	Missing bool `json:"missing,omitempty"`
 	Private bool `json:"private,omitempty"`
 	// Digest is its manifest's, "sha256:" and 64 hex digits. Default: the hash of the reference.
@@ -67,7 +67,7 @@ type Image struct {
 	OS string `json:"os,omitempty"`
 	// Boot is a command that the guest runs once it is up, as a LaunchAgent of the image would.
 	Boot []string `json:"boot,omitempty"`
-	// NoGuestAgent says that the image lacks what answers `tart exec`.
+	// NoGuestAgent indicates that the image lacks what answers `tart exec`.
 	NoGuestAgent bool `json:"noGuestAgent,omitempty"`
 }
 

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Enabled says whether this binary has fault points at all.
+// Enabled reports whether this binary has fault points at all.
 const Enabled = true
 
 const (

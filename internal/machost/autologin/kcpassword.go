@@ -14,7 +14,7 @@ var key = [...]byte{0x7D, 0x89, 0x52, 0x23, 0xD2, 0xBC, 0xDD, 0xEA, 0xA3, 0xB9, 
 // sealed is what loginwindow writes in place of a password that it could not log in with.
 const sealed = "<sealed>"
 
-// ErrSealed says that loginwindow has tried the password, failed, and given automatic login up for good.
+// ErrSealed reports that loginwindow has tried the password, failed, and given automatic login up for good.
 var ErrSealed = errors.New("loginwindow has sealed /etc/kcpassword: the password is not that of the user, and automatic login is off " +
 	"until the file is written again with the right one")
 

@@ -78,7 +78,7 @@ type applying struct {
 	message string // of a failure that is of no step
 	done    bool
 	ended   bool // it has said how it ended
-	// unanswered says that the host has asked whether it can be reached, and was not answered yet.
+	// unanswered indicates that the host has asked whether it can be reached, and was not answered yet.
 	unanswered bool
 }
 

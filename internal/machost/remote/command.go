@@ -35,7 +35,7 @@ type outcome struct {
 // keepOutput is how much is kept of a command's output, and of its standard error.
 const keepOutput = 64 << 10
 
-// misbehavedError says that the connection was ended from here, although the host lives: a command did not end, or said too much.
+// misbehavedError reports that the connection was ended from here, although the host lives: a command did not end, or said too much.
 type misbehavedError struct{ text string }
 
 func (e *misbehavedError) Error() string { return e.text }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// lostError says that a connection ended that had begun: the one failure after which the bootstrap goes on by itself.
+// lostError reports that a connection ended that had begun: the one failure after which the bootstrap goes on by itself.
 type lostError struct{ err error }
 
 func (e *lostError) Error() string { return e.err.Error() }
@@ -22,7 +22,7 @@ func (e *lostError) Unwrap() error { return e.err }
 // errSilent ends a connection whose peer shows no sign of life.
 var errSilent = errors.New("the host does not respond")
 
-// refusedError says that the host takes none of the keys. It is the only way in which authentication fails for good.
+// refusedError reports that the host takes none of the keys. It is the only way in which authentication fails for good.
 type refusedError struct {
 	wants   []string // the methods that the host would take
 	partial bool     // the key was taken, and is not enough
@@ -147,7 +147,7 @@ func (d *dialer) config(algorithms []string, attempt *authAttempt, wire *watched
 // errBroken is a connection that broke during authentication, which the library takes for a refusal.
 var errBroken = errors.New("the connection broke during authentication")
 
-// keysError says that there is no key to log in with.
+// keysError reports that there is no key to log in with.
 type keysError struct{ err error }
 
 func (e *keysError) Error() string { return e.err.Error() }
@@ -240,7 +240,7 @@ func (c *conn) keepAlive() {
 	}
 }
 
-// alive says whether the host still answers on this connection.
+// alive reports whether the host still answers on this connection.
 func (c *conn) alive() bool {
 	answered := make(chan bool, 1)
 	c.tasks.Go(func() {

@@ -83,7 +83,7 @@ func newHostKeys(target Target, address string) (*hostKeys, error) {
 	return h, err
 }
 
-// validFingerprint says whether it is "SHA256:" and the 43 characters of a SHA-256 in unpadded base64.
+// validFingerprint reports whether it is "SHA256:" and the 43 characters of a SHA-256 in unpadded base64.
 func validFingerprint(text string) bool {
 	digest, ok := strings.CutPrefix(text, "SHA256:")
 	return ok && len(digest) == 43 && strings.Trim(digest, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/") == ""

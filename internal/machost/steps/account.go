@@ -61,7 +61,7 @@ func runWith(ctx context.Context, h machost.Host, command machost.Command) (stri
 	return string(said.Stdout), nil
 }
 
-// commandError says that a program has failed, and what it said.
+// commandError reports that a program has failed, and what it said.
 type commandError struct {
 	program string
 	args    []string

@@ -98,7 +98,7 @@ func (s autoLogin) autoLoginUser(ctx context.Context, h machost.Host) (string, e
 	return strings.TrimSpace(said), err
 }
 
-// loggedIn says whether the user has the console.
+// loggedIn reports whether the user has the console.
 func (s autoLogin) loggedIn(now loginState) bool { return now.session.there && now.console == s.user }
 
 // Check compares the file, without saying what is in it, the setting, and who is logged in.

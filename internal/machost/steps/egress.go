@@ -136,7 +136,7 @@ func (s egress) checkLive(ctx context.Context, h machost.Host, diff *machost.Dif
 	return checkLoaded(ctx, h, runnersAnchor, s.rules, diff)
 }
 
-// checkReferred says whether the main rule set refers to the anchor, and if not that it has to be loaded.
+// checkReferred reports whether the main rule set refers to the anchor, and if not that it has to be loaded.
 func checkReferred(ctx context.Context, h machost.Host, anchor pfconf.Anchor, diff *machost.Diff) (bool, error) {
 	rules, err := mainRules(ctx, h)
 	if err != nil || refersTo(rules, "anchor", anchor.Name) {

@@ -25,7 +25,7 @@ const (
 	progressEvery = 16 << 20
 )
 
-// DigestError says that an archive is not the one that was asked for.
+// DigestError reports that an archive is not the one that was asked for.
 type DigestError struct{ Want, Have string }
 
 // Error names both digests.

@@ -20,7 +20,7 @@ var pidLine = regexp.MustCompile(`(?m)^\s*pid = ([0-9]+)\s*$`)
 
 func (j job) target() string { return "system/" + j.label }
 
-// state says whether launchd knows the job, and which process runs for it: 0 for none.
+// state reports whether launchd knows the job, and which process runs for it: 0 for none.
 func (j job) state(ctx context.Context, h machost.Host) (loaded bool, pid int, err error) {
 	said, err := h.Run(ctx, machost.Command{Path: launchctl, Args: []string{"print", j.target()}})
 	if err != nil || said.ExitCode != 0 {

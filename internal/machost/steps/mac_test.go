@@ -165,7 +165,7 @@ func (m *mac) missing(path string) {
 	require.ErrorIs(m.t, err, os.ErrNotExist)
 }
 
-// reaches says whether a connection gets through, by the rules in force.
+// reaches reports whether a connection gets through, by the rules in force.
 func (m *mac) reaches(from, to string, port uint16) bool {
 	m.t.Helper()
 	flow := devmac.Flow{To: netip.MustParseAddr(to), Port: port}

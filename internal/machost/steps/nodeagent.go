@@ -148,7 +148,7 @@ func (s nodeAgent) files(ctx context.Context, h machost.Host) (files, error) {
 	return want, note(fileDiff(h, NodePlist, want.plist, rootFile))
 }
 
-// bootstrapDiff reports whether the bootstrap kubeconfig must be written. A node with a certificate of its own keeps the file that it has:
+// bootstrapDiff returns the change if the bootstrap kubeconfig must be written. A node with a certificate of its own keeps the file that it has:
 // its token may have expired long ago, and is not needed.
 func (s nodeAgent) bootstrapDiff(h machost.Host, user account) (string, error) {
 	_, err := h.Stat(bootstrapFile)
@@ -169,7 +169,7 @@ func (s nodeAgent) bootstrapDiff(h machost.Host, user account) (string, error) {
 	return fileDiff(h, bootstrapFile, []byte(s.bootstrap.Reveal()), secretFile(user))
 }
 
-// guardedDiff says whether a bootstrap kubeconfig that stays could be read by others (HOST-6).
+// guardedDiff returns the change if other users could read a bootstrap kubeconfig that stays (HOST-6).
 func guardedDiff(h machost.Host, user account) (string, error) {
 	kept, err := h.ReadFile(bootstrapFile)
 	if err != nil {

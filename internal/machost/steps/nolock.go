@@ -63,7 +63,7 @@ func (s noLock) Check(ctx context.Context, h machost.Host) (machost.Diff, error)
 	return diff, nil
 }
 
-// untried says whether auto-login has yet to find out about the password that was given. It waits until no machine runs.
+// untried reports whether auto-login has yet to find out about the password that was given. It waits until no machine runs.
 func (s noLock) untried(h machost.Host) (bool, error) {
 	if s.password.Empty() {
 		return false, nil

@@ -134,7 +134,7 @@ func emptyIdleGuard(ctx context.Context, h machost.Host) error {
 	return flush(ctx, h, sshAnchor)
 }
 
-// guardInForce says whether pf goes by the guard now.
+// guardInForce reports whether pf goes by the guard now.
 func guardInForce(ctx context.Context, h machost.Host) (bool, error) {
 	enabled, err := pfEnabled(ctx, h)
 	if err != nil || !enabled {
@@ -276,7 +276,7 @@ func meant(said string) string {
 	return strings.Join(left, "; ")
 }
 
-// pfEnabled says whether pf filters at all.
+// pfEnabled reports whether pf filters at all.
 func pfEnabled(ctx context.Context, h machost.Host) (bool, error) {
 	said, err := runPF(ctx, h, "-s", "info")
 	return strings.Contains(said, "Status: Enabled"), err
@@ -295,7 +295,7 @@ func mainRules(ctx context.Context, h machost.Host) ([]string, error) {
 	return statements(filter + "\n" + translation), nil
 }
 
-// refersTo says whether a rule set has `KIND "NAME"`, as pf prints it: anchor "x" all.
+// refersTo reports whether a rule set has `KIND "NAME"`, as pf prints it: anchor "x" all.
 func refersTo(rules []string, kind, name string) bool {
 	return slices.ContainsFunc(rules, func(rule string) bool {
 		words := strings.Fields(rule)

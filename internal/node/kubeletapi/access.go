@@ -29,7 +29,7 @@ const (
 	remembered = 4096
 )
 
-// errUnknown says that a request does not prove who sends it.
+// errUnknown reports that a request does not prove who sends it.
 var errUnknown = errors.New("authentication required: send a client certificate or a bearer token")
 
 // access establishes who asks, and what they may do. It is safe for concurrent use.

@@ -228,7 +228,7 @@ func afterNewline(log sandbox.Log, end, n int64) (int64, error) {
 	return 0, nil
 }
 
-// errEnough says that as many bytes were sent as were asked for.
+// errEnough reports that as many bytes were sent as were asked for.
 var errEnough = errors.New("as much was sent as was asked for")
 
 // logWriter sends parts of a log, with times in front of lines if it has them.

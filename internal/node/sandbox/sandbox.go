@@ -105,13 +105,13 @@ type Log interface {
 	OffsetAt(t time.Time) (int64, error)
 }
 
-// ErrNotFound says that the pod or container is not on record.
+// ErrNotFound reports that the pod or container is not on record.
 var ErrNotFound = errors.New("not on record in the sandbox")
 
-// ErrNotRunning says that a container has not begun, or has ended.
+// ErrNotRunning reports that a container has not begun, or has ended.
 var ErrNotRunning = errors.New("the container is not running")
 
-// InvalidError says that a pod cannot be run by this back end, whatever is tried. Reason is a CamelCase word for the
+// InvalidError reports that a pod cannot be run by this back end, whatever is tried. Reason is a CamelCase word for the
 // container's waiting state, Message a sentence for the pod's author.
 type InvalidError struct {
 	Reason  string

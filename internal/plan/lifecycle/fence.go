@@ -19,7 +19,7 @@ type Fence interface {
 // RunnerRef names one runner. UID is the identity that the fence decides on; the names are for people.
 type RunnerRef struct {
 	Namespace, Name, UID, Owner string
-	// Lost says that the runner's node is authoritatively gone, or that recovery wants it removed. Its own signs prove
+	// Lost indicates that the runner's node is authoritatively gone, or that recovery wants it removed. Its own signs prove
 	// nothing any more, and the fence grants only on proof that its registration is gone (POOL-7).
 	Lost bool
 }

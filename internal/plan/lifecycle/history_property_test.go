@@ -126,7 +126,7 @@ func TestHistory_POOL5_AgeEndsInARoll(t *testing.T) {
 	})
 }
 
-// asDesired says whether the pool is what its wish says, and nothing else is left.
+// asDesired reports whether the pool is what its wish says, and nothing else is left.
 func (w *world) asDesired() bool {
 	if w.wish.Terminating {
 		return len(w.pods) == 0

@@ -50,7 +50,7 @@ func sometimes(t *rapid.T, oneIn int) bool { return pick(t, oneIn, "chance") == 
 
 func onDeadNode(p *pod) bool { return p.node != nil && p.node.lost && p.node.dead }
 
-// runs says whether a pod's containers can do something.
+// runs reports whether a pod's containers can do something.
 func runs(p *pod) bool { return p.booted && !p.ended && !onDeadNode(p) }
 
 func isAny(*world, *pod) bool { return true }

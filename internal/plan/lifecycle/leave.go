@@ -82,7 +82,7 @@ func (l *Leave) Vetoed(pace Pace, now time.Time) { l.Proof, l.AskAt = "", now.Ad
 // Accepted records that the API server has accepted the deletion.
 func (l *Leave) Accepted(now time.Time) { l.Deleted, l.Since = true, now }
 
-// SaidBusy says whether the fence's word that the runner is busy still holds, although it does not show it (EXCL-4).
+// SaidBusy reports whether the fence's word that the runner is busy still holds, although it does not show it (EXCL-4).
 func (l *Leave) SaidBusy(shown Stage, now time.Time) bool {
 	return l.BusyAs != 0 && l.BusyAs == shown || now.Before(l.BusyUntil)
 }

@@ -175,7 +175,7 @@ func (p *planner) create() {
 	p.staying += p.plan.Create
 }
 
-// held says whether creations are put off.
+// held reports whether creations are put off.
 func (p *planner) held() bool {
 	if !p.now.Before(p.wish.HoldUntil) {
 		return false
@@ -209,7 +209,7 @@ func (p *planner) choose(r Runner, why Unfit) bool {
 	return true
 }
 
-// registers says whether the runner is on its way to register itself: a node has taken it, and its time is not over. Until then
+// registers reports whether the runner is on its way to register itself: a node has taken it, and its time is not over. Until then
 // the fence may know nothing of it, although a job is about to reach it. One that no node has taken has started nothing.
 func (p *planner) registers(r Runner) bool {
 	shown, since := r.shows()
@@ -276,7 +276,7 @@ func waitingFor(r Runner) string {
 	return "; waiting for: " + r.Waiting
 }
 
-// past says whether that timeout of a clock that began then is over.
+// past reports whether that timeout of a clock that began then is over.
 func (p *planner) past(begin time.Time, timeout time.Duration) bool {
 	return timeout > 0 && !begin.IsZero() && !p.now.Before(begin.Add(timeout))
 }

@@ -96,7 +96,7 @@ func TestMakePlan_EXCL2_EXCL4_OnlyEndedOrGrantedAreDeletedAndBusyIsNeverAVictim(
 	})
 }
 
-// registers says whether a runner is about to register itself at t0: a second implementation.
+// registers reports whether a runner is about to register itself at t0: a second implementation.
 func registers(r Runner, wish Wish) bool {
 	stage, since := r.Stage, r.Since
 	if stage == StageLeaving {

@@ -50,7 +50,7 @@ type Observed struct {
 // Grant is the fence's word that one runner, by UID, may be removed. Proof is that of the Answer.
 type Grant struct{ UID, Proof string }
 
-// MayDelete says whether a runner that was observed like this may be deleted. One that has not ended needs a grant for
+// MayDelete returns an error unless a runner that was observed like this may be deleted. One that has not ended needs a grant for
 // its UID (EXCL-2), and may show no sign of work unless the grant carries a proof that its work is over (EXCL-4).
 // Nothing is deleted on this alone: see Remove.
 func MayDelete(o Observed, g Grant) error {

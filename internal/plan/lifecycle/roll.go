@@ -186,7 +186,7 @@ func (p *planner) room(moving int) int {
 	}
 }
 
-// proven says whether the current template is known to start somewhere. Beyond its limits a roll continues only then:
+// proven reports whether the current template is known to start somewhere. Beyond its limits a roll continues only then:
 // a template that no node can take would otherwise end a pool one by one.
 func (p *planner) proven() bool {
 	return p.runners.size(of(p.current, func(g group) bool { return g.stage == StageIdle || g.stage == StageBusy })) > 0
@@ -195,7 +195,7 @@ func (p *planner) proven() bool {
 // placementTime is how long a new runner without a node still counts as on its way to serving.
 const placementTime = 30 * time.Second
 
-// starting says whether a runner of the current template is on its way to serving: placed, or just created.
+// starting reports whether a runner of the current template is on its way to serving: placed, or just created.
 func (p *planner) starting() bool {
 	expected := func(g group) bool { return g.stage == StageBooting && g.expected }
 	if p.runners.size(expected) > 0 || p.runners.size(of(starting, p.current)) > 0 {

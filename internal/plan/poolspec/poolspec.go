@@ -72,7 +72,7 @@ func minIdle(scale *v1alpha1.Autoscaling) int {
 	return int(ptr.Deref(scale.MinIdle, ptr.Deref(scale.MinWarm, defaultMinIdle)))
 }
 
-// Autoscales says whether the controller chooses the pool's number.
+// Autoscales reports whether the controller chooses the pool's number.
 func Autoscales(pool *v1alpha1.RunnerPool) bool {
 	return pool.Spec.Autoscaling != nil && pool.Spec.Autoscaling.Enabled
 }

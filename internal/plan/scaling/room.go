@@ -91,7 +91,7 @@ func limitsOn(set []string, pools []*planned, nodes map[string]Room) limits {
 	return found
 }
 
-// holds says whether a runner of one size takes no less of anything than one of another.
+// holds reports whether a runner of one size takes no less of anything than one of another.
 func (r Room) holds(size Room) bool {
 	return r.MilliCPU >= size.MilliCPU && r.Memory >= size.Memory && r.Pods >= size.Pods && r.VMs >= size.VMs && r.Disk >= size.Disk
 }
@@ -113,7 +113,7 @@ func seatsOn(node, size Room) int64 {
 	return seats
 }
 
-// within says whether a pool has nodes, all of them in set. Both are sorted.
+// within reports whether a pool has nodes, all of them in set. Both are sorted.
 func within(nodes, set []string) bool {
 	for _, name := range nodes {
 		if _, found := slices.BinarySearch(set, name); !found {
@@ -129,7 +129,7 @@ func (all limits) take(pool int, n int) {
 	}
 }
 
-// fits says whether the pool may have one runner more.
+// fits reports whether the pool may have one runner more.
 func (all limits) fits(pool int) bool {
 	for _, l := range all {
 		if l.cost[pool] > 0 && (l.closed || l.left < l.cost[pool]) {

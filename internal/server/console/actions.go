@@ -77,7 +77,7 @@ func formOf(r *http.Request) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// proven says whether a form was shown to the session that sends it, at this address, within formLife.
+// proven reports whether a form was shown to the session that sends it, at this address, within formLife.
 func (c *Console) proven(r *http.Request, proof string) bool {
 	content, err := c.seal.open(forForm, proof, c.opt.Now())
 	return err == nil && content.ID != "" && content.ID == formOf(r)

@@ -176,7 +176,7 @@ func (b *browser) picture(name string) {
 	require.NoError(b.t, os.WriteFile(filepath.Join(folder, name+".png"), png, 0o644))
 }
 
-// prefer says whether the visitor likes light or dark.
+// prefer sets the visitor's preferred theme, light or dark.
 func (b *browser) prefer(theme string) {
 	b.t.Helper()
 	b.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}))

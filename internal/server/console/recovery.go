@@ -25,7 +25,7 @@ type counters struct {
 	Still     []counted
 }
 
-// Quiet says whether nothing was put right.
+// Quiet reports whether nothing was put right.
 func (r recoveryView) Quiet() bool {
 	return r.Doubtful == 0 && !slices.ContainsFunc(r.Groups, func(g counters) bool { return len(g.Risen) > 0 })
 }

@@ -134,7 +134,7 @@ func secure(r *http.Request) bool {
 	return r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
 }
 
-// inTheClear says whether a token that is sent with this request is in the clear on a network.
+// inTheClear reports whether a token that is sent with this request is in the clear on a network.
 func inTheClear(r *http.Request) bool {
 	if secure(r) {
 		return false

@@ -293,7 +293,7 @@ func (c *Console) beat(out *eventWriter, address string) error {
 	return out.send("fresh", strconv.AppendInt(nil, age.Milliseconds(), 10))
 }
 
-// may says whether the caller may ask for all of this, and whether that is over. Neither, when it could not be asked: then nothing is shown
+// may reports whether the caller may ask for all of this, and whether that is over. Neither, when it could not be asked: then nothing is shown
 // until it can be.
 func (c *Console) may(ctx context.Context, who caller, asked []string) (may, over bool) {
 	if len(asked) == 0 { // nothing was read yet: whether the token still holds

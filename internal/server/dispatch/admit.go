@@ -30,7 +30,7 @@ type Batch struct {
 // more, because some of those may turn out to be empty or at their limit.
 func (b Batch) MostLanes() int { return max(8, min(MaxLanes, len(b.Polls))) }
 
-// MayHideMore says whether another round may find more: a full batch, or as many lanes as were read, may hide some.
+// MayHideMore reports whether another round may find more: a full batch, or as many lanes as were read, may hide some.
 // Every lane seen was claimed from, parked, or has an account that the next round excludes, so rounds come to an end.
 func (b Batch) MayHideMore(lanes, claims int) bool {
 	return claims == len(b.Polls) || lanes == b.MostLanes()

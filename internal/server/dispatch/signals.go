@@ -123,7 +123,7 @@ func (d *Dispatcher) readPeaks(ctx context.Context) (map[PoolRef]int, error) {
 	return Peaks(changes, peakMinutes), nil
 }
 
-// SessionChange says that in one minute the number of a pool's open sessions changed.
+// SessionChange reports that in one minute the number of a pool's open sessions changed.
 type SessionChange struct {
 	Pool   PoolRef
 	Minute int // from 0; changes at later minutes than are asked for are ignored

@@ -177,7 +177,7 @@ func (a targetAsk) answer(targets []runnerapi.DemandTarget, known TargetJobs, po
 	return out
 }
 
-// settled says whether a job that was seen at GitHub needs no runner that registers itself. One that was given up here,
+// settled reports whether a job that was seen at GitHub needs no runner that registers itself. One that was given up here,
 // because its state was unknown for a day, is not: it was seen.
 func (j SeenJob) settled(pools []Pool) bool {
 	if j.State.Terminal() {

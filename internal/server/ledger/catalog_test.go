@@ -15,7 +15,7 @@ import (
 type column struct {
 	Type     string
 	Nullable bool
-	// Filled says that an INSERT which does not name it has a value nevertheless.
+	// Filled indicates that an INSERT which does not name it has a value nevertheless.
 	Filled bool
 }
 
@@ -124,7 +124,7 @@ func breaks(before, after catalog) []string {
 	return found
 }
 
-// concerns says whether rows that are written by a server that knows the table as it was can break the rule. What is about
+// concerns reports whether rows that are written by a server that knows the table as it was can break the rule. What is about
 // new columns alone holds for their defaults, or the column could not have been added; but two rows with one default are
 // not unique.
 func (r rule) concerns(was, is map[string]column) bool {

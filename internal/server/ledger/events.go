@@ -346,7 +346,7 @@ func (e *eventTx) started(claim sqlcgen.RunnerClaim) *dispatch.Started {
 	return &dispatch.Started{Pool: claim.Pool, Times: times}
 }
 
-// ended says that a job is over which a pod of ours was claimed for.
+// ended returns the notification that a job is over for which a pod of ours was claimed.
 func (e *eventTx) ended(change dispatch.Change) *dispatch.Ended {
 	if change.Outcome != fleet.Move || !change.State.Terminal() {
 		return nil

@@ -92,7 +92,7 @@ func findRoute(ctx context.Context, conn *pgconn.PgConn) (Route, error) {
 	return RouteUnprepared, nil
 }
 
-// tracksStatements says whether the pooler tracks prepared statements: then it prepares them by names of its own, and PostgreSQL does not know ours. All
+// tracksStatements reports whether the pooler tracks prepared statements: then it prepares them by names of its own, and PostgreSQL does not know ours. All
 // of it is one transaction, and so in one session.
 func tracksStatements(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
 	name := "bullpen_" + rand.Text()

@@ -69,7 +69,7 @@ func (p *pass) skipped(why string) { p.r.metrics.skipped.WithLabelValues(why).In
 func (r *Recovery) Count(kind Kind) { r.metrics.recoveries.WithLabelValues(string(kind)).Inc() }
 
 // Pass checks everything that looks wrong, once, or as much of it as it has time for; the next one continues there. An
-// error says that part of it was not checked; what was done stays.
+// error reports that part of it was not checked; what was done stays.
 func (r *Recovery) Pass(ctx context.Context) error {
 	p := r.newPass()
 	p.sweep = true

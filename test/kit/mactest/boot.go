@@ -170,7 +170,7 @@ func (m *Mac) Evaluate(flow devmac.Flow) devmac.Answer {
 	return answer
 }
 
-// Reaches says whether a connection is let through: from and to are addresses, to with a port ("10.0.0.5:443", "[fd00::1]:22").
+// Reaches reports whether a connection is let through: from and to are addresses, to with a port ("10.0.0.5:443", "[fd00::1]:22").
 func (m *Mac) Reaches(from, to string) bool {
 	m.t.Helper()
 	target := netip.MustParseAddrPort(to)

@@ -189,7 +189,7 @@ func program(t testing.TB) string {
 
 var versionLine = regexp.MustCompile(`(?m)^PgBouncer (\d+)\.(\d+)`)
 
-// TracksStatements says whether the installed version has max_prepared_statements: 1.21 and newer have.
+// TracksStatements reports whether the installed version has max_prepared_statements: 1.21 and newer have.
 func TracksStatements(t testing.TB) bool {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), program(t), "--version").Output() //nolint:gosec // of the system

@@ -33,7 +33,7 @@ type Machine interface {
 	Open(t *testing.T) sandbox.Sandbox
 	// Make gives the pod a container of that behaviour and returns what to start.
 	Make(t *testing.T, pod *corev1.Pod, name string, b Behaviour) sandbox.Container
-	// Settled says that a started container has come to where its behaviour is in force.
+	// Settled indicates that a started container has come to where its behaviour is in force.
 	Settled(podUID, name string) bool
 	// Lose ends the container in a way that no one can observe.
 	Lose(t *testing.T, podUID, name string)

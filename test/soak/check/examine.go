@@ -143,7 +143,7 @@ func (x *examiner) job(j *Job) {
 	}
 }
 
-// switchedOff says whether the soak switched off the machine on which the job ran.
+// switchedOff reports whether the soak switched off the machine on which the job ran.
 func (x *examiner) switchedOff(j *Job) bool {
 	uid := x.index.podOf[j.RunnerName]
 	lives := x.index.lives[uid]
@@ -181,7 +181,7 @@ func (x *examiner) runners() {
 	}
 }
 
-// during says whether a moment lies within the job's run.
+// during reports whether a moment lies within the job's run.
 func during(at time.Time, j *Job) bool {
 	return j.StartedAt != nil && at.After(*j.StartedAt) && (j.CompletedAt == nil || at.Before(*j.CompletedAt))
 }

@@ -112,7 +112,7 @@ func (b *Builder) Without(ctx context.Context, g Guard, dir string) (Binaries, e
 	return made, nil
 }
 
-// holds says whether the executable has a package that the guard is switched off in. A file that is embedded lies below its
+// holds reports whether the executable has a package that the guard is switched off in. A file that is embedded lies below its
 // package.
 func (b *Builder) holds(pkg string, g Guard) bool {
 	return slices.ContainsFunc(g.Edits, func(e Edit) bool {

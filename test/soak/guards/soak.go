@@ -25,7 +25,7 @@ type Result struct {
 	Took  time.Duration
 }
 
-// Caught says whether the checker has found what it had to; of the sound product, which has no rows, that it found nothing.
+// Caught reports whether the checker has found what it had to; of the sound product, which has no rows, that it found nothing.
 func (r Result) Caught() bool {
 	if len(r.Guard.Rows) == 0 {
 		return len(r.Found) == 0

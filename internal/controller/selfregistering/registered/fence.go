@@ -104,7 +104,7 @@ func (m *memory) unansweredSince(uid string) time.Time {
 	return time.Time{}
 }
 
-// granted says whether GitHub has removed the registration, as far as this process has heard.
+// granted reports whether GitHub has removed the registration, as far as this process has heard.
 func (m *memory) granted(uid string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

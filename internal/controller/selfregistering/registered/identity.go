@@ -19,7 +19,7 @@ type Identity struct {
 	Namespace, Name string
 	// Owner is the reference to it that the Secret and the pod have. Required.
 	Owner metav1.OwnerReference
-	// StatefulSet says that it is one, and Claims are then the names of the volumes that it gives the pod.
+	// StatefulSet indicates that it is one, and Claims are then the names of the volumes that it gives the pod.
 	StatefulSet bool
 	Claims      []string
 	// RunnerName is the runner's name at GitHub: see NewRunnerName. It is stored in the annotation runnerpod.AnnotationRunnerName of the
@@ -83,7 +83,7 @@ func credentials(namespace string, spec *v1alpha1.RunnerSpec) registration.Crede
 	return c
 }
 
-// Ephemeral says whether runners of the spec take one job and end.
+// Ephemeral reports whether runners of the spec take one job and end.
 func Ephemeral(spec *v1alpha1.RunnerSpec) bool { return spec.Ephemeral == nil || *spec.Ephemeral }
 
 // facts of the runner's registration, as its spec and what is known of it say.

@@ -155,7 +155,7 @@ func (s *Service) disown(ctx context.Context, v *View, _ Place) (time.Time, erro
 	return earliest(answer.NotBefore, s.now().Add(pace.Busy)), nil
 }
 
-// ownerExists says whether what stands behind a pod is there, and whether it is being deleted. Its no is authoritative.
+// ownerExists reports whether what stands behind a pod is there, and whether it is being deleted. Its no is authoritative.
 func (s *Service) ownerExists(ctx context.Context, v *View) (exists, going bool, err error) {
 	if v.Owner == (Owner{}) {
 		return false, false, nil

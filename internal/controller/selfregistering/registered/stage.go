@@ -32,17 +32,17 @@ type Place struct {
 	Unready time.Time
 }
 
-// doubtful says whether the node has been silent for so long that what a runner there shows may be long past.
+// doubtful reports whether the node has been silent for so long that what a runner there shows may be long past.
 func (p Place) doubtful(now time.Time) bool {
 	return !p.Unready.IsZero() && !now.Before(p.Unready.Add(nodes.UnreadyFor))
 }
 
-// vanished says whether the node has been gone for so long that nothing of it is expected back.
+// vanished reports whether the node has been gone for so long that nothing of it is expected back.
 func (p Place) vanished(now time.Time) bool {
 	return !p.Absent.IsZero() && !now.Before(p.Absent.Add(vanishedAfter))
 }
 
-// Lost says whether it has been gone for so long that whatever the pod shows proves nothing any more.
+// Lost reports whether it has been gone for so long that whatever the pod shows proves nothing any more.
 func (p Place) Lost(now time.Time) bool {
 	return !p.Absent.IsZero() && !now.Before(p.Absent.Add(lostAfter))
 }
@@ -109,7 +109,7 @@ func (v *View) shown() (lifecycle.Stage, time.Time) {
 	return lifecycle.StageBooting, v.Placed
 }
 
-// known says whether GitHub could give it a job: an ephemeral runner is registered before its pod is made, a static one
+// known reports whether GitHub could give it a job: an ephemeral runner is registered before its pod is made, a static one
 // registers itself.
 func (v *View) known() bool { return v.Ephemeral || !v.Registered.IsZero() }
 

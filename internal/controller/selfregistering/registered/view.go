@@ -92,10 +92,10 @@ type Ending struct {
 	Evicted string
 }
 
-// Outdated says whether GitHub has refused the runner because its version is too old: its image must be renewed.
+// Outdated reports whether GitHub has refused the runner because its version is too old: its image must be renewed.
 func (e Ending) Outdated() bool { return e.Exited && e.ExitCode == podsigns.ExitOutdated }
 
-// Succeeded says whether the runner has done its work and ended by itself, whatever other containers of the pod say.
+// Succeeded reports whether the runner has done its work and ended by itself, whatever other containers of the pod say.
 func (e Ending) Succeeded() bool { return e.Exited && e.ExitCode == 0 }
 
 // Observe reads a pod. It keeps no pointer into it.

@@ -70,7 +70,7 @@ func (a *account) at(ctx context.Context, scope fleet.Scope, target Target) (*pl
 	return p, nil
 }
 
-// hasToken says that a token speaks for itself, and needs no installation.
+// hasToken reports whether the credentials are a token, which needs no installation.
 func (a *account) hasToken() bool { return a.identity.token.Reveal() != "" }
 
 // refuses is the last word on credentials that GitHub did not accept a moment ago.

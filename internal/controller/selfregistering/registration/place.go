@@ -24,7 +24,7 @@ type place struct {
 
 var _ Registrar = (*place)(nil)
 
-// found says that nothing has to be looked up.
+// found reports whether nothing has to be looked up.
 func (p *place) found() bool {
 	switch {
 	case p.account.hasToken():

@@ -315,7 +315,7 @@ func again(answer lifecycle.Answer, now time.Time) time.Time {
 	return now.Add(blockedAgain)
 }
 
-// wasSettled says whether the runner's registration was seen to be gone, or its end was, so that what held its pod has seen to
+// wasSettled reports whether the runner's registration was seen to be gone, or its end was, so that what held its pod has seen to
 // that. A pod that has vanished proves neither.
 func wasSettled(s *v1alpha1.RunnerStatus) bool {
 	c := condition(s, v1alpha1.ConditionRegistered)

@@ -98,7 +98,7 @@ func (r *Reconciler) show(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// registered says whether GitHub knows the runner.
+// registered sets the condition Registered: whether GitHub knows the runner.
 func (r *Reconciler) registered(p *pass, now time.Time) {
 	v := p.pod
 	switch {

@@ -38,7 +38,7 @@ type Owner struct {
 	// Secret has the credentials that the Backing registers its members with; empty where it does not, or where they are the
 	// installation's own. A change of it has them tried again at once.
 	Secret string
-	// Held says that the owner has our finalizer, and Conditions are those that it has.
+	// Held indicates that the owner has our finalizer, and Conditions are those that it has.
 	Held       bool
 	Conditions []metav1.Condition
 }
@@ -68,7 +68,7 @@ type Removal struct {
 	// Owner as it was loaded last.
 	Owner  *Owner
 	Member Member
-	// Exists says that the member itself is still there; its pod may outlive it.
+	// Exists indicates that the member itself is still there; its pod may outlive it.
 	Exists bool
 	// Pod is its pod as it was observed last; nil for none.
 	Pod *registered.View
@@ -77,7 +77,7 @@ type Removal struct {
 	// Left: it was wanted gone so long ago that a registration which nothing can use keeps it no longer. One that may have a pod
 	// knows no such end (RUN-2).
 	Left bool
-	// Granted says that the fence has granted the pod's removal, with Proof, and Lost that it was asked as a lost one.
+	// Granted indicates that the fence has granted the pod's removal, with Proof, and Lost that it was asked as a lost one.
 	Granted, Lost, NodeGone bool
 	Proof                   string
 }
@@ -86,7 +86,7 @@ type Removal struct {
 type Tended struct {
 	// Next is when to look after it again although nothing has changed; zero for never.
 	Next time.Time
-	// Unfit says that it will never serve; the zero value that it will.
+	// Unfit indicates that it will never serve; the zero value that it will.
 	Unfit lifecycle.Unfit
 	// Ended: what it would register with was used, and is gone: it is never started (RUN-7).
 	Ended bool

@@ -127,7 +127,7 @@ func (m *member) alarm(place registered.Place, timeout time.Duration, now time.T
 	return next
 }
 
-// failedToStart says whether the runner has ended before it could ever take a job. That it was ready is no proof of the contrary:
+// failedToStart reports whether the runner has ended before it could ever take a job. That it was ready is no proof of the contrary:
 // ready is whatever no job has reached, also a runner that GitHub refuses a moment later (K 8.3).
 func (m *member) failedToStart() bool {
 	return m.pod != nil && m.pod.Ended && !m.served && !m.leave.Deleted && m.pod.Deleting.IsZero() && !m.pod.End.Succeeded()

@@ -384,12 +384,12 @@ func (s *ownerState) note(m *member, r lifecycle.Runner, has bool, place registe
 	}
 }
 
-// deletable says whether what stands behind a pod that is going should go too: it must not make another pod (RUN-7, K 1.7).
+// deletable reports whether what stands behind a pod that is going should go too: it must not make another pod (RUN-7, K 1.7).
 func (m *member) deletable() bool {
 	return m.exists && m.Deleting.IsZero() && !m.leave.Deleted && m.pod != nil && !m.pod.Deleting.IsZero()
 }
 
-// tendable says whether the Backing may have something to do for it beside its existence.
+// tendable reports whether the Backing may have something to do for it beside its existence.
 func (m *member) tendable() bool {
 	return m.observed && m.exists && m.Deleting.IsZero() && !m.leave.Deleted && !m.Ended && !m.spent && m.leave.Removal < lifecycle.RemovalGranted &&
 		(m.pod == nil || !m.pod.Ended && m.pod.Deleting.IsZero()) && (m.tended != m.tendKey() || !m.tendAt.IsZero())

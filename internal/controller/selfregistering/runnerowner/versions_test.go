@@ -118,7 +118,7 @@ func (b *bench) foreign() []client.Object {
 	return objects
 }
 
-// seenByKubernetes says whether the components have written what they write on such an object.
+// seenByKubernetes reports whether the components have written what they write on such an object.
 func seenByKubernetes(object client.Object) bool {
 	switch object := object.(type) {
 	case *corev1.Pod:

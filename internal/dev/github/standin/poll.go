@@ -135,7 +135,7 @@ func cancellation(id int64, j *job) (*brokerMessage, error) {
 	return &brokerMessage{ID: id, Type: "JobCancellation", Body: string(body)}, nil
 }
 
-// acknowledge says that the runner has the job request and will not hear it again.
+// acknowledge reports that the runner has the job request and will not hear it again.
 func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request, token *runnerToken) error {
 	var q struct {
 		RunnerRequestID string `json:"runnerRequestId"`

@@ -50,11 +50,11 @@ type account struct {
 	announced    bool                   // its "installation created" webhook was sent
 }
 
-// installed says whether the account has the App now. One that uninstalled it keeps its runners and jobs; only the App
+// installed reports whether the account has the App now. One that uninstalled it keeps its runners and jobs; only the App
 // gets no events of them any more.
 func (a *account) installed() bool { return a.installation != 0 }
 
-// listens says whether the App gets the account's events.
+// listens reports whether the App gets the account's events.
 func (a *account) listens() bool { return a.installed() && a.suspendedAt.IsZero() }
 
 type repo struct {

@@ -21,9 +21,9 @@ type Packet struct {
 // Verdict is what becomes of a packet.
 type Verdict struct {
 	Pass bool
-	// Return says that the sender of a blocked packet gets a refusal.
+	// Return indicates that the sender of a blocked packet gets a refusal.
 	Return bool
-	// Stateful says that later packets of the connection pass under any rules.
+	// Stateful indicates that later packets of the connection pass under any rules.
 	Stateful bool
 	// Rule that decided, in normal form, and the anchor it is in. Both are empty if none did.
 	Rule, Anchor string

@@ -168,7 +168,7 @@ func (f *Filter) hasChild(anchor string) bool {
 	return false
 }
 
-// uses says whether a rule of the anchor, or below the main one any, refers to the table.
+// uses reports whether a rule of the anchor, or below the main one any, refers to the table.
 func (f *Filter) uses(anchor, table string) bool {
 	for p, set := range f.Rulesets {
 		if p != anchor && anchor != "" {

@@ -47,7 +47,7 @@ func kin(all []proc, marked map[int]bool, self proc) []int {
 	return ids
 }
 
-// carries says whether an environment entry is the mark, or a mark below it.
+// carries reports whether an environment entry is the mark, or a mark below it.
 func carries(entry, mark string) bool { return entry == mark || strings.HasPrefix(entry, mark+"/") }
 
 // environOf takes the environment out of what macOS answers to kern.procargs2: the number of arguments (32 bits), the program's path, NULs,

@@ -60,7 +60,7 @@ func mountAt(s string, i int, ordered []sandbox.Mount) (sandbox.Mount, bool) {
 	return sandbox.Mount{}, false
 }
 
-// underMount says whether a mountPath-side path lies in one of the mounts.
+// underMount reports whether a mountPath-side path lies in one of the mounts.
 func underMount(path string, mounts []sandbox.Mount) bool {
 	path = filepath.Clean(path)
 	for _, m := range mounts {

@@ -136,7 +136,7 @@ func readPID(file string) int {
 	return pid
 }
 
-// running says whether a process runs; a zombie does not.
+// running reports whether a process runs; a zombie does not.
 func running(pid int) bool {
 	if pid <= 0 {
 		return false

@@ -143,7 +143,7 @@ func (m *Machine) Intrude(ref sandbox.PodRef) {
 	m.owned[ref.UID] = &pod{ref: ref, foreign: true, containers: map[string]*container{}}
 }
 
-// Has says whether anything of the pod, ours or not, is on the machine.
+// Has reports whether anything of the pod, ours or not, is on the machine.
 func (m *Machine) Has(podUID string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -24,7 +24,7 @@ type golden struct {
 	Digest string `json:"digest"`
 	Image  string `json:"image"` // by digest
 	VM     string `json:"vm"`
-	// Whole says that its making was seen to end well. One that is not is made again.
+	// Whole indicates that its making was seen to end well. One that is not is made again.
 	Whole bool      `json:"whole"`
 	Used  time.Time `json:"used"`
 }
@@ -254,7 +254,7 @@ func (s *Sandbox) flight(ctx context.Context, key string, work func(context.Cont
 	}
 }
 
-// errClosed says that the agent is about to end.
+// errClosed reports that the agent is about to end.
 var errClosed = errors.New("the node agent is shutting down")
 
 // background runs f in a goroutine that Close waits for; false once that has been called.

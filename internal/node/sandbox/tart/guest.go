@@ -223,7 +223,7 @@ func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []strin
 	return 0, fmt.Errorf("tart exec ended with %d: %w", code, err)
 }
 
-// over says that the guest's command has ended, whether or not the machine has.
+// over reports whether the guest's command has ended, even if the machine has not.
 func (s *Sandbox) over(r record) bool {
 	_, reported, err := s.report(r)
 	return r.Exit != nil || reported || err != nil

@@ -214,7 +214,7 @@ func (m mac) pid(uid string) int {
 
 func (m mac) Settled(uid, _ string) bool { return running(m.pid(uid)) }
 
-// running says whether a process runs; a zombie does not.
+// running reports whether a process runs; a zombie does not.
 func running(pid int) bool {
 	if pid <= 1 {
 		return false

@@ -61,7 +61,7 @@ func (s *Sandbox) mind(r record, committed bool) *minder {
 	return m
 }
 
-// commit says that the start is known to others; false when it has been taken back already.
+// commit makes the start final, because the container is reported as started; false when it has been taken back already.
 func (m *minder) commit() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

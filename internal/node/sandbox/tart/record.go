@@ -31,11 +31,11 @@ type record struct {
 	Attempt   int       `json:"attempt,omitempty"`
 	Begun     bool      `json:"begun,omitempty"`
 	StartedAt time.Time `json:"startedAt,omitzero"`
-	// StayedUp says that the machine was seen to run.
+	// StayedUp indicates that the machine was seen to run.
 	StayedUp bool `json:"stayedUp,omitempty"`
 	// Heard reports that the guest's agent has reported: from then on a job may run in the machine.
 	Heard bool `json:"heard,omitempty"`
-	// Killed says that it is ended on request; GaveUp, that this agent ends it by itself, and why.
+	// Killed indicates that it is ended on request; GaveUp, that this agent ends it by itself, and why.
 	Killed        bool   `json:"killed,omitempty"`
 	GaveUp        string `json:"gaveUp,omitempty"`
 	GaveUpMessage string `json:"gaveUpMessage,omitempty"`
@@ -48,7 +48,7 @@ func (r record) process() string { return containerPrefix + strconv.Itoa(r.Attem
 
 const containerPrefix = "runner."
 
-// running says that a machine may run.
+// running reports whether a machine may run.
 func (r record) running() bool { return r.Begun && r.Exit == nil }
 
 func (s *Sandbox) vmsDir() string            { return filepath.Join(s.opts.StateDir, "vms") }

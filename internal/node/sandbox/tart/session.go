@@ -192,7 +192,7 @@ func (s *Sandbox) query(ctx context.Context, out *strings.Builder, command []str
 	return nil
 }
 
-// errNotAnswered says that a program of the system could not be started, or did not come to its end.
+// errNotAnswered reports that a program of the system could not be started, or did not come to its end.
 var errNotAnswered = errors.New("no response")
 
 func firstOf(texts ...string) string {

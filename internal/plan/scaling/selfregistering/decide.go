@@ -117,7 +117,7 @@ func (p *planner) settle() {
 	p.out.State = p.state
 }
 
-// held says whether jobs or the minimum need runners that are missing, while their owner assumes that none is needed: all
+// held reports whether jobs or the minimum need runners that are missing, while their owner assumes that none is needed: all
 // existed since they were last found to be needed (RUN-4). The owner's times are those of its status, in whole seconds.
 func (p *planner) held() bool {
 	complete := p.in.Runners.CompleteAt

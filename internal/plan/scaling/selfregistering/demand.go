@@ -71,7 +71,7 @@ type Demand struct {
 	Unread   bool
 }
 
-// Blind says whether there may be more jobs than are known.
+// Blind reports whether there may be more jobs than are known.
 func (d Demand) Blind() bool { return d.Unread || len(d.Problems) > 0 }
 
 // Gather makes one set of jobs out of what the sources report (6.6, 6.7): a repeated message adds nothing, the other
@@ -142,7 +142,7 @@ func merge(a, b Job) Job {
 	return b
 }
 
-// lapsed says whether a job that the server counts is over by GitHub's queue, so that its end was not reported. Two whole
+// lapsed reports whether a job that the server counts is over by GitHub's queue, so that its end was not reported. Two whole
 // readings in a row must lack it that both began after the server learnt of it: one alone may have missed a job that moved
 // between two pages.
 func lapsed(job Job, queues []Queue) bool {
@@ -158,7 +158,7 @@ func lapsed(job Job, queues []Queue) bool {
 	return false
 }
 
-// owns says whether a runner of that name is the owner's.
+// owns reports whether a runner of that name is the owner's.
 func (s Spec) owns(runner string) bool {
 	if !strings.HasPrefix(runner, s.Owner+"-") {
 		return false

@@ -141,7 +141,7 @@ func (c *CatchUp) mayAsk(installationID int64, pass string) error {
 }
 
 // mayAskAgain is mayAsk for what is asked again and again: asked with the context that it returns, it gives the call back if
-// GitHub says that nothing has changed since the last time.
+// GitHub reports that nothing has changed since the last time.
 func (c *CatchUp) mayAskAgain(ctx context.Context, installationID int64, pass string) (context.Context, error) {
 	return github.WithFree(ctx, func() { c.scopes.refund(installationID) }), c.mayAsk(installationID, pass)
 }

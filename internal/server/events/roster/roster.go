@@ -46,7 +46,7 @@ type Known struct {
 type Options struct {
 	Forge  Forge
 	Ledger Ledger
-	// ByRepository says whether any pool registers its runners at repositories: then organizations have such scopes too.
+	// ByRepository indicates whether any pool registers its runners at repositories: then organizations have such scopes too.
 	ByRepository func() bool
 	// Keep bounds how long a reading is reused by callers for which it is fresh enough; default 2 min.
 	Keep time.Duration
