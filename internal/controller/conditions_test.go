@@ -123,7 +123,7 @@ func TestPool_POOL10_APodThatDoesNotGoIsSeen(t *testing.T) {
 func TestPool_StarvedRepeatsWhatTheSchedulerSays(t *testing.T) {
 	b := newBench(t)
 	b.pool("starved", 2, func(p *v1alpha1.RunnerPool) { p.Spec.Template.NodeSelector = map[string]string{"no": "node"} })
-	b.eventually("the condition", func() bool { // until the scheduler has looked, it is that no node is there
+	b.eventually("the condition", func() bool { // until the scheduler has tried, the message is that there is no node
 		c := b.condition("starved", v1alpha1.ConditionStarved)
 		return c != nil && c.Status == metav1.ConditionTrue && c.Reason == "Unschedulable" &&
 			strings.Contains(c.Message, "cannot be scheduled: Unschedulable: ")

@@ -22,7 +22,7 @@ type discipline struct {
 	places  *placeCircuits
 	pace    *pace
 	all     chan struct{} // a slot for each request under way
-	sweeps  chan struct{} // of which so many may be sweeps
+	sweeps  chan struct{} // the slots of sweeps, a part of all
 	fixed   bool          // its token cannot be renewed
 }
 

@@ -151,8 +151,8 @@ type repositoryKey struct {
 	name           string // in lower case
 }
 
-// Repository looks a repository up by its name, or by one that it had before: its id, and what it is called now. What was found
-// is taken for true for 10 minutes; fleet.ErrNotFound for one.
+// Repository looks a repository up by its name, or by a former one: its id, and its present name. The result is cached for 10 minutes,
+// fleet.ErrNotFound for one.
 func (c *Client) Repository(ctx context.Context, installationID int64, name string) (fleet.Repository, error) {
 	scope, err := repositoryScope(opRepositoryID, name)
 	if err != nil {

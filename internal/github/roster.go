@@ -147,7 +147,7 @@ func (c *Client) Owners(ctx context.Context) ([]fleet.Owner, error) {
 	return owners, nil
 }
 
-// Repositories lists the repositories that an installation may use, at most so many; whole says that there are no more.
+// Repositories lists the repositories that an installation may use, up to most; whole indicates that there are no more.
 func (c *Client) Repositories(ctx context.Context, installationID int64, most int) (list []fleet.Repository, whole bool, err error) {
 	options := &gh.ListOptions{PerPage: pageSize}
 	for {

@@ -32,7 +32,7 @@ type Tart struct {
 
 // Egress says what machines may reach. The internet always; nothing private, on this host or beside it, but what is in Allow.
 type Egress struct {
-	// Off leaves out every rule, and takes out those that are there.
+	// Off omits all rules, and removes existing ones.
 	Off bool `json:"disabled,omitempty" scope:"fleet"`
 	// Machines are the networks that vmnet gives to machines. Default 192.168.64.0/18, see package steps.
 	Machines []netip.Prefix `json:"machines,omitempty" scope:"fleet"`

@@ -174,8 +174,8 @@ func (r *run) idle(ctx context.Context, name string, diff Diff) bool {
 	return false
 }
 
-// change applies a step and looks again. What is recorded as applied does not hold any more from the first change on, whether or not
-// this apply gets to its end.
+// change applies a step and checks it again. The record of what is applied is void from the first change on, whether or not this apply
+// completes.
 func (r *run) change(ctx context.Context, step Step) error {
 	host := changing{r.Host}
 	if !r.dirty {
@@ -206,7 +206,7 @@ func (r *run) failed(step string, err error) error {
 	return failure
 }
 
-// AppliedFile says what was applied last. There is none while an apply is under way, or after one that did not get to its end.
+// AppliedFile records what was applied last. It does not exist while an apply is running, or after one that did not complete.
 const AppliedFile = StateDir + "/applied.json"
 
 // StateDir is where the bootstrap keeps what it knows of a host.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// Step is one part of what a host is to be.
+// Step is one part of the desired state of a host.
 //
-// Apply must converge from whatever a crash of an earlier Apply left, at any instant. None of the methods may end the way by which the
-// host is managed (HOST-7), and no text that they return may hold a secret (HOST-6).
+// Apply must converge from whatever a crash of an earlier Apply left, at any instant. None of the methods may cut off the connection by
+// which the host is managed (HOST-7), and no text that they return may hold a secret (HOST-6).
 type Step interface {
 	// Name is a short name in kebab case, such as "auto-login". It never changes: conditions and documents refer to it.
 	Name() string

@@ -159,7 +159,7 @@ func report(v view) []action {
 	return []action{{Verb: doWrite}}
 }
 
-// stopFirst returns the steps that bring everything to an end, and whether that has been reached.
+// stopFirst returns the steps that stop all containers, and whether they have stopped.
 func stopFirst(v view) ([]action, bool) {
 	active := v.Preparing || slices.ContainsFunc(v.Containers, func(c containerView) bool { return c.Starting || c.Stage == running })
 	return stop(v), !active

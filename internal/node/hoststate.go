@@ -97,7 +97,7 @@ func ownedConditions(node *corev1.Node) []string {
 	return strings.FieldsFunc(node.Annotations[AnnotationConditions], func(r rune) bool { return r == ',' })
 }
 
-// fillHostConditions sets the back end's conditions, and takes off those that it does not report any more.
+// fillHostConditions sets the back end's conditions, and removes those that it no longer reports.
 func (r *registrar) fillHostConditions(node *corev1.Node, now time.Time) {
 	st := &node.Status
 	reported := map[string]bool{}

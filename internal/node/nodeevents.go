@@ -48,7 +48,7 @@ func (a *Agent) conditionEvents(before, after []corev1.NodeCondition) {
 // maxNews bounds what is kept for a worker that is busy.
 const maxNews = 16
 
-// tellNews brings a back end's news of a pod to its worker. What it has not read yet may be many; then the oldest go.
+// tellNews passes a back end's news of a pod to its worker. Unread news are bounded; the oldest are dropped.
 func (a *Agent) tellNews(podUID string, news sandbox.News) {
 	a.mu.Lock()
 	w := a.workers[podUID]

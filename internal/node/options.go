@@ -60,8 +60,8 @@ type Options struct {
 	StatusInterval time.Duration
 	// RequestTimeout bounds every call of the API server that is not a watch. Default 10 s.
 	RequestTimeout time.Duration
-	// OrphanGrace is what the containers of a pod that vanished from the API server get to end by themselves when the pod's
-	// own grace period is not known any more. Default 30 s.
+	// OrphanGrace is the grace period of the containers of a pod that vanished from the API server, when the pod's own is no longer known.
+	// Default 30 s.
 	OrphanGrace time.Duration
 
 	// MinDiskFree is the free space that the file systems of the state directory and the images need; below it the node reports

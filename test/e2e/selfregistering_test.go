@@ -59,7 +59,7 @@ spec:
       volumes: [{name: work, emptyDir: {}}]
 `
 
-// proofs is a workflow of so many jobs, each of which writes a line of its own: at once when it begins, and when it ends.
+// proofs is a workflow of the given number of jobs, each of which writes a line of its own when it begins, and when it ends.
 func proofs(label, dir string, jobs int) string {
 	var b strings.Builder
 	b.WriteString("on: push\njobs:\n")

@@ -19,9 +19,9 @@ import (
 	"github.com/bullpen-ci/bullpen/test/soak/check"
 )
 
-// historySQL has Postgres itself write down every change of a claim, of a limit and of a job's state, in the transaction
-// that makes it. Everything that was committed is there, in the order of the changes, and nothing else is, so CLAIM-5 can
-// be counted out afterwards. Rows are drained into a file, so that a restore of an older database takes none away.
+// historySQL has Postgres itself record every change of a claim, of a limit and of a job's state, in the transaction that makes it. The
+// history holds exactly the committed changes, in order, so CLAIM-5 can be verified by counting. Rows are drained into a file, so that a
+// restore of an older database removes none.
 const historySQL = `
 CREATE SCHEMA IF NOT EXISTS soak;
 CREATE TABLE IF NOT EXISTS soak.history (

@@ -207,8 +207,8 @@ func (s *System) rounds(ctx context.Context, first int) (*check.Report, error) {
 	}
 }
 
-// round lets jobs run under faults, waits until everything has come to an end, and has it checked. After the last one
-// everything is stopped before the check, so that processes count, too.
+// round lets jobs run under faults, waits until all have ended, and checks the result. After the last round everything is stopped before
+// the check, so that processes count, too.
 func (s *System) round(ctx context.Context, n int, last bool) (*check.Report, error) {
 	plan := s.opts.Rounds[n]
 	dir := s.path("rounds", strconv.Itoa(n))

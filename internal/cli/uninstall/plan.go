@@ -55,7 +55,7 @@ type Plan struct {
 	Retire []Runner
 	// Remove are runners that have ended.
 	Remove []Runner
-	// Release are owners of which nothing is left: the finalizer is taken off.
+	// Release are owners without runners: their finalizer is removed.
 	Release []Owner
 	// Accounts to delete: their runners are gone.
 	Accounts []string
@@ -138,8 +138,8 @@ func (p *Plan) runner(controller Liveness, r Runner) {
 	}
 }
 
-// owner releases one that has no runner left (POOL-2). A pool's runners are found by its name: owner references may have been taken off
-// them.
+// owner releases one that has no runner left (POOL-2). A pool's runners are found by its name: their owner references may have been
+// removed.
 func (p *Plan) owner(s State, o Owner) {
 	object := o.Kind + " " + o.Name
 	if len(o.Foreign) > 0 {

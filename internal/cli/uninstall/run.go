@@ -30,8 +30,8 @@ type Options struct {
 	SystemAssumed bool
 	// Server is asked about idle runners when no controller runs; nil: it is not known where it is.
 	Server Server
-	// WithoutServer indicates that no server runs any more, on the word of a person: nothing hands out jobs, so runners without a sign of work are
-	// deleted with their grace period.
+	// WithoutServer indicates that no server runs any more, as the user confirms: nothing hands out jobs, so runners without a sign of work
+	// are deleted with their grace period.
 	WithoutServer bool
 	// Every is the time between two observations; 2 seconds when zero. Patience is how long a controller may be silent until it is gone; 20
 	// seconds when zero, which is longer than its Lease.

@@ -103,7 +103,7 @@ func (c *crew) begin(key types.NamespacedName, uid types.UID, w wanted) bool {
 		defer cancel()
 		result := c.bootstrapper.Bootstrap(ctx, request)
 		if ctx.Err() != nil && result.Outcome != OutcomeSucceeded {
-			// Its host is gone, or this controller is no leader any more. What was remembered when it began stands.
+			// Its host is gone, or this controller is no longer the leader. The memory from its start stands.
 			c.forget(key, j)
 			c.wake(key)
 			return

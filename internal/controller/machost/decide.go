@@ -160,8 +160,8 @@ func next(o observed, now time.Time) action {
 	return action{Do: attempt, State: StateApplying, Why: due, Again: lookAgain, Due: due, keep: true}
 }
 
-// due says why an attempt is wanted; empty when none is. What an attempt that did not end well has left is not known, so the hash
-// of what was applied before it is no reason to leave the Mac alone.
+// due says why an attempt is needed; empty when none is. The result of a failed attempt is unknown, so the hash that was applied before it
+// is no reason to leave the Mac alone.
 func (o observed) due(now time.Time) string {
 	switch {
 	case o.Applied == "":

@@ -238,7 +238,7 @@ func TestMacHost_PausedIsLeftAlone(t *testing.T) {
 	b.eventually("prepared", func() bool { return b.macs.count() == 1 })
 }
 
-// What a person has to put right is said, and once it is put right the Mac is prepared without another word.
+// A problem that needs a person is reported, and once it is solved the Mac is prepared without further action.
 func TestMacHost_SaysWhatIsMissing(t *testing.T) {
 	b := newBench(t)
 	for name, c := range map[string]struct {

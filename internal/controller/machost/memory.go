@@ -105,7 +105,7 @@ func (m memory) end(outcome Outcome, held string, now time.Time, random float64)
 		if !m.Missing.IsZero() {
 			m.Missing = now // the Node has its grace again
 		}
-		// The attempt counts until the Node is there: one that never comes must not be the reason for attempts without end.
+		// The attempt counts until the Node exists: a Node that never appears must not cause attempts without limit.
 		m.Next = now.Add(max(nodeGrace, backOff(m.Attempts, random)))
 	case OutcomeDeferred:
 		m.Attempts--

@@ -49,7 +49,7 @@ func version(object client.Object) uint64 {
 // mark is who has cordoned a Node: the MacHost's namespace and name. It is set and taken off in the same write as the cordon.
 func mark(key types.NamespacedName) string { return key.String() }
 
-// listNodes are all Nodes, by name, from the cache: a mark may be left on one that no MacHost names any more.
+// listNodes are all Nodes, by name, from the cache: a Node may keep the annotation of a MacHost that no longer names it.
 func (r *Reconciler) listNodes(ctx context.Context) (map[string]*corev1.Node, error) {
 	var list corev1.NodeList
 	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {

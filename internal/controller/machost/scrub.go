@@ -10,8 +10,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// scrubber takes out of a text what is secret in one attempt. What a Mac says holds no secret (HOST-6); this is for the day on which a
-// program there repeats its input nevertheless.
+// scrubber removes the secrets of one attempt from a text. The output of a Mac holds no secret (HOST-6); this is the defence against a
+// program there that repeats its input.
 type scrubber struct {
 	redactor *machost.Redactor
 	key      []string // lines of the private key

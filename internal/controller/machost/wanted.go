@@ -29,7 +29,7 @@ type wanted struct {
 	Account, Identity string
 }
 
-// want reads what a host is to be. A problem is what a person has to put right.
+// want reads the desired state of a host. A problem needs an administrator.
 func (r *Reconciler) want(ctx context.Context, host *v1alpha1.MacHost) (wanted, *problem, error) {
 	config, wrong, err := r.config(ctx, host)
 	if err != nil || wrong != nil {

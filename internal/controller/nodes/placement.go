@@ -35,9 +35,8 @@ type Placement struct {
 	pod         Room
 }
 
-// PlacementOf reads a pool's placement. The runtime class is the one that its template names, for what it adds to each
-// pod (overhead, node selector, tolerations); nil when it names none, or the class is not known. A template of which no
-// pod may be built is an error.
+// PlacementOf reads a pool's placement. The runtime class is the one that its template names, whose overhead, node selector and tolerations
+// are added to each pod; nil when it names none, or the class is not known. It is an error if no pod can be built from the template.
 func PlacementOf(pool *v1alpha1.RunnerPool, options runnerpod.Options, class *nodev1.RuntimeClass) (Placement, error) {
 	pod, _, err := runnerpod.Build(pool, options, "aaaaaaaa")
 	if err != nil {
@@ -196,9 +195,9 @@ func Ready(node *corev1.Node) bool {
 	return ready != nil && ready.Status == corev1.ConditionTrue
 }
 
-// UnreadyFor is how long a node must have been silent before runners there that show no work are replaced elsewhere. What
-// they show may be long past, and they would hold their places for ever; it is as long as Kubernetes leaves pods on such
-// nodes. They go a few at a time, because it may as well be Kubernetes that hears nothing.
+// UnreadyFor is how long a node must have been silent before its runners that show no work are replaced elsewhere. Their last status may be
+// outdated, and they would hold their places for ever; it is as long as Kubernetes leaves pods on such nodes. They are replaced a few at a
+// time, because the fault may be the control plane's.
 const UnreadyFor = 5 * time.Minute
 
 // UnreadySince is when the node became not ready, as it reported or because its heartbeats stopped; zero for a node that is ready, or has

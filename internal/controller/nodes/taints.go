@@ -127,9 +127,8 @@ func DepartureOf(node *corev1.Node, announcing Taints) Departure {
 	return d
 }
 
-// For says in a sentence why a runner with these tolerations leaves the node; empty when it does not. What is started there all the same,
-// because it tolerates what the node is cordoned or tainted with, stays until the node itself is deleted: its replacement would be placed
-// there again.
+// For says in a sentence why a runner with these tolerations leaves the node; empty when it does not. A runner that tolerates the node's
+// cordon or taint stays until the node itself is deleted: its replacement would be placed there again.
 func (d Departure) For(tolerations []corev1.Toleration) string {
 	switch {
 	case d == (Departure{}):

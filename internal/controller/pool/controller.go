@@ -309,8 +309,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return r.nextLook(todo, due), nil
 }
 
-// load reads the pool from the cache. A pool that is gone for certain while runners of it are left is treated like one
-// that is being deleted: its finalizer was taken off by force, and the runners were orphaned.
+// load reads the pool from the cache. A pool that is gone for certain while runners of it are left is treated like one that is being
+// deleted: its finalizer was removed by force, and the runners were orphaned.
 func (r *Reconciler) load(ctx context.Context, key types.NamespacedName) (*v1alpha1.RunnerPool, error) {
 	var pool v1alpha1.RunnerPool
 	err := r.client.Get(ctx, key, &pool)

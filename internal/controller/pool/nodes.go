@@ -54,7 +54,7 @@ func (b *nodeBook) put(node *corev1.Node) (news bool, runners []runnerKey) {
 	return true, b.on(node.Name)
 }
 
-// drop takes in that the watch shows a node no more. That proves nothing yet.
+// drop records that the watch no longer shows a node. That proves nothing yet.
 func (b *nodeBook) drop(name string) []runnerKey {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -197,8 +197,7 @@ func (r *Reconciler) runnersMoved(runners []runnerKey, q queue) {
 	}
 }
 
-// nodeChanged brings runners in line with what is known of their node now, and returns the pools of which a plan could
-// tell the difference.
+// nodeChanged updates runners after a change of their node, and returns the pools whose plan may change.
 func (t *tracker) nodeChanged(runners []runnerKey, now time.Time) map[types.NamespacedName]bool {
 	pools := map[types.NamespacedName]bool{}
 	for _, key := range runners {

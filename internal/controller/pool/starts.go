@@ -25,10 +25,10 @@ type startTerm string
 
 // The terms.
 const (
-	termNoUsableNode   startTerm = "no_usable_node"  // no node of the fleet can start anything: one start waits for one
-	termPlacementBurst startTerm = "placement_burst" // so many wait for a node that no more should
-	termFleetCeiling   startTerm = "fleet_ceiling"   // so many are starting on the nodes as may
-	termPoolShare      startTerm = "pool_share"      // what is left is other pools' as well
+	termNoUsableNode   startTerm = "no_usable_node"  // no node of the fleet can start a runner: one start waits for a node
+	termPlacementBurst startTerm = "placement_burst" // the maximum of runners that wait for a node is reached
+	termFleetCeiling   startTerm = "fleet_ceiling"   // the maximum of starting runners on the nodes is reached
+	termPoolShare      startTerm = "pool_share"      // the remaining starts are shared with other pools
 )
 
 // startingPool is one pool of a fleet, as far as starts go.

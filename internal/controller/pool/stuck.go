@@ -13,9 +13,9 @@ import (
 // virtual machine first.
 const stuckSlack = time.Minute
 
-// due is when a pod that is being deleted should be gone (POOL-10); zero for one that is not. A job has its whole grace
-// period, which may be hours, unless the server proves that it is over. What shows no work stops at once, whatever its grace period, and what has ended has nothing
-// to wait for.
+// due is the time by which a pod that is being deleted should be gone (POOL-10); zero for any other. A job has its whole grace period,
+// which may be hours, unless the server proves that it is over. A pod that shows no work stops at once, whatever its grace period, and one
+// that has ended has nothing to wait for.
 func (m *member) due() time.Time {
 	if m.gone || !m.observed || m.view.deadline.IsZero() {
 		return time.Time{}

@@ -28,7 +28,7 @@ func named(name string, change ...func(*corev1.Pod)) podView {
 
 func wishFor(n int) lifecycle.Wish { return lifecycle.Wish{Desired: n, TemplateHash: "hash"} }
 
-// The cache may lag behind our own creations for as long as it likes: nothing is created twice.
+// However far the cache lags behind our own creations, nothing is created twice.
 func TestPlan_OwnCreationsCountBeforeTheyAreObserved(t *testing.T) {
 	s, names := newTracker().pool(key), counter()
 	w := s.plan(wishFor(3), names, 10, t0)

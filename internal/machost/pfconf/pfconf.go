@@ -55,10 +55,10 @@ func (e *InlineError) Error() string {
 		e.Line, e.Anchor)
 }
 
-// Attach returns the text with the anchor attached exactly once, by the canonical block at its end. Whatever attaches the anchor, or one of the
-// former names, is taken out: marked blocks, and unmarked lines with the comment above them that names the anchor. All else
-// stays as it is, byte for byte, but for a missing end of the last line. Attach of its own result changes nothing.
-// The error is an *InlineError, or what Validate says.
+// Attach returns the text with the anchor attached exactly once, by the canonical block at its end. All lines that attach the anchor, or
+// one of its former names, are removed: marked blocks, and unmarked lines with the comment above them that names the anchor. All else stays
+// as it is, byte for byte, except for a missing final newline. Attach of its own result changes nothing. The error is an *InlineError, or
+// that of Validate.
 func Attach(text string, anchor Anchor, former ...string) (string, error) {
 	if err := anchor.Validate(); err != nil {
 		return "", err

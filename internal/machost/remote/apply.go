@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// errWithoutEnd is an apply that was killed: it has not said how it ended. It is as if the connection had been lost.
+// errWithoutEnd is an apply that was killed: it has not reported its end. It is handled like a lost connection.
 var errWithoutEnd = errors.New("the apply was killed on the host")
 
 // errShutOut is an apply that cuts itself off: trying on would do so again and again, each time until the host takes it back.

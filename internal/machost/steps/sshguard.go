@@ -52,7 +52,7 @@ func (sshGuard) Name() string { return "ssh-guard" }
 
 // Check compares the files and what is in force, and refuses rules that would shut out the client of this apply.
 func (s sshGuard) Check(ctx context.Context, h machost.Host) (machost.Diff, error) {
-	if err := s.keepsOwnSession(); err != nil {
+	if err := s.checkOwnSession(); err != nil {
 		return machost.Diff{}, err
 	}
 	var diff machost.Diff
@@ -124,8 +124,8 @@ func (s sshGuard) checkLive(ctx context.Context, h machost.Host, diff *machost.D
 	return checkLoaded(ctx, h, sshAnchor, s.rules, diff)
 }
 
-// keepsOwnSession returns an error if this apply's own session could not be opened again.
-func (s sshGuard) keepsOwnSession() error {
+// checkOwnSession returns an error if this apply's own session could not be opened again.
+func (s sshGuard) checkOwnSession() error {
 	session := s.facts.Session.Unmap().WithZone("")
 	if s.rules == "" || !session.IsValid() || session.IsLoopback() {
 		return nil

@@ -51,7 +51,7 @@ type Serving struct {
 	said    sync.Once
 }
 
-// OpenServing requests a certificate, or takes up the one that is there, without waiting for it.
+// OpenServing requests a certificate, or uses the existing one, without waiting for it.
 func OpenServing(opt ServingOptions) (*Serving, error) {
 	if opt.Name == "" || opt.Address == nil || opt.Config == nil || opt.Dir == "" {
 		return nil, errors.New("a serving certificate needs the node's name and IP address, a client configuration and a directory")

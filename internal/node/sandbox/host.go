@@ -23,7 +23,7 @@ type HostState struct {
 	// Allocatable is what of it can be used now, where that is less: 0 takes the node out of scheduling for pods that need the
 	// resource. A node may not taint itself; this is how a device plug-in's broken device works too.
 	Allocatable corev1.ResourceList
-	// Conditions are set on the node beside a kubelet's. One that is no longer reported is taken off.
+	// Conditions are set on the node beside a kubelet's. One that is no longer reported is removed.
 	Conditions []Condition
 }
 

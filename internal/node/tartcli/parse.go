@@ -33,7 +33,7 @@ type VM struct {
 	State  State
 }
 
-// number is one that Tart writes as a number in one place and as a string in another. What is none is 0.
+// number is one that Tart writes as a number in one place and as a string in another. Any other value is 0.
 type number float64
 
 // UnmarshalJSON never fails: a size that cannot be read is no reason to not see the VM.

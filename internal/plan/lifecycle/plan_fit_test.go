@@ -242,7 +242,7 @@ func TestMakePlan_POOL5_WhatWasGrantedDoesNotServe(t *testing.T) {
 	require.Zero(t, plan.Create)
 }
 
-// Neither does a scale-down remove another in its stead: it counts as one that is being removed.
+// Nor does a scale-down remove another in its place: it counts as one that is being removed.
 func TestMakePlan_SCALE3_WhatWasGrantedIsOneOfThoseThatGo(t *testing.T) {
 	wish := Wish{Desired: 5, TemplateHash: "new"}
 	set := NewSet()

@@ -162,8 +162,8 @@ type Wish struct {
 	// UnschedulableTimeout is how long a runner may be StageBooting before it is placed, counted from its creation. 0:
 	// no limit.
 	UnschedulableTimeout time.Duration
-	// IdleTimeout is how long a runner may be StageIdle, and MaxAge how old one that shows no work may be. One that is
-	// past either is replaced like one of an older template, within the limits of a roll. 0: no limit.
+	// IdleTimeout is how long a runner may be StageIdle, and MaxAge how old one that shows no work may be. One that exceeds either is
+	// replaced like one of an older template, within the limits of a roll. 0: no limit.
 	IdleTimeout, MaxAge time.Duration
 	// LimitStarts limits creations to Starts, however many are missing: nodes have no more room to start them. It
 	// removes nothing, and a roll moves no more serving runners than can be replaced under it. A roll continues only if

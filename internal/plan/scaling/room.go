@@ -159,9 +159,9 @@ func (all limits) overfull(pool int) string {
 	return ""
 }
 
-// fill grants a tier. What fits is granted whole. Otherwise every pool gets the same share of what it asks for, rounded
-// down. The remainder goes one by one to those that lost most by rounding, in the order of their names among equals, until
-// no pool can take more. What ran out is closed to lower tiers.
+// fill grants a tier. What fits is granted whole. Otherwise every pool gets the same share of its request, rounded down. The remainder is
+// given one by one to those that lost most by rounding, by name among equals, until no pool can take more. A resource that has run out is
+// closed to lower tiers.
 func (all limits) fill(wish []int) []int {
 	granted := make([]int, len(wish))
 	give := func(i, n int) bool {

@@ -113,7 +113,7 @@ func (v *visitor) get(path string, into any) error {
 	return ask(v.ctx, v.api, v.who, reading(path), into)
 }
 
-// do changes something. What is changed is audited as the visitor's own.
+// do makes a change. It is audited as the visitor's own.
 func (v *visitor) do(what call, into any) error { return ask(v.ctx, v.api, v.who, what, into) }
 
 // refusal is how an error is shown.

@@ -31,7 +31,7 @@ type Batch struct {
 func (b Batch) MostLanes() int { return max(8, min(MaxLanes, len(b.Polls))) }
 
 // MayHideMore reports whether another round may find more: a full batch, or as many lanes as were read, may hide some.
-// Every lane seen was claimed from, parked, or has an account that the next round excludes, so rounds come to an end.
+// Every lane seen was claimed from, parked, or has an account that the next round excludes, so rounds terminate.
 func (b Batch) MayHideMore(lanes, claims int) bool {
 	return claims == len(b.Polls) || lanes == b.MostLanes()
 }

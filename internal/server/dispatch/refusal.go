@@ -40,8 +40,8 @@ type Refusal struct {
 	Waits    bool      // jobs wait for it; false while it has not happened often enough
 }
 
-// Pace says how long until the next attempt after so many failures in a row, when so many refusals of the account stand. It is 0 while the
-// jobs need not wait.
+// Pace is the delay until the next attempt after a number of consecutive failures, with a number of standing refusals of the account. It is
+// 0 while the jobs need not wait.
 type Pace func(failures, standing int64) time.Duration
 
 // RefusalStore keeps refusals. Its methods, beside Refuse, do not wait out an outage.
@@ -75,8 +75,8 @@ const (
 	refusedApart = 2 * time.Second
 )
 
-// RefusalPace is the back-off of jobs that failed so many times in a row, while so many refusals of the account stand. At
-// least half of it is fixed, the rest is scaled by jitter, from 0 to 1.
+// RefusalPace is the back-off of jobs after a number of consecutive failures, with a number of standing refusals of the account. At least
+// half of it is fixed, the rest is scaled by jitter, from 0 to 1.
 func RefusalPace(reason RefusalReason, failures, standing int64, jitter float64) time.Duration {
 	wait, longest, steps := refusedFirst, refusedLongest, failures-1
 	if reason == NotAssigned {

@@ -11,8 +11,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// router is what a replica knows of which pool serves which label set. What no pool serves it does not remember, so that it costs the same
-// however many such sets there are (TEN-1). Dispatcher.mu guards it.
+// router is a replica's knowledge of which pool serves which label set. Sets without a pool are not kept, so that their number costs
+// nothing (TEN-1). Dispatcher.mu guards it.
 type router struct {
 	routing Routing
 	known   map[string]bool // the label sets in it: those that a pool serves, or several would

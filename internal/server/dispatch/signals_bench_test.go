@@ -44,7 +44,7 @@ func BenchmarkSignals(b *testing.B) {
 	}
 }
 
-// BenchmarkPeaks reads the last hour of a ledger with so many sessions, of which 10,000 are of the last hour.
+// BenchmarkPeaks reads the last hour of a ledger with a given number of sessions, 10,000 of them in the last hour.
 func BenchmarkPeaks(b *testing.B) {
 	for _, sessions := range []int{10_000, 300_000} {
 		b.Run(fmt.Sprintf("sessions=%d", sessions), func(b *testing.B) {

@@ -265,12 +265,11 @@ func (t installationTx) audit(ctx context.Context, action string, before, after 
 	return audit(ctx, t.q, after, t.change(), action, was, stateOf(after))
 }
 
-// SyncInstallations corrects the ledger by GitHub's own list, the reading of which began at that time: whatever is newer
-// than that is left alone, and an account is uninstalled only when two lists in succession lack it. An empty list says
-// nothing: it is what a wrong key or a wrong App sees.
+// SyncInstallations corrects the ledger by GitHub's own list, whose reading began at that time: newer changes are kept, and an account is
+// uninstalled only when two lists in succession lack it. An empty list is ignored: a wrong key or a wrong App returns one.
 //
-// Each account that differs is a transaction of its own, so that no dispatch waits for all of them; an error in one does
-// not keep the others from being corrected.
+// Each account that differs is a transaction of its own, so that no dispatch waits for all of them; an error in one does not prevent the
+// correction of the others.
 func (s *Store) SyncInstallations(
 	ctx context.Context, began, now time.Time, list []dispatch.Installation,
 ) (dispatch.InstallationSync, error) {

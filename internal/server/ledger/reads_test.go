@@ -390,7 +390,7 @@ func thousands(n int) string {
 	return text
 }
 
-// The page has a row for each statement, and none of one that is no more.
+// The page has a row for each statement, and for no other.
 func TestReadsPage_HasEveryStatement(t *testing.T) {
 	page, err := os.ReadFile(readsPage)
 	require.NoError(t, err)

@@ -173,8 +173,8 @@ func (s *Store) CloseSession(ctx context.Context, podUID string, now time.Time) 
 	return n == 1, err
 }
 
-// RequeueJob queues a job again that no live claim has: one that was claimed or minted, or, if GitHub says that it is
-// queued, one that was reported as running. False: it is neither, or a claim has it.
+// RequeueJob queues a job again that no live claim has: one that was claimed or minted, or, if GitHub reports it as queued, one that was
+// reported as running. False: it is neither, or a claim has it.
 func (s *Store) RequeueJob(ctx context.Context, jobID int64, githubSaysQueued bool, now time.Time) (bool, error) {
 	done := false
 	err := s.inTx(ctx, "queueing a job again", func(q *sqlcgen.Queries) error {

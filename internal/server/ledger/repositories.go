@@ -47,8 +47,8 @@ func (s *Store) noteRepository(ctx context.Context, q *sqlcgen.Queries, ev dispa
 	return it, nil
 }
 
-// namedAt is when GitHub called the repository what the event calls it: the latest time in the event. What was read,
-// instead of delivered, has the name by which it was requested, and says nothing.
+// namedAt is when GitHub used the event's name of the repository: the latest time in the event. A job that was read, instead of delivered,
+// has the name by which it was requested, and proves nothing.
 func namedAt(d dispatch.Delivery, ev dispatch.JobEvent) time.Time {
 	at := time.Unix(0, 0)
 	if d.GUID == "" {

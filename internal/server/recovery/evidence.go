@@ -52,8 +52,8 @@ const (
 	Retired
 )
 
-// Age is for how long it has been in this state. What has to be waited for is the bound of the pass, all of them
-// from one patience; a claim that was judged and left is young again until it is judged next.
+// Age is how long it has been in this state. The required age is the pass's bound, and all bounds derive from one patience; a claim that
+// was judged and left is young again until it is judged next.
 type Age uint8
 
 // The ages.

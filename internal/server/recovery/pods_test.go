@@ -232,8 +232,8 @@ func TestPass_CLAIM6_AStampThatFailsIsNotFatal(t *testing.T) {
 	require.Equal(t, map[string]int{"agent_never_registered": 1}, w.pass())
 }
 
-// RECV-5: a job whose row says that a claim has it while none does is queued again; one that is said to run, when GitHub
-// says that it waits, or has ended.
+// RECV-5: a job whose row says that a claim has it while none does is queued again; one that is recorded as running, when GitHub reports it
+// as queued, or as completed.
 func TestPass_RECV5_AnUnclaimedJobIsQueuedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.pod()

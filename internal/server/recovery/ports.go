@@ -102,7 +102,7 @@ type Ledger interface {
 	StrayJobs(ctx context.Context, longAgo, now time.Time, after int64, most int) ([]StrayJob, error)
 
 	CloseSession(ctx context.Context, podUID string, now time.Time) (bool, error)
-	// RequeueJob queues a job again that no live claim has; one that runs only with GitHub's word that it waits.
+	// RequeueJob queues a job again that no live claim has; one that is recorded as running only when GitHub reports it as queued.
 	RequeueJob(ctx context.Context, jobID int64, githubSaysQueued bool, now time.Time) (bool, error)
 	RecordJob(ctx context.Context, d dispatch.Delivery, ev dispatch.JobEvent) (dispatch.Recorded, error)
 }

@@ -233,8 +233,8 @@ func TestJudge_EXCL8_AStoppedPodLosesItsRegistrationFirst(t *testing.T) {
 	})
 }
 
-// RECV-5: from every combination that is not final, time and a GitHub that can be read and comes to an end lead to a verdict
-// that frees the claim, the job and the pod.
+// RECV-5: from every combination that is not final, time and a GitHub that can be read lead to a verdict that frees the claim, the job and
+// the pod.
 func TestJudge_RECV5_NothingIsATrap(t *testing.T) {
 	everyEvidence(func(e Evidence) {
 		for _, answer := range answers {

@@ -22,7 +22,7 @@ jobs:
     steps: [{run: "sleep %g"}]
 `
 
-// Submit starts a run of so many jobs for an account (from 1), each of which takes so long.
+// Submit starts a run of that many jobs for an account (from 1), each of the given duration.
 func (f *Fleet) Submit(ctx context.Context, label string, account, jobs int, each time.Duration) error {
 	matrix := make([]string, jobs)
 	for i := range matrix {

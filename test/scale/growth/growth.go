@@ -132,9 +132,9 @@ func (r Run) median(part string, of func(Part) float64) float64 {
 	return stats.Median(values)
 }
 
-// dearer is by what share the part's processor time rises in an hour. What it takes depends on time (runners that wait,
-// leases) and on jobs, and they end in bursts: so each stretch between two samples is compared with what all of them
-// predict for one that is as long and has as many jobs.
+// dearer is the relative increase of the part's processor time per hour. The cost depends on time (idle runners, leases) and on jobs, and
+// jobs end in bursts: so each stretch between two samples is compared with the prediction of all of them for a stretch of the same length
+// and number of jobs.
 func (r Run) dearer(part string) float64 {
 	settled := r.settled()
 	var rates, spent []float64 // jobs a second, and processor time a second

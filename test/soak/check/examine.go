@@ -162,7 +162,7 @@ func (x *examiner) switchedOff(j *Job) bool {
 	})
 }
 
-// runners looks for one that ran more than one job, and for one that was made to end while it had one.
+// runners looks for runners that ran more than one job, and for those that were stopped while they had one.
 func (x *examiner) runners() {
 	for _, r := range x.GitHub.Runners {
 		if len(r.Ran) > 1 {

@@ -61,12 +61,12 @@ func (p Place) Next(now time.Time) time.Time {
 	return next
 }
 
-// Runner is the pod as the engine sees it, before anything that its owner knows of a removal under way: the owner adds
-// what it has asked. Name is the pod's; an owner whose members are named otherwise puts in that name. registrationTimeout is
-// that of RunnerSpec; 0 for the one that the pod was made with.
+// Runner is the pod as the engine sees it, without its owner's knowledge of a removal in progress: the owner adds its own requests. Name is
+// the pod's; an owner whose members have other names replaces it. registrationTimeout is that of RunnerSpec; 0 for the one that the pod was
+// made with.
 //
-// A grant that is written on the pod holds whatever it shows: RemovalGranted, and once it is being deleted, or busy to its
-// end, RemovalDeleting or StageBusy with the grant.
+// A grant that is written on the pod takes precedence over its signs: RemovalGranted, and once it is being deleted, or busy to its end,
+// RemovalDeleting or StageBusy with the grant.
 func (v *View) Runner(place Place, registrationTimeout time.Duration, now time.Time) lifecycle.Runner {
 	r := lifecycle.Runner{Name: v.Name, UID: v.UID, TemplateHash: v.TemplateHash, Created: v.Created, Node: v.Node}
 	granted := !v.Unregistered.IsZero()

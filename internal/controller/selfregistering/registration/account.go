@@ -44,7 +44,7 @@ func newAccount(name string, client *github.Client, who identity, o HubOptions) 
 	}
 }
 
-// do makes a call, of which there may be so many at a time, and which takes at most so many times the time-out.
+// do makes a call: their number is bounded, and so is the duration of each, to a multiple of the timeout.
 func (a *account) do(ctx context.Context, times int, call func(context.Context) error) error {
 	select {
 	case a.slots <- struct{}{}:

@@ -227,8 +227,8 @@ func (r *Reconciler) register(ctx context.Context, p *pass) (bool, error) {
 	return true, nil
 }
 
-// notRegistered says what keeps a runner from being registered, and when it is tried again. What a person has to put right is
-// tried slowly; what a change of the spec or of the Secret puts right is tried at once after that.
+// notRegistered says what keeps a runner from being registered, and when it is retried. A problem that needs a person is retried slowly;
+// one that a change of the spec or of the Secret solves is retried at once after that.
 func (r *Reconciler) notRegistered(ctx context.Context, p *pass, err error) error {
 	var limited *fleet.RateLimitedError
 	var later *registered.NotBeforeError

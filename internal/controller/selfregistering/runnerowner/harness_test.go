@@ -100,8 +100,8 @@ func newBench(t *testing.T, k kind) *bench {
 	return b
 }
 
-// theNode is there for all tests, and stays when the one that made it ends. A node of each test's own would go with it, and the runners
-// that the scheduler has put there for others would be lost: GitHub is asked about those, and no hold keeps their replacement back.
+// theNode exists for all tests, and outlives the test that made it. A node of each test's own would be deleted with it, and the runners
+// that the scheduler has bound to it for other tests would be lost: GitHub is asked about those, and no hold delays their replacement.
 var theNode sync.Once
 
 // registerNode creates the node and renews its heartbeat for as long as the tests run: no pod is scheduled to a node that is silent for

@@ -238,8 +238,8 @@ func (s *ownerState) podSeen(name string, pod *registered.View, now time.Time) b
 	return s.settle(m, now) || failing != (s.startFails > 0) || outdated != s.outdated || unplaced != len(s.unplaced)
 }
 
-// takePod takes a pod for the member's if it is: by its owner reference, and later by its UID, which an orphan keeps (F 2.8). One that
-// was read before it went, and is brought after that, is none any more: nothing would ever take it away again.
+// takePod assigns a pod to the member if it is the member's: by its owner reference, and later by its UID, which an orphan keeps (F 2.8). A
+// pod that was read before its deletion, and arrives after it, is ignored: no event would ever remove it again.
 func (s *ownerState) takePod(m *member, pod *registered.View, now time.Time) bool {
 	if pod.UID == m.gone {
 		return false
@@ -249,7 +249,7 @@ func (s *ownerState) takePod(m *member, pod *registered.View, now time.Time) boo
 		return false
 	}
 	worked := m.pod != nil && m.pod.Signs.Work() != "" || m.leave.BusyAs != 0
-	if before := m.id(); before != "" && before != pod.UID { // nothing that was said of what was there before holds for it
+	if before := m.id(); before != "" && before != pod.UID { // nothing that was recorded of the previous one holds for it
 		m.leave = lifecycle.Leave{Since: m.leave.Since, Lost: m.leave.Lost, Deleted: m.leave.Deleted}
 		m.served, m.counted = false, false
 	}
@@ -303,7 +303,7 @@ func startBackoff(failures int) time.Duration {
 
 func (s *ownerState) hold(until time.Time) { s.holdUntil = later(s.holdUntil, until) }
 
-// podGone takes in that a pod is gone for certain. What stands behind it is not started again (RUN-7).
+// podGone records that a pod is gone for certain. Its runner is not started again (RUN-7).
 func (s *ownerState) podGone(name, uid string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -77,7 +77,7 @@ func written(t *testing.T, object client.Object) map[string]any {
 
 func agentOf(pod corev1.Pod) string { return pod.Spec.InitContainers[0].Image }
 
-// foreign makes things that are not the product's, under names and labels that look like its own, and like the field's oldest system.
+// foreign creates objects that are not the product's, under names and labels that look like its own, and like actions-runner-controller's.
 func (b *bench) foreign() []client.Object {
 	b.t.Helper()
 	labels := map[string]string{"runner-template-hash": "5d9f", "runner-deployment-name": owner, "runnerset-name": owner, "app": "theirs"}

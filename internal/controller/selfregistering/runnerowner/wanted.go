@@ -10,8 +10,8 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// Desired is the number of runners that an owner wants: what its spec says, or what the autoscaler has decided. Before its first
-// decision nothing is taken away: it is the least that there are to be, or what exists.
+// Desired is the number of runners that an owner should have: of its spec, or of the autoscaler's decision. Before the first decision
+// nothing is removed: it is the minimum, or the number that exists.
 func Desired(replicas *int32, autoscaling *v1alpha1.RunnerAutoscaling, decided *v1alpha1.AutoscalingStatus, existing int) int {
 	if autoscaling == nil {
 		return int(ptr.Deref(replicas, 1))

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics tell what the scaler does. What is said of single owners has their names, and goes with them; nothing names a job.
+// metrics are the scaler's. Those of single owners carry their names, and are deleted with them; none names a job.
 type metrics struct {
 	passes, decisions, writes, readings *prometheus.CounterVec
 	desired, blind, queued, running     *prometheus.GaugeVec

@@ -337,7 +337,7 @@ func TestScaler_ChangedPlacesBeginAnew(t *testing.T) {
 	require.Len(t, b.scaler.readings.of, 1)
 }
 
-// 6.9: schedules are followed in their time zones; one that cannot be is said so.
+// 6.9: schedules are followed in their time zones; an invalid one is reported.
 func TestScaler_69_Schedules(t *testing.T) {
 	b := newBench(t)
 	scaling := autoscaling(1, 9)

@@ -68,7 +68,7 @@ type jobRef struct {
 	JobID  string `json:"jobId"`
 }
 
-// runningJobLocked finds the job that a running runner speaks of, and proves that it is the one that runs it.
+// runningJobLocked finds the job that a running runner names, and verifies that the runner runs it.
 func (s *Server) runningJobLocked(ref jobRef, token *runnerToken) (*job, error) {
 	j := s.guids[strings.ToLower(ref.JobID)]
 	if j == nil || (ref.PlanID != "" && !strings.EqualFold(ref.PlanID, j.run.planID)) {

@@ -50,8 +50,8 @@ type account struct {
 	announced    bool                   // its "installation created" webhook was sent
 }
 
-// installed reports whether the account has the App now. One that uninstalled it keeps its runners and jobs; only the App
-// gets no events of them any more.
+// installed reports whether the account has the App now. An account that uninstalled it keeps its runners and jobs; only the App no longer
+// receives their events.
 func (a *account) installed() bool { return a.installation != 0 }
 
 // listens reports whether the App gets the account's events.

@@ -128,7 +128,7 @@ func (s *Sandbox) endCommands(ctx context.Context, c container) error {
 	return nil
 }
 
-// command is one that is to be run, and the mark that everything of it carries.
+// command is a command to run, and the mark that its processes carry.
 type command struct {
 	cmd  *exec.Cmd
 	mark string

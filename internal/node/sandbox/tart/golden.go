@@ -24,7 +24,7 @@ type golden struct {
 	Digest string `json:"digest"`
 	Image  string `json:"image"` // by digest
 	VM     string `json:"vm"`
-	// Whole indicates that its making was seen to end well. One that is not is made again.
+	// Whole indicates that it was created without an error. Otherwise it is created again.
 	Whole bool      `json:"whole"`
 	Used  time.Time `json:"used"`
 }

@@ -378,8 +378,8 @@ func (m *minder) settle(run sandbox.Exit) {
 	}
 }
 
-// learn takes from an end that no guest was heard before what it says of the host: on a slow one Tart's refusal comes when the machine counts as
-// having stayed up, and the next pod would be refused like this one.
+// learn derives the host's state from an exit before the guest's first report: on a slow host Tart refuses when the machine already counts
+// as having stayed up, and would refuse the next pod, too.
 func (m *minder) learn(run sandbox.Exit) {
 	r, err := m.s.load(m.r.UID)
 	if err != nil || run.Unknown || run.Code == 0 || run.Signal != 0 || r.Killed || r.GaveUp != "" || m.s.contacted(r) {

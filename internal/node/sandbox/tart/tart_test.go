@@ -148,7 +148,7 @@ func TestExit_NODE4_UnknownIsNoSuccess(t *testing.T) {
 	}
 }
 
-// A machine whose name is ours and of which we have no record is a stranger's; so is one that a record names and whose name is not ours.
+// A machine with a name of ours and without a record is foreign; so is one that a record names and whose name is not ours.
 func TestOwnership_NODE7_NeedsMarkAndRecord(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)

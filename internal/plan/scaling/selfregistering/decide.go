@@ -76,8 +76,8 @@ func (p *planner) raise(number int, why string) {
 	}
 }
 
-// jobs is the number of runners that jobs need: those that work, and beside them one for each job that waits, or as many as
-// are to be idle (6.10). Jobs beyond the largest number count all the same: they are served as soon as there is room (6.5).
+// jobs is the number of runners that jobs need: the busy ones, and beside them one for each queued job, or minIdle if that is more (6.10).
+// Jobs beyond the maximum count, too: they are served as soon as there is room (6.5).
 func (p *planner) jobs(spec Jobs, demand Demand) (int, string) {
 	queued, running, busy := len(demand.Queued), len(demand.Running), p.in.Runners.Busy
 	p.out.Queued, p.out.Running = queued, running

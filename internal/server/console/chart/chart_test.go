@@ -91,7 +91,7 @@ func TestAxis_ReachesTheHighestValue(t *testing.T) {
 	}
 }
 
-// A ceiling that would flatten the rest is said in the legend; one that would not, and one where there is nothing else, is drawn.
+// A ceiling that would flatten the rest is in the legend; one that would not, or that stands alone, is drawn.
 func TestDraw_ACeilingFlattensNothing(t *testing.T) {
 	now := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
 	plot := func(busy, capacity float64) Chart {

@@ -82,7 +82,7 @@ type QueueLedger interface {
 	// asked about longest ago first.
 	JobsToAskAbout(ctx context.Context, before time.Time, without []int64, most int) ([]WaitingJob, error)
 	AskedAbout(ctx context.Context, ids []int64, now time.Time) error
-	// ConfirmWaiting notes that a job waits for something else than a runner, by GitHub's word of just now.
+	// ConfirmWaiting records that GitHub has just reported the job as waiting for something else than a runner.
 	ConfirmWaiting(ctx context.Context, id int64, now time.Time) error
 	// ExpireJobs ends as stale jobs that have been waiting unmoved since before: those that were asked about in between,
 	// and others if it is since before unasked. It returns their ids.

@@ -61,8 +61,8 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// sweepRepository goes through the runs of a repository from where the last sweep stopped. One that cannot be read goes to
-// the end of the line like one that was.
+// sweepRepository reads the runs of a repository from where the last sweep stopped. One that cannot be read moves to the end of the line
+// like one that was.
 func (c *CatchUp) sweepRepository(ctx context.Context, r Repository) error {
 	var leave error
 	at := c.opt.Now()

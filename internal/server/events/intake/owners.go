@@ -145,7 +145,7 @@ func (o *Owners) report(ctx context.Context, one *owner, of dispatch.Account, re
 	}
 }
 
-// entry is the owner's. When there are too many, those go of which nothing is known any more.
+// entry is the owner's. When there are too many, entries without state are dropped.
 func (o *Owners) entry(key string) (*owner, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

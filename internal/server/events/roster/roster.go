@@ -18,7 +18,7 @@ import (
 type Forge interface {
 	// Owners lists every account that has the App installed.
 	Owners(ctx context.Context) ([]fleet.Owner, error)
-	// Repositories lists at most so many of those an installation may use; whole: there are no more.
+	// Repositories lists the repositories that an installation may use, up to most; whole: there are no more.
 	Repositories(ctx context.Context, installationID int64, most int) (list []fleet.Repository, whole bool, err error)
 	// Roster reads one scope's list of runners.
 	Roster(ctx context.Context, installationID int64, scope fleet.Scope) (fleet.Roster, error)

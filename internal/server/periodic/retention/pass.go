@@ -88,7 +88,7 @@ func (r *Retention) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// inShare applies a rule within its part of the time that is left, as one of so many. What it has removed by then is gone.
+// inShare applies a rule within its share of the time that is left. Rows that it has removed by then stay removed.
 func (r *Retention) inShare(ctx context.Context, rule Rule, among int) error {
 	if end, bounded := ctx.Deadline(); bounded {
 		var cancel context.CancelFunc

@@ -27,9 +27,8 @@ const (
 
 // Policy says how long each kind is kept after its end.
 type Policy struct {
-	// Deliveries of webhooks, by which one that is delivered again is recognized. GitHub delivers again for 3 days. After
-	// that time no message names a runner that is gone, either: registrations and undecided adoptions go with
-	// them, and so do the last lines of runners that died.
+	// Deliveries of webhooks, by which redeliveries are recognized. GitHub redelivers for 3 days. After that time no message names a runner
+	// that is gone, either: registrations and undecided adoptions are deleted with them, and so are the last log lines of failed runners.
 	Deliveries time.Duration
 	// Jobs that have ended.
 	Jobs time.Duration
