@@ -92,7 +92,7 @@ func (b *bench) scaled(name string, minIdle, most int32, change ...func(*v1alpha
 
 func (b *bench) ask(pool string, demand runnerapi.PoolSignals) { b.server.ask(pool, demand) }
 
-// passes waits until the autoscaler has asked the server so many more times.
+// passes waits until the autoscaler has asked the server n more times.
 func (b *bench) passes(n int) {
 	b.t.Helper()
 	from := b.server.timesLooked()

@@ -233,7 +233,7 @@ func (y *yard) evictions(pod *corev1.Pod) map[string]error {
 	}
 }
 
-// budgetOf waits until a budget has been computed for exactly so many pods.
+// budgetOf waits until a budget has been computed for exactly that many pods.
 func (y *yard) budgetOf(name string, pods int32) {
 	y.t.Helper()
 	y.eventually("the budget "+name+" has counted them", func() bool {

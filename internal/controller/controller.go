@@ -207,8 +207,7 @@ func newManager(options Options) (manager.Manager, error) {
 	})
 }
 
-// unlimited takes off the client's own rate limit: the bounded number of workers is the limit, and the API server has
-// its priority and fairness.
+// unlimited removes the client's own rate limit: the bounded number of workers is the limit, and the API server has priority and fairness.
 func unlimited(c *rest.Config) *rest.Config {
 	c = rest.CopyConfig(c)
 	c.QPS = -1

@@ -69,7 +69,7 @@ func TestPool_POOL2_AForcedDeletionKillsNobody(t *testing.T) {
 	b.makeIdle(names...)
 	b.makeBusy(names[0])
 	b.eventually("seen", func() bool { s := b.get("forced").Status; return s.Idle == 1 && s.Busy == 1 })
-	b.stop() // what it holds is taken off under its nose
+	b.stop() // its finalizers are removed without the controller
 	require.NoError(t, b.admin.Delete(t.Context(), pool))
 	b.freePools()
 	b.eventually("the pool is gone", func() bool { return b.poolGone("forced") })
@@ -82,8 +82,8 @@ func TestPool_POOL2_AForcedDeletionKillsNobody(t *testing.T) {
 	})
 }
 
-// POOL-2: a rename is a new pool and the deletion of the old one, in one breath, as Helm does it. The new pool serves the
-// label at once, and the job of the old one goes on; so it does when the rename is taken back.
+// POOL-2: a rename creates a new pool and deletes the old one in the same moment, as Helm does. The new pool serves the label at once, and
+// the job of the old one continues; and so it does when the rename is reverted.
 func TestPool_POOL2_ARenameMidJobAndItsRollback(t *testing.T) {
 	b := newBench(t)
 	sameLabel := func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"linux-4cpu"} }

@@ -18,7 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// taint puts a taint on a node, as the tools do that take nodes away.
+// taint puts a taint on a node, as tools that disrupt nodes do.
 func (y *fleetBench) taint(name string, taint corev1.Taint) {
 	y.t.Helper()
 	require.NoError(y.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {

@@ -101,7 +101,7 @@ func TestPool_EXCL2_AClaimedPodIsNotScaledDown(t *testing.T) {
 	b.eventually("and it is shown as busy", func() bool { return b.get("claimed").Status.Busy == 1 })
 }
 
-// A drained pool lets its idle runners go by the fence, keeps every runner that works, and comes back when it is open again.
+// A drained pool releases its idle runners through the fence, keeps every busy runner, and comes back when it is open again.
 func TestPool_EXCL2_ADrainedPoolKeepsWhoeverWorks(t *testing.T) {
 	b := newBench(t)
 	b.pool("drained", 3)

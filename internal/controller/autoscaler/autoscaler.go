@@ -224,7 +224,7 @@ func (a *Autoscaler) remember(seen observation, results []scaling.Result) {
 	a.complain(blind)
 }
 
-// complain logs a reason to leave numbers alone when it is new, and that there is none any more.
+// complain logs a new reason to leave numbers alone, and its end.
 func (a *Autoscaler) complain(blind string) {
 	switch {
 	case blind != "" && a.blind == "":

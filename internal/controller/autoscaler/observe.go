@@ -74,7 +74,7 @@ func (a *Autoscaler) ask(ctx context.Context) (runnerapi.Signals, error) {
 
 func nameOf(namespace, name string) string { return namespace + "/" + name }
 
-// takeSignals brings the server's answer into the plan's form. What is unusable says nothing of any pool.
+// takeSignals converts the server's answer to the plan's form. An unusable answer means that no pool has data.
 func (seen *observation) takeSignals(signals runnerapi.Signals, failure error, previous time.Time) {
 	in := &seen.input.Signals
 	if failure != nil {

@@ -166,7 +166,7 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName) (time.D
 	before := host.Status.DeepCopy()
 	now := r.options.Now()
 	job := r.crew.of(key)
-	if job != nil && (job.UID != host.UID || host.DeletionTimestamp != nil) { // of a former one of this name, or for one that goes
+	if job != nil && (job.UID != host.UID || host.DeletionTimestamp != nil) { // of a former host of this name, or of one that is being deleted
 		r.crew.abandon(key, job)
 		return time.Second, nil
 	}
@@ -260,7 +260,7 @@ func (r *Reconciler) pick(key types.NamespacedName, hosts []v1alpha1.MacHost) *v
 	return nil
 }
 
-// observe gathers what decide goes by.
+// observe gathers the input of decide.
 func (r *Reconciler) observe(ctx context.Context, host *v1alpha1.MacHost, hosts []v1alpha1.MacHost, all map[string]*corev1.Node) (observed, wanted, error) {
 	o := observed{memory: recall(&host.Status), Paused: host.Spec.Paused || host.DeletionTimestamp != nil, Room: r.crew.room(), LastError: host.Status.LastError}
 	w, wrong, err := r.want(ctx, host)

@@ -170,7 +170,7 @@ func (j *job) view() (steps []stepView, result *Result, took time.Duration) {
 // mostSteps bounds what a Mac can make this controller write down: the steps' names come from there.
 const mostSteps = 40
 
-// see takes in an event, and says whether a person would want to know.
+// see records an event, and reports whether a person would want to know.
 func (j *job) see(e machost.Event) bool {
 	if !stepName.MatchString(e.Step) || j.scrub.text(e.Step) != e.Step {
 		return false

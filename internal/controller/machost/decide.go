@@ -40,7 +40,7 @@ func States() []State {
 	}
 }
 
-// problem is why there can be no attempt, whatever the Mac is like.
+// problem is why there can be no attempt, whatever the Mac's state.
 type problem struct {
 	State State
 	Why   string // a sentence with what to do
@@ -62,7 +62,7 @@ func (n nodeView) inService() bool { return n.Exists && n.Ready && (!n.Unschedul
 
 func (n nodeView) well() bool { return !n.Wanted || n.Exists && n.Ready }
 
-// observed is all that decide goes by, beside the time.
+// observed is the input of decide, beside the time.
 type observed struct {
 	memory
 	Node nodeView
@@ -116,10 +116,10 @@ type action struct {
 	keep bool
 }
 
-// decide says what is done next. It is a pure function.
+// decide returns the next action. It is a pure function.
 //
-// A Node that this host has cordoned is uncordoned as soon as no attempt is going to follow: a Mac that is not what it is to be
-// serves as it did before, for a failed step leaves it no worse, and the next one of its pool has its turn.
+// A Node that this host has cordoned is uncordoned as soon as no attempt will follow: a Mac that is not in its desired state serves as it
+// did before, for a failed step leaves it no worse, and the next one of its pool has its turn.
 func decide(o observed, now time.Time) action {
 	a := next(o, now)
 	if a.Do == nothing && o.Node.Exists && o.Node.Mine && !a.keep {

@@ -139,7 +139,7 @@ func TestDecide_TheCapIsARestAndThenAnotherFive(t *testing.T) {
 	require.Equal(t, 1, o.Attempts)
 }
 
-// The last attempt takes its controller along each time: the rest is kept all the same.
+// Each attempt kills its controller: the pause after the last one is kept nevertheless.
 func TestDecide_AttemptsThatKillTheirControllerAreCounted(t *testing.T) {
 	o, now, attempts := observed{WantedNow: "a", Room: true}, noon, 0
 	for now.Sub(noon) < restAfterFailure {
@@ -208,7 +208,7 @@ func TestDecide_WhatIsNoFailureDoesNotCount(t *testing.T) {
 	}
 }
 
-// A drained Mac that does not answer any more holds neither its own place nor the turn of the others for ever.
+// A drained Mac that no longer answers blocks neither its own runners nor the turn of the others for ever.
 func TestDecide_AnUnreachableMacIsUncordonedInTheEnd(t *testing.T) {
 	o := applied()
 	o.WantedNow = "b"
@@ -332,7 +332,7 @@ func TestDecide_HistoriesKeepTheRules(t *testing.T) {
 	})
 }
 
-// Left alone, with attempts that go well, every host becomes ready.
+// Without faults, and with successful attempts, every host becomes ready.
 func TestDecide_EveryHistoryEndsReady(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		outcome := rapid.SampledFrom([]Outcome{OutcomeDeferred, OutcomeUnreachable, OutcomeFailed, OutcomeLoginRefused, OutcomeSucceeded, OutcomeRunning})

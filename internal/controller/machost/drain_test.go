@@ -88,7 +88,7 @@ func TestDrain_WhatSomebodyElseHasCordonedStaysCordoned(t *testing.T) {
 	require.NotContains(t, b.log.String(), "Reconciler error", "it does not even try: the admission policy is a second guard")
 }
 
-// Of a pool one Mac at a time is taken out of service; another pool's does not wait for it.
+// One Mac of a pool at a time is taken out of service; another pool's does not wait for it.
 func TestDrain_OneMacOfAPoolAtATime(t *testing.T) {
 	b := newBench(t)
 	b.ready("one", "two")

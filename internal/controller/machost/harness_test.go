@@ -472,7 +472,7 @@ func (b *bench) secretsIn(text string) []string {
 	return found
 }
 
-// nothingLeaked looks for secrets in all that the controller has written anywhere (HOST-6).
+// nothingLeaked searches all that the controller has written for secrets (HOST-6).
 func (b *bench) nothingLeaked() {
 	b.t.Helper()
 	var macs v1alpha1.MacHostList

@@ -316,7 +316,7 @@ func TestMacHost_RefusesContradictionsInSentences(t *testing.T) {
 	require.ErrorContains(t, b.admin.Update(t.Context(), mac), "nodeName cannot be changed")
 }
 
-// HOST-6: a Mac that repeats every secret that it was given, in all the forms that a text may take, gets none of them shown.
+// HOST-6: a Mac that repeats every secret that it received, in all forms of a text, gets none of them shown.
 func TestMacHost_HOST6_NoSecretIsWrittenAnywhere(t *testing.T) {
 	b := newBench(t)
 	require.Len(t, b.secretsIn(password+token+b.keyLine), 3, "the search finds what there is")

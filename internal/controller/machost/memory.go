@@ -131,7 +131,7 @@ func (m memory) rested(now time.Time) memory {
 	return m
 }
 
-// notice takes in how the Node is. It is called at every look, and before decide.
+// notice records the Node's state. It is called in every pass, before decide.
 func (m memory) notice(well bool, now time.Time) memory {
 	switch {
 	case well:
@@ -154,7 +154,7 @@ func (m memory) exhausted() bool { return m.Attempts >= maxAttempts }
 // expired reports whether the rest after them is over.
 func (m memory) expired(now time.Time) bool { return m.exhausted() && !now.Before(m.Next) }
 
-// backOff is how long to wait after so many attempts; random is from [0, 1).
+// backOff is the delay after that many attempts; random is from [0, 1).
 func backOff(attempts int, random float64) time.Duration {
 	wait := float64(firstBackOff) * math.Pow(2, float64(max(attempts, 1)-1))
 	wait = min(wait, float64(maxBackOff))

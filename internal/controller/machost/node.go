@@ -46,7 +46,7 @@ func version(object client.Object) uint64 {
 	return n
 }
 
-// mark is who has cordoned a Node: the MacHost's namespace and name. It is set and taken off in the same write as the cordon.
+// mark names the MacHost that has cordoned a Node: its namespace and name. It is set and removed in the same write as the cordon.
 func mark(key types.NamespacedName) string { return key.String() }
 
 // listNodes are all Nodes, by name, from the cache: a Node may keep the annotation of a MacHost that no longer names it.

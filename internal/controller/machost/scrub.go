@@ -55,7 +55,7 @@ func printable(text string, longest int) string {
 	return text
 }
 
-// error is an error of which nothing but its scrubbed text is left.
+// error is an error with only its scrubbed text.
 func (s scrubber) error(err error) error { return errors.New(s.text(err.Error())) }
 
 // stepName is what a step may be called, to become the type of a condition.

@@ -41,7 +41,7 @@ type value struct {
 	Version string
 }
 
-// get reads one key. A problem is what a person has to put right; an error is anything else, and tried again.
+// get reads one key. A problem needs an administrator; any other failure is an error, and is retried.
 func (s *secrets) get(ctx context.Context, ref v1alpha1.SecretKey) (value, *problem, error) {
 	kept, err := s.read(ctx, ref.Name)
 	if err != nil || kept.problem != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// wanted is what a host is to be, and how to get there.
+// wanted is the desired state of a host, and how to reach it.
 type wanted struct {
 	Request Request
 	// Hash is over all of it but the secrets themselves, of which the versions are in it: a hash of a password could be guessed at.

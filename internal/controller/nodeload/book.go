@@ -52,7 +52,7 @@ func (b *Book) Set(owner, runner string, now Weight) {
 	}
 }
 
-// Forget takes out all runners of an owner.
+// Forget removes all runners of an owner.
 func (b *Book) Forget(owner string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -105,7 +105,7 @@ func (p Placement) Problem(node *corev1.Node) string {
 	if p.pod.Disk > 0 && Allocatable(node).Disk <= 0 { // as the scheduler has it
 		return fmt.Sprintf("node %s does not offer ephemeral-storage, which the pool's runners request: enable localStorageCapacityIsolation of its kubelet, or set spec.resources.ephemeralStorage to 0", node.Name)
 	}
-	if slots := Allocatable(node).VMs; slots < p.pod.VMs { // NODE-9: it has taken itself out of scheduling, or is no Mac of ours
+	if slots := Allocatable(node).VMs; slots < p.pod.VMs { // NODE-9: it has withdrawn itself from scheduling, or is no Mac of ours
 		return fmt.Sprintf("node %s has %d usable slots for macOS virtual machines; see its conditions", node.Name, slots)
 	}
 	return ""
@@ -164,7 +164,7 @@ func Leaving(node *corev1.Node, tolerations []corev1.Toleration) string {
 	return DepartureOf(node, Taints{}).For(tolerations)
 }
 
-// pressures are the conditions under which a kubelet admits no pods like ours, or evicts them.
+// pressures are the conditions with which a kubelet admits no pods like ours, or evicts them.
 var pressures = map[corev1.NodeConditionType]string{
 	corev1.NodeMemoryPressure: "is short of memory",
 	corev1.NodeDiskPressure:   "is short of disk space",

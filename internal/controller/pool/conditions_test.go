@@ -90,7 +90,7 @@ func TestConditions_Saturated(t *testing.T) {
 	}
 }
 
-// POOL-13: what a pool waits for when its controller is gone is said before that, and while it drains.
+// POOL-13: what keeps a pool whose controller is gone is shown before that happens, and while it drains.
 func TestConditions_POOL13_SayInAdvanceWhatADeletionWaitsFor(t *testing.T) {
 	pool := poolFor()
 	require.Nil(t, meta.FindStatusCondition(conditionsOf(pool, nil, facts{}, t0).list, v1alpha1.ConditionDeletionProtected), "nothing holds it yet")
@@ -149,7 +149,7 @@ func TestCounts_RunnersThatNoNodeTakes(t *testing.T) {
 	require.Zero(t, s.counts("hash").unplaced)
 }
 
-// A clock that went ahead, and was put right, keeps no condition on until it has caught up.
+// A clock that was ahead, and was corrected, keeps no condition on until it has caught up.
 func TestConditions_ATurnThatIsYetToComeHoldsNothing(t *testing.T) {
 	on := facts{wish: wishFor(4), counts: counts{of: stages{lifecycle.StageBusy: 4}, unplaced: 1}}
 	status, _ := statusOf(poolFor(), &v1alpha1.RunnerPoolStatus{}, on, t0.Add(24*time.Hour))

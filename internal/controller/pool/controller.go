@@ -214,7 +214,7 @@ func (r *Reconciler) podEvents() handler.TypedEventHandler[*corev1.Pod, reconcil
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Pod], q queue) { seen(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Pod], q queue) { seen(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Pod], q queue) {
-			seen(e.Object, q) // its last state tells how it ended
+			seen(e.Object, q) // its last state shows how it ended
 			key := types.NamespacedName{Namespace: e.Object.Namespace, Name: e.Object.Labels[runnerpod.LabelPool]}
 			if r.tracker.pool(key).podGone(e.Object.Name, string(e.Object.UID), r.now()) {
 				r.removals.add(key, e.Object.Name) // its report and its ServiceAccount may be outstanding
@@ -433,7 +433,7 @@ func (r *Reconciler) nextLook(todo work, status time.Duration) reconcile.Result 
 	return reconcile.Result{RequeueAfter: after}
 }
 
-// refer remembers the pool for Events. What was written into the status of a former pool of its name is nothing to this one.
+// refer remembers the pool for Events. The status of a former pool of its name does not apply to it.
 func (s *poolState) refer(pool *v1alpha1.RunnerPool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -146,7 +146,7 @@ func (e *eventWriter) asked(pool types.NamespacedName, asks []lifecycle.Action, 
 	}
 }
 
-// kindOf is Warning where a runner goes because something is wrong with it or with its node.
+// kindOf is Warning if a runner is removed because something is wrong with it or with its node.
 func kindOf(reason lifecycle.Reason) string {
 	switch reason {
 	case lifecycle.ReasonStartTimeout, lifecycle.ReasonUnschedulable, lifecycle.ReasonDefective, lifecycle.ReasonLost,

@@ -18,7 +18,7 @@ import (
 // How long a node must have been absent. A node agent whose Node was deleted registers it again within ten seconds, and its runners should
 // not suffer for it (NODE-8).
 const (
-	// vanishedAfter is when runners that show no work leave, like those of a cordoned node.
+	// vanishedAfter is when runners that show no work are replaced, like those of a cordoned node.
 	vanishedAfter = 20 * time.Second
 	// lostAfter is when those that show work are asked about, and their registrations removed (POOL-7). GitHub's word on
 	// who is busy lags by up to a minute.
@@ -32,7 +32,7 @@ func (m *member) vanished(now time.Time) bool {
 	return !m.where.absent.IsZero() && !now.Before(m.where.absent.Add(vanishedAfter))
 }
 
-// lost reports whether it has been gone for so long that whatever the pod shows proves nothing any more.
+// lost reports whether it has been gone for so long that the pod's status proves nothing.
 func (m *member) lost(now time.Time) bool {
 	return !m.where.absent.IsZero() && !now.Before(m.where.absent.Add(lostAfter))
 }
@@ -61,8 +61,8 @@ func (m *member) loses(r *lifecycle.Runner) {
 	}
 }
 
-// condemn takes in which runners should go because their work is over by the server's proof, whatever they show. Those that
-// are no longer named are left alone again.
+// condemn marks the runners to be removed because the server proves that their work is over, whatever they show. Those that are no longer
+// named are left alone again.
 func (s *poolState) condemn(over map[string]string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +108,8 @@ func (m *member) undeleted(now time.Time) bool {
 	return m.vanished(now) || !m.leave.Deleted && m.view.deleting.IsZero() || m.lingers()
 }
 
-// lingers reports whether the runner's work is over, by the server's proof (TEN-5) or because it has ended while other containers of its pod go
-// on (POD-3), and the pod is being deleted with a grace period that is for jobs. Deleting it once more shortens that.
+// lingers reports whether the runner's work is over, by the server's proof (TEN-5) or because it has ended while other containers of its
+// pod continue (POD-3), and the pod is being deleted with the grace period of a job. A second deletion shortens that.
 func (m *member) lingers() bool {
 	if m.hastened || m.view.deleting.IsZero() {
 		return false

@@ -30,9 +30,9 @@ type nodeBook struct {
 	runners map[string]map[runnerKey]bool
 	// absent says of nodes since when an uncached read has found that they do not exist (POOL-7).
 	absent  map[string]time.Time
-	synced  bool   // the watch has shown all that there was when it began
-	version uint64 // rises whenever anything shown changes
-	// taints indicates that a node is about to be taken away. They do not change.
+	synced  bool   // the watch has delivered its initial list
+	version uint64 // rises with each change that the watch shows
+	// taints announce that a node is about to be removed. They do not change.
 	taints nodes.Taints
 }
 
@@ -41,7 +41,7 @@ func newNodeBook() *nodeBook {
 		taints: nodes.DefaultTaints()}
 }
 
-// put takes in what the watch shows of a node, and returns the runners on it if that is news.
+// put records what the watch shows of a node, and returns the runners on it if it has changed.
 func (b *nodeBook) put(node *corev1.Node) (news bool, runners []runnerKey) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -92,7 +92,7 @@ func (b *nodeBook) move(key runnerKey, from, to string) {
 
 // whereabouts is what a runner's node means for it.
 type whereabouts struct {
-	leaving string    // why the node wants to be empty; empty when it does not
+	leaving string    // why runners should leave the node; empty when they should not
 	absent  time.Time // since when the node is known not to exist; zero when it may
 	unready time.Time // since when it has not been ready; zero while it is
 }
@@ -132,7 +132,7 @@ func (b *nodeBook) setSynced() {
 	b.synced = true
 }
 
-// found takes in what an uncached read has said of a node, and returns the runners on it if that is news.
+// found records the result of an uncached read of a node, and returns the runners on it if it has changed.
 func (b *nodeBook) found(name string, exists bool, now time.Time) []runnerKey {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -83,7 +83,7 @@ func (s *poolState) recordAnswers(asks []lifecycle.Action, answers []lifecycle.A
 			continue
 		}
 		m.leave.Answered(answers[i], a.Reason, 0, pace, now)
-		if answers[i].Verdict == lifecycle.Unknown && m.leave.Removal != lifecycle.RemovalNone { // EXCL-3: whatever is said of others
+		if answers[i].Verdict == lifecycle.Unknown && m.leave.Removal != lifecycle.RemovalNone { // EXCL-3: regardless of the other answers
 			s.unsure[m.name], s.fenceSays = true, answers[i].Detail
 		}
 		s.settle(m, now)

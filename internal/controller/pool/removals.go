@@ -222,7 +222,7 @@ func (q *removals) report(ctx context.Context, m member) error {
 	return nil
 }
 
-// lastWords are of a runner that had died before its pod was taken away.
+// lastWords are the last log lines of a runner that had died before its pod was deleted.
 type lastWords struct {
 	end  ending
 	tail string
@@ -317,8 +317,8 @@ func (q *removals) look(ctx context.Context, state *poolState, name string) erro
 	return nil
 }
 
-// orphan looks after a ServiceAccount without a pod: a crash came between their deletions or their creations. It goes
-// when an uncached read proves that there is no pod, and not before a creation that is under way must have ended.
+// orphan handles a ServiceAccount without a pod: a crash came between their deletions or their creations. It is deleted when an uncached
+// read proves that there is no pod, and not before a pending creation must have ended.
 func (q *removals) orphan(ctx context.Context, state *poolState, m member) (time.Duration, error) {
 	var account corev1.ServiceAccount
 	key := types.NamespacedName{Namespace: state.key.Namespace, Name: m.name}
@@ -374,7 +374,7 @@ func (s *poolState) drop(name string, now time.Time) {
 	})
 }
 
-// released notes that no task has the member any more.
+// released records that no task has the member any more.
 func (s *poolState) released(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

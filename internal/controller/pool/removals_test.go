@@ -41,7 +41,7 @@ type scriptedServer struct {
 	verdict  lifecycle.Verdict
 	asked    int
 	onAsk    func()
-	fail     int // so many reports fail
+	fail     int // the number of reports that fail
 	reported []string
 	onReport func(runnerapi.PodStopped)
 }
@@ -280,7 +280,7 @@ func TestRemovals_POOL4_NoReportNoDeletion(t *testing.T) {
 	require.Equal(t, []string{v.name}, s.server.reported)
 }
 
-// A crash between the two creations, or the two deletions, leaves a ServiceAccount; it goes when no pod can come any more.
+// A crash between the two creations, or the two deletions, leaves a ServiceAccount; it is deleted when no pod can follow any more.
 func TestRemovals_POOL1_AServiceAccountWithoutAPodIsFound(t *testing.T) {
 	s := newShop(t, interceptor.Funcs{})
 	v := s.runner()

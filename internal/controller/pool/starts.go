@@ -37,7 +37,7 @@ type startingPool struct {
 	limit    int            // starts for each node; 0: it sets none
 	wanted   int            // more runners that it wants to create
 	placed   map[string]int // runners that are starting, by node
-	unplaced int            // runners that wait for a node, rejected by the scheduler or not
+	unplaced int            // runners without a node, rejected by the scheduler or not
 }
 
 func (p startingPool) starting() int {
@@ -269,7 +269,7 @@ func (b *startBook) record(key types.NamespacedName, missing int, refused bool) 
 	p.wanted, p.refused = missing, refused
 }
 
-// share is what the pool may create now, of so many that it wants.
+// share returns how many of the wanted runners the pool may create now.
 func (b *startBook) share(key types.NamespacedName, wanted int, usable []string) (startShare, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -347,7 +347,7 @@ func (r *Reconciler) usableNodes(ctx context.Context, pool *v1alpha1.RunnerPool,
 	}
 	class, unread := r.runtimeClass(ctx, pool)
 	if unread != nil {
-		// Without it more nodes may look usable. That is no reason to leave the pool alone, and what has ended in it.
+		// Without it more nodes may look usable. The pool is still reconciled, and its completed runners are still reaped.
 		r.options.Log.Warn("cannot read a RuntimeClass; limiting starts without its node selector", "pool", pool.Name, "error", unread)
 	}
 	options := r.options.Pod

@@ -273,8 +273,8 @@ func TestPlan_StartsOfPoolsThatHaveNotSpokenYetCount(t *testing.T) {
 	require.Equal(t, 2, todo.plan.Create, "it is of another fleet")
 }
 
-// POOL-5: a roll needs starts as well, though nothing is missing yet: a pool whose starts are limited rolls all the same,
-// in steps no larger than what may start.
+// POOL-5: a roll needs starts as well, though no runner is missing: a pool whose starts are limited still rolls, in steps no larger than
+// what may start.
 func TestPlan_POOL5_APoolWhoseStartsAreLimitedRolls(t *testing.T) {
 	r := &Reconciler{options: Options{Burst: 100, NewSuffix: counter(), Now: func() time.Time { return t0 }}, tracker: newTracker()}
 	r.options.Pod.DispatchURL, r.options.Pod.AgentImage = "http://server", "agent:1"
@@ -332,7 +332,7 @@ func TestPlan_POOL4_ARuntimeClassThatCannotBeReadHoldsUpNothing(t *testing.T) {
 	}
 }
 
-// After a restart a pool that sets no limit may be the first to look: the limit of its fleet holds all the same.
+// After a restart a pool that sets no limit may have the first pass: the limit of its fleet still applies.
 func TestReconcile_TheLimitOfAFleetHoldsFromTheFirstPass(t *testing.T) {
 	s := newShop(t, interceptor.Funcs{})
 	limiting := s.pool.DeepCopy()

@@ -168,7 +168,7 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 	case (m.work() != "" || m.leave.SaidBusy(0, now)) && !m.proven(): // EXCL-4: before any removal of ours, granted or not
 		r.Stage = lifecycle.StageBusy
 		if m.leave.Removal == lifecycle.RemovalGranted {
-			r.Removal = m.leave.Removal // it gets no work any more: its poller has heard so, and ended
+			r.Removal = m.leave.Removal // it gets no more work: the server has answered its poller so, and that has exited
 		}
 	case m.leave.Deleted || !m.view.deleting.IsZero():
 		r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalDeleting, m.leave.Since
@@ -261,7 +261,7 @@ func (s *poolState) member(name string) *member {
 	return m
 }
 
-// podSeen takes in what the cache shows of a pod.
+// podSeen records what the cache shows of a pod.
 func (s *poolState) podSeen(v podView, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +274,7 @@ func (s *poolState) takeIn(v podView, now time.Time) bool {
 		return false // a straggler of a pod that is gone
 	}
 	if m.uid != "" && m.uid != v.uid {
-		*m = member{name: m.name, account: m.account, queued: m.queued, on: m.on, weight: m.weight, start: m.start} // another pod: nothing that was said of the first holds
+		*m = member{name: m.name, account: m.account, queued: m.queued, on: m.on, weight: m.weight, start: m.start} // another pod: the records of the first do not apply
 	}
 	m.view, m.observed, m.creating, m.gone = v, true, false, false
 	m.uid, m.hash, m.created = v.uid, v.templateHash, v.created
@@ -327,7 +327,7 @@ func (s *poolState) hold(until time.Time) {
 	}
 }
 
-// podGone takes in that a pod is authoritatively gone: the watch said so, or an uncached read.
+// podGone records that a pod is authoritatively gone: by the watch, or by an uncached read.
 func (s *poolState) podGone(name, uid string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

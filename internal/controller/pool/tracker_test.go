@@ -53,8 +53,8 @@ func TestPlan_OwnCreationsCountBeforeTheyAreObserved(t *testing.T) {
 	require.Equal(t, w.create[:1], due.remove, "what the cache should have shown is looked for past it")
 }
 
-// A read past the cache, made after a conflict, may be overtaken by the watch on its way. What the watch showed last is
-// what counts: of a pod that has ended no other event ever comes.
+// An uncached read, made after a conflict, may be overtaken by the watch. The watch's last state takes precedence: after a pod has ended no
+// further event ever comes.
 func TestPodRead_POOL4_AnOlderLookUndoesNothing(t *testing.T) {
 	version := func(v string) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.ResourceVersion = v } }
 	ended := func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }

@@ -32,7 +32,7 @@ func (s *poolState) runnerEnded(v podView, now time.Time) {
 	}
 }
 
-// outdated: GitHub refuses the version of the runners (RUN-7). What was so before a restart stands until a runner shows otherwise.
+// outdated: GitHub refuses the version of the runners (RUN-7). The state from before a restart stands until a runner shows otherwise.
 func (c *conditions) outdated(f facts) {
 	const kind = v1alpha1.ConditionOutdated
 	switch hash := f.wish.TemplateHash; {

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// What has failed is tried again after retryFirst, which doubles up to retrySlowest, each object by itself. The work queue's own
-// standard has a bucket for all of them besides: after an outage of the API server the last of thousands would wait for minutes.
+// A failed object is retried after retryFirst, which doubles up to retrySlowest, separately for each object. The work queue's default has
+// an overall rate limit as well: after an outage of the API server the last of thousands would wait for minutes.
 const (
 	retryFirst   = 5 * time.Millisecond
 	retrySlowest = 1000 * time.Second

@@ -32,7 +32,7 @@ type Pod struct {
 	Ref lifecycle.RunnerRef
 	// ResourceVersion is that of the observation.
 	ResourceVersion string
-	// Ended: no job can run in it any more.
+	// Ended: no job can run in it.
 	Ended bool
 	// Grace is what a pod that has ended gets for containers beside the runner's, in seconds; 0 for EndedGrace.
 	Grace int64
@@ -47,7 +47,7 @@ func (p Pod) observed() lifecycle.Observed {
 // Grant is the fence's word that one pod, by UID, may be removed.
 type Grant struct {
 	UID, Proof string
-	// Lost: the pod cannot be asked any more, so the fence is asked for proof.
+	// Lost: the pod can no longer be asked, so the fence is asked for proof.
 	Lost bool
 	// NodeGone: no kubelet remains to confirm that the pod has stopped.
 	NodeGone bool
@@ -61,14 +61,14 @@ const ProvenGrace = 60
 // containers that others have injected receive SIGTERM, and SIGKILL if they do not exit.
 const EndedGrace = 2
 
-// Remove deletes the pod as it was observed: the one function in the whole system that deletes a runner pod (EXCL-2). A
-// pod that has not ended needs a grant for its UID, shows no sign of work in the observation (EXCL-4), and is asked about
-// once more right before. The preconditions make the API server refuse if the pod has changed in any way since it was
-// observed, so that no sign of work can have appeared unseen. That the pod is gone already is success.
+// Remove deletes the pod as it was observed: the only function in the whole system that deletes a runner pod (EXCL-2). A pod that has not
+// ended needs a grant for its UID, and shows no sign of work in the observation (EXCL-4); the fence is asked once more right before. The
+// preconditions make the API server refuse if the pod has changed in any way since it was observed, so that no sign of work can have
+// appeared unseen. A pod that is already gone is success.
 //
-// A pod that has not ended keeps its own grace period: an idle runner stops at once, and if all of the above were wrong a job would still
-// be let finish. With a proof that its work is over it is ProvenGrace, also of a pod that is being deleted already. Only where the node is
-// gone there is nothing to wait for, and our finalizer goes with it. The answer is the fence's, when it was asked.
+// A pod that has not ended keeps its own grace period: an idle runner stops at once, and if all of the above were wrong a job could still
+// finish. With a proof that its work is over the grace period is ProvenGrace, also of a pod that is being deleted already. If the node is
+// gone there is nothing to wait for, and our finalizer is removed with the pod. The answer is the fence's, when it was asked.
 func (d *Remover) Remove(ctx context.Context, p Pod, g Grant) (lifecycle.Answer, error) {
 	ref := p.Ref
 	ref.Lost = g.Lost || g.Proof != ""

@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// Identity is one self-registering runner: what stands behind it, and what it is to be.
+// Identity is one self-registering runner: its backing, and its desired state.
 type Identity struct {
 	// Namespace and Name of the Runner or the StatefulSet that stands behind it. A Runner's pod has its name, a StatefulSet's
 	// that name and -0; the Secret of both is named by SecretName.

@@ -19,7 +19,7 @@ const checkNodeEvery = 10 * time.Second
 
 // nodeBook is what is known of the nodes that self-registering runners are on. It is safe for concurrent use.
 type nodeBook struct {
-	taints nodes.Taints // say that a node is about to be taken away
+	taints nodes.Taints // announce that a node is about to be removed
 
 	mu     sync.Mutex
 	places map[string]Place

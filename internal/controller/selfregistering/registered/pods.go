@@ -250,8 +250,8 @@ func (s *Service) hasten(ctx context.Context, v *View, _ Place) (time.Time, erro
 }
 
 const (
-	// abandonAfter is how long the registration of a runner that has ended, or never starts, may keep its pod, while GitHub is asked
-	// to remove it, and does not say. No job can run on it, and GitHub itself forgets runners that it does not hear from.
+	// abandonAfter is how long the registration of a runner that has ended, or never starts, may keep its pod, while GitHub does not answer
+	// the request to remove it. No job can run on it, and GitHub itself removes runners that stay offline.
 	abandonAfter = 10 * time.Minute
 	// helpersAgain is when the pods of jobs are looked for again.
 	helpersAgain = 30 * time.Second

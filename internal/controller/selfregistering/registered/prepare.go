@@ -236,7 +236,7 @@ func (s *Service) reclaim(ctx context.Context, registrar registration.Registrar,
 	return fmt.Errorf("%w: %s was registered, but the response was lost", ErrRename, name)
 }
 
-// prepareToken gives a static runner a token, renews it, and takes it away once GitHub knows the runner.
+// prepareToken gives a static runner a token, renews it, and removes it once GitHub knows the runner.
 func (s *Service) prepareToken(ctx context.Context, i *Identity, secret *corev1.Secret, pod *View, podExisted bool) (Prepared, error) {
 	switch {
 	case secret == nil && pod != nil && !pod.Registered.IsZero(): // it works on without

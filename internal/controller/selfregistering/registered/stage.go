@@ -18,7 +18,7 @@ const DefaultRegistrationTimeout = 10 * time.Minute
 const (
 	// vanishedAfter is when runners that show no work leave.
 	vanishedAfter = 20 * time.Second
-	// lostAfter is when nothing that a pod shows proves anything any more (POOL-7).
+	// lostAfter is when the pod's status no longer proves anything (POOL-7).
 	lostAfter = time.Minute
 )
 
@@ -26,7 +26,7 @@ const (
 type Place struct {
 	// Absent is since when the node is known not to exist, by uncached reads; zero when it may.
 	Absent time.Time
-	// Departure says why the node wants to be empty, if it does.
+	// Departure says why runners should leave the node, if they should.
 	Departure nodes.Departure
 	// Unready is when the node was last reported ready; zero for one that is ready.
 	Unready time.Time
@@ -42,7 +42,7 @@ func (p Place) vanished(now time.Time) bool {
 	return !p.Absent.IsZero() && !now.Before(p.Absent.Add(vanishedAfter))
 }
 
-// Lost reports whether it has been gone for so long that whatever the pod shows proves nothing any more.
+// Lost reports whether it has been gone for so long that the pod's status proves nothing.
 func (p Place) Lost(now time.Time) bool {
 	return !p.Absent.IsZero() && !now.Before(p.Absent.Add(lostAfter))
 }

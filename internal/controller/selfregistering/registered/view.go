@@ -69,7 +69,7 @@ type View struct {
 	Attended bool
 
 	facts       runnerpod.RegistrationFacts
-	tolerations []corev1.Toleration // that matter where its node is taken away
+	tolerations []corev1.Toleration // the tolerations that matter when its node is removed
 }
 
 // Owner is what stands behind a pod.
@@ -150,7 +150,7 @@ func (v *View) observeRunner(pod *corev1.Pod) {
 	stopped := stoppedState(runner)
 	v.Started = terminal || runner != nil && (runner.State.Running != nil || stopped != nil)
 	v.Attended = !terminal && stopped != nil
-	v.Ended = terminal || stopped != nil // RUN-7: a StatefulSet starts the container again, the runner is over all the same
+	v.Ended = terminal || stopped != nil // RUN-7: a StatefulSet restarts the container, but the runner is over
 	v.Running = runner != nil && runner.State.Running != nil && !v.Ended
 	v.Ready = v.Running && runner.Ready
 	if v.Ready {

@@ -68,7 +68,7 @@ type Sighting struct {
 	AsOf time.Time
 	// Next is when it is of use to look again.
 	Next time.Time
-	// Problem is why the list could not be read the last time; what is said here is of the time before. Nil: it could.
+	// Problem is why the last reading of the list failed; the entries are of the reading before. Nil: it succeeded.
 	Problem error
 }
 

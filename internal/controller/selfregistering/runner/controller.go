@@ -161,7 +161,7 @@ type pause struct {
 	until      time.Time
 	failures   int
 	generation int64
-	// reason and message are why: a pass that began with an older status than was written since must not take them off it.
+	// reason and message are why: a pass that read an older status must not remove them.
 	reason, message string
 }
 

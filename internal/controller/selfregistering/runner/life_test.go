@@ -261,8 +261,7 @@ func TestRunner_AnEditedSpecLeavesTheLivePodAlone(t *testing.T) {
 	require.Equal(t, 1, b.github.Calls(registeredtest.JIT))
 }
 
-// [K] 1.8, [F] 1.8: a token is renewed near its end and when the place or the credentials change, and taken away once GitHub
-// knows the runner.
+// [K] 1.8, [F] 1.8: a token is renewed near its end and when the place or the credentials change, and removed once GitHub knows the runner.
 func TestRunner_RUN5_AStaticRunnersTokenIsRenewedUntilGitHubKnowsTheRunner(t *testing.T) {
 	b := newBench(t)
 	b.runner("r", static)

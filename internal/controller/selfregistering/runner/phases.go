@@ -24,13 +24,13 @@ import (
 const (
 	// blockedAgain is when a removal is retried that GitHub, or the runner's own signs, refuse.
 	blockedAgain = time.Minute
-	// faultFirst and faultSlowest are for what a person has to put right: a Secret, a permission, a group. A change of the
-	// Secret, or of the spec, ends the pause.
+	// faultFirst and faultSlowest are the delays for faults that an administrator must fix: a Secret, a permission, a group. A change of
+	// the Secret, or of the spec, ends the delay.
 	faultFirst, faultSlowest = 5 * time.Minute, time.Hour
 	// retryFirst and retrySlowest are for what passes by itself.
 	retryFirst, retrySlowest = 2 * time.Second, 3 * time.Minute
-	// leftAfter is how long a Runner that has no pod waits for GitHub to be asked. Nothing can run in it, and GitHub itself forgets
-	// runners that it does not hear from: credentials that are gone must not keep it for ever.
+	// leftAfter is how long a Runner without a pod waits for an answer of GitHub. Nothing can run in it, and GitHub itself removes runners
+	// that stay offline: deleted credentials must not keep it for ever.
 	leftAfter = 10 * time.Minute
 )
 
@@ -322,7 +322,7 @@ func wasSettled(s *v1alpha1.RunnerStatus) bool {
 	return c != nil && c.Status == metav1.ConditionFalse && (c.Reason == reasonUnregistered || c.Reason == reasonEnded)
 }
 
-// Reasons of the condition Registered that say that nothing is registered any more.
+// Reasons of the condition Registered when nothing is registered any more.
 const (
 	reasonUnregistered = "Unregistered"
 	reasonEnded        = "Ended"

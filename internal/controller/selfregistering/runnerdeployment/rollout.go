@@ -42,7 +42,7 @@ type Wish struct {
 
 // Rollout is what to do now.
 type Rollout struct {
-	// Create indicates that a set of the present template is to be made, for New runners.
+	// Create indicates that a set of the current template must be created, for New runners.
 	Create bool
 	New    int
 	// Replicas are the sets, by name, that are asked for another number.

@@ -110,17 +110,17 @@ type Backing interface {
 	// PodOf is the name of a member's pod, and MemberOf the name of a pod's member.
 	PodOf(member string) string
 	MemberOf(pod string) string
-	// Names gives so many names for new members; taken says which it may not give.
+	// Names returns n names for new members; taken reports names that it must not return.
 	Names(ctx context.Context, owner *Owner, n int, taken func(string) bool) ([]string, error)
-	// Create makes a member and says its UID. That the owner has one of that name already is success; anything else of that
-	// name is ErrTaken. It speaks to the API server only.
+	// Create makes a member and returns its UID. If the owner already has one of that name, that is success; any other object of that name
+	// is ErrTaken. It sends requests to the API server only.
 	Create(ctx context.Context, owner *Owner, name string) (uid string, err error)
 	// Tend does what a member needs beside existing, such as its registration. It may wait for GitHub.
 	Tend(ctx context.Context, owner *Owner, member Member, pod *registered.View) (Tended, error)
 	// Remove removes a member, and its pod if that is not another's affair. It is called again until both are gone; each is
 	// deleted as it was observed and not otherwise. The answer is the fence's, where that was asked.
 	Remove(ctx context.Context, removal Removal) (lifecycle.Answer, error)
-	// Hold puts our finalizer on the owner, and Release takes it off when nothing of a deleted one is left.
+	// Hold puts our finalizer on the owner, and Release removes it when nothing of a deleted one is left.
 	Hold(ctx context.Context, owner *Owner) error
 	Release(ctx context.Context, owner *Owner) error
 	// WriteStatus writes what is in Status, and nothing else of the owner's status.

@@ -211,7 +211,7 @@ func (r *Reconciler) podEvents() handler.TypedEventHandler[*corev1.Pod, reconcil
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Pod], q queue) { seen(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Pod], q queue) {
 			if s, name := memberOf(e.Object); s != nil {
-				v := registered.Observe(e.Object) // its last state tells how it ended
+				v := registered.Observe(e.Object) // its last state shows how it ended
 				s.podSeen(name, &v, r.now())
 				if s.podGone(name, v.UID, r.now()) {
 					q.Add(reconcile.Request{NamespacedName: s.key})

@@ -269,7 +269,7 @@ func (b *bench) idle(pods ...corev1.Pod) {
 	}
 }
 
-// up brings a runner up; GitHub hears nothing of it.
+// up starts a runner that does not register at GitHub.
 func (b *bench) up(pod corev1.Pod, since ...time.Time) {
 	b.t.Helper()
 	at := append(since, b.now())[0]

@@ -21,7 +21,7 @@ type member struct {
 
 	pod     *registered.View // never changes once it is set
 	gone    string           // the UID of the pod that is gone for certain
-	served  bool             // GitHub has heard from it, or it has shown work
+	served  bool             // GitHub has listed it, or it has shown work
 	counted bool             // its end was processed: how it ended is counted once
 
 	leave  lifecycle.Leave

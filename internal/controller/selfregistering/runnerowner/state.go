@@ -193,14 +193,14 @@ func (s *ownerState) member(name string) *member {
 	return m
 }
 
-// memberSeen takes in what the watch, or a read, shows of a member, with its pod as the cache has it. It says whether a pass could
-// tell the difference.
+// memberSeen records what the watch, or a read, shows of a member, with its pod as the cache has it. It reports whether a plan could
+// change.
 func (s *ownerState) memberSeen(seen Member, pod *registered.View, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.member(seen.Name)
 	if m.UID != "" && m.UID != seen.UID {
-		*m = member{name: m.name, weight: m.weight} // another of that name: nothing that was said of the first holds
+		*m = member{name: m.name, weight: m.weight} // another of that name: the records of the first do not apply
 	}
 	turned := m.Waiting != seen.Waiting || m.Started != seen.Started || m.RunnerName != seen.RunnerName || !m.observed
 	m.Member, m.observed, m.exists, m.creating = seen, true, true, false
@@ -211,7 +211,7 @@ func (s *ownerState) memberSeen(seen Member, pod *registered.View, now time.Time
 	return s.settle(m, now) || turned
 }
 
-// memberGone takes in that a member is gone for certain. Its pod may be left.
+// memberGone records that a member is gone for certain. Its pod may be left.
 func (s *ownerState) memberGone(name, uid string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +223,7 @@ func (s *ownerState) memberGone(name, uid string, now time.Time) bool {
 	return s.settle(m, now)
 }
 
-// podSeen takes in what the watch shows of a pod.
+// podSeen records what the watch shows of a pod.
 func (s *ownerState) podSeen(name string, pod *registered.View, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,10 +290,10 @@ func (s *ownerState) ended(m *member, now time.Time) {
 	s.evidence()
 }
 
-// evidence ends the hold of RUN-4: what is gone has done no job, so the need for it stands.
+// evidence ends the hold of RUN-4: the runner that is gone has done no job, so the need for it stands.
 func (s *ownerState) evidence() { s.completeAt, s.completeFor = time.Time{}, -1 }
 
-// startBackoff is how long nothing is started after so many starts in a row that failed (K 8.3).
+// startBackoff is the pause after a number of consecutive failed starts (K 8.3).
 func startBackoff(failures int) time.Duration {
 	if failures <= 1 {
 		return 0
@@ -315,7 +315,7 @@ func (s *ownerState) podGone(name, uid string, now time.Time) bool {
 	return s.settle(m, now)
 }
 
-// settle brings everything in line with a member that has changed, and says whether a pass could tell the difference.
+// settle updates all sets after a change of a member, and reports whether a plan could change.
 func (s *ownerState) settle(m *member, now time.Time) bool {
 	place := registered.Place{}
 	if m.pod != nil {
@@ -325,7 +325,7 @@ func (s *ownerState) settle(m *member, now time.Time) bool {
 	after, has := m.runner(place, s.timeout, now)
 	if m.leave.BusyAs != 0 && m.pod != nil {
 		if shown := m.pod.Runner(place, s.timeout, now).Stage; shown != m.leave.BusyAs && shown != lifecycle.StageLeaving {
-			m.leave.BusyAs = 0 // it shows something else: what was said of it is over
+			m.leave.BusyAs = 0 // it shows something else: the recorded answer is void
 		}
 	}
 	if weight := nodeload.WeightOf(after, has); weight != m.weight {
@@ -413,7 +413,7 @@ func (m *member) tendKey() string {
 	return key
 }
 
-// lookAgain takes in that what is known of a pod's node has changed, or what GitHub says of it.
+// lookAgain records a change of a pod's node, or of GitHub's list.
 func (s *ownerState) lookAgain(name string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 // conflictRetry is how soon a removal is tried again after the object had changed: its watch is about to show that.
 const conflictRetry = 200 * time.Millisecond
 
-// leftAfter is how long a member without a pod waits for GitHub to be asked about its registration. Nothing can run in it, and GitHub
-// itself forgets runners that it does not hear from: credentials that are gone must not keep it for ever.
+// leftAfter is how long a member without a pod waits for GitHub's answer about its registration. Nothing can run in it, and GitHub itself
+// removes runners that stay offline: deleted credentials must not keep it for ever.
 const leftAfter = 10 * time.Minute
 
 // avoidFor is how long a name is not tried that something else has.

@@ -53,8 +53,7 @@ func (b *bench) volumes(n int) {
 	}
 }
 
-// Runners that go leave their volumes, and those that come after them have the same ones; the end of the set takes them along only
-// where it says so.
+// Runners that are removed leave their volumes, and their successors reuse them; deleting the set deletes them only if its policy says so.
 func TestRunnerSet_K43_VolumesWaitForTheNextRunner(t *testing.T) {
 	for name, c := range map[string]struct {
 		retention v1alpha1.VolumeRetention

@@ -61,5 +61,5 @@ func (m *metrics) show(todo []change) {
 	m.shown = now
 }
 
-// shown is an owner that gauges speak of.
+// shown is an owner with gauges.
 type shown struct{ kind, name string }

@@ -82,7 +82,7 @@ func (s *Scaler) publish(ctx context.Context, now time.Time, todo []change) {
 	writers.Wait()
 }
 
-// clear takes the status away from owners that do not autoscale any more.
+// clear removes the status of owners that no longer autoscale.
 func (s *Scaler) clear(ctx context.Context, owners []owner) {
 	for i := range owners {
 		if o := &owners[i]; o.scaling == nil && !o.deleted && o.memory.written != nil && s.write(ctx, o, nil) {

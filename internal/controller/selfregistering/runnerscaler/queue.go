@@ -15,7 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/plan/scaling/selfregistering"
 )
 
-// Bounds of one reading: what is beyond is left for the next, and absence proves nothing.
+// Bounds of one reading: the rest is left for the next, and absence proves nothing.
 const (
 	mostRuns   = 200 // each costs a call with the credentials that runners register with
 	mostQueued = 2000
@@ -55,7 +55,7 @@ type look struct {
 	begun   time.Time
 	jobs    []listed
 	partial bool
-	enough  bool // it is partial only because so many wait that others make no difference
+	enough  bool // it is partial only because the jobs that were read are more than can be served
 }
 
 // readings reads queues beside the passes. Each owner has workers of its own, and each queue a deadline: one that hangs delays no other
@@ -197,7 +197,7 @@ func short(text string) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// enough says of jobs whether so many of them wait for the owner's runners that others make no difference.
+// enough reports whether the queued jobs for the owner's runners are more than can be served.
 func (o *owner) enough() func([]listed) bool {
 	labels, most := o.registration.Labels, int(o.scaling.MaxReplicas)
 	return func(jobs []listed) bool {
@@ -295,7 +295,7 @@ func takes(o *owner, jobs []listed) (can []selfregistering.Job) {
 	return can
 }
 
-// seen are the jobs that GitHub showed last, so many at most: the server is asked what has become of them.
+// seen are the jobs that GitHub listed last, up to most: the server is asked for their state.
 func (r *readings) seen(o *owner, most int) (ids []int64) {
 	for _, queue := range r.queues(o) {
 		for _, look := range queue.Readings[:min(1, len(queue.Readings))] {

@@ -71,8 +71,8 @@ func TestReadings_67_ALongQueueIsReadAsFarAsItCanBe(t *testing.T) {
 	require.Empty(t, b.status(d).Problem)
 }
 
-// Credentials with which too much is under way are no problem: it is tried again soon, and nothing is said. So few queues are read at a
-// time with one set of them, and others have room of their own (6.8).
+// Credentials without a free slot are no problem: the queue is read again soon, and nothing is logged. The number of concurrent readings
+// with one set of credentials is bounded, and others have slots of their own (6.8).
 func TestReadings_68_EachSetOfCredentialsHasItsShare(t *testing.T) {
 	b := newBench(t)
 	repositories := func(n int, secret string) (*v1alpha1.RunnerAutoscaling, func(*v1alpha1.RunnerSpec)) {

@@ -317,7 +317,7 @@ func TestScaler_68_ABrokenTargetDelaysNoOther(t *testing.T) {
 	await.Receive(t, hung, "the reading that hangs is cancelled")
 }
 
-// What is read for an owner, and with which credentials, changes with its spec: what was read before says nothing any more.
+// An owner's place and credentials change with its spec: earlier readings no longer count.
 func TestScaler_ChangedPlacesBeginAnew(t *testing.T) {
 	b := newBench(t)
 	d := b.deployment("web", autoscaling(0, 9), func(s *v1alpha1.RunnerSpec) { s.Organization, s.Repository = "", "acme/app" })

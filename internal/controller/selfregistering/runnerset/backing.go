@@ -198,8 +198,8 @@ func (b *backing) identity(set *v1alpha1.RunnerSet, name, uid, runnerName, insta
 	return i
 }
 
-// Remove deletes the StatefulSet as it was observed, and leaves its pod: that goes by the one remover, behind the fence, so that
-// it cannot be taken with the StatefulSet if it works after all (RUN-2, F 4.5).
+// Remove deletes the StatefulSet as it was observed, and leaves its pod: package removal deletes that, behind the fence, so that it is not
+// deleted with the StatefulSet if it is busy after all (RUN-2, F 4.5).
 func (b *backing) Remove(ctx context.Context, r runnerowner.Removal) (lifecycle.Answer, error) {
 	done := lifecycle.Answer{Verdict: lifecycle.Granted}
 	if r.Exists && r.Member.Deleting.IsZero() {
@@ -260,7 +260,7 @@ func (b *backing) Hold(ctx context.Context, o *runnerowner.Owner) error {
 
 var errLagging = errors.New("the cache has not synced all StatefulSets yet")
 
-// Release takes the volumes along, if the set says so: nothing of it uses them any more.
+// Release deletes the volumes, too, if the set says so: nothing of it uses them any more.
 func (b *backing) Release(ctx context.Context, o *runnerowner.Owner) error {
 	set := setOf(o)
 	var list appsv1.StatefulSetList
