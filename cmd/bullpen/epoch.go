@@ -82,7 +82,7 @@ func (r *replica) unexplained(ctx context.Context) (bool, error) {
 // A server that has just started does not dispatch until it has read its database: passes wait for so long.
 const gatePatience = 5 * time.Second
 
-// unlessFrozen has passes do nothing while the ledger is frozen: what they would go by is being rebuilt (CLAIM-17).
+// unlessFrozen makes passes do nothing while the ledger is frozen: their input is being rebuilt (CLAIM-17).
 func unlessFrozen(gate dispatch.Gate, list []periodic.Pass) []periodic.Pass {
 	for i, pass := range list {
 		list[i].Run = func(ctx context.Context) error {

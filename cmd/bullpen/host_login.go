@@ -17,7 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost/remote"
 )
 
-// hostLogin says who logs in to a host, and how it is known that it is the right one.
+// hostLogin says which user logs in to a host, and how the host is verified.
 type hostLogin struct {
 	user, identity      string
 	hostKey, knownHosts string

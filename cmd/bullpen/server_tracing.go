@@ -11,7 +11,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/tracing"
 )
 
-// traceConfig is where the traces of jobs go. Everything else (headers, certificates, attributes) is said by OpenTelemetry's own variables.
+// traceConfig is the destination of jobs' traces. Other settings (headers, certificates, attributes) come from OpenTelemetry's own
+// variables.
 type traceConfig struct {
 	endpoint, link string
 	sample         float64

@@ -62,7 +62,7 @@ func (c *circuit) leave(probe bool, r result, now time.Time, jitter float64) {
 	switch {
 	case r == resultWorked:
 		c.failures, c.until = 0, time.Time{}
-	case r == resultFailed && (probe || c.failures < circuitTrips): // what was under way when it opened counts no more
+	case r == resultFailed && (probe || c.failures < circuitTrips): // a request from before the opening no longer counts
 		c.failures++
 		if over := c.failures - circuitTrips; over >= 0 {
 			wait := min(circuitLongest, circuitFirst<<min(over, 10))

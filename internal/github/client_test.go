@@ -41,7 +41,7 @@ var (
 	repo = fleet.Scope{Owner: "acme", Repo: "app"}
 )
 
-// forge answers like GitHub: it hands out tokens, and has one handler for everything else.
+// forge answers like GitHub: it issues tokens, and has one handler for everything else.
 type forge struct {
 	*httptest.Server
 	tokens  atomic.Int64 // handed out

@@ -84,7 +84,7 @@ func (c *Client) ForgetRunnerGroup(installationID int64, scope fleet.Scope, name
 	c.groups.forget(groupOf(installationID, scope, name))
 }
 
-// mintGroup is the id of the group in which a runner is to be registered.
+// mintGroup is the id of the group in which a runner must be registered.
 func (c *Client) mintGroup(ctx context.Context, installationID int64, ask fleet.MintRequest) (int64, error) {
 	if ask.RunnerGroup == "" {
 		return max(ask.RunnerGroupID, defaultGroup), nil

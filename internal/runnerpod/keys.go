@@ -39,7 +39,7 @@ const (
 	// AnnotationUnregistered is when GitHub's removal was granted (RFC 3339). It is written once, and no job starts on the
 	// runner after that.
 	AnnotationUnregistered = "bullpen.dev/unregistered-at"
-	// AnnotationRegistered is when GitHub was first seen to know the runner and to hear from it (RFC 3339).
+	// AnnotationRegistered is when GitHub first listed the runner as online (RFC 3339).
 	AnnotationRegistered = "bullpen.dev/registered-at"
 	// AnnotationUnseen is when GitHub's list, read after the runner should have been in it, did not show the runner as registered
 	// and up (RFC 3339).

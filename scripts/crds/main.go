@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kubernetes are the fields below which everything is Kubernetes' own, by what stands before them. What is named here keeps its own
+// kubernetes are the fields below which everything is Kubernetes' own, by the path before them. The named fields keep their own
 // description.
 var kubernetes = [][]string{
 	{"template", "spec"},

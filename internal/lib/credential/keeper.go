@@ -73,9 +73,9 @@ type fingerprint [sha256.Size]byte
 // state of one source. Fingerprints never leave this process.
 type state struct {
 	used    *fingerprint // what is in use; nil before the first
-	refused *fingerprint // what is in the files and not in use; nil when there is nothing such
+	refused *fingerprint // the content of the files that is not in use; nil when there is none
 	unread  bool         // the files cannot be read
-	again   time.Time    // when what was refused is tried again
+	again   time.Time    // when the refused content is tried again
 }
 
 // New checks the options; it reads nothing yet.

@@ -55,7 +55,7 @@ func Reached(p Point) {
 	}
 }
 
-// files are those that may speak of this process.
+// files are those that may name this process.
 func files(dir, name string) []string {
 	return []string{filepath.Join(dir, name+"."+strconv.Itoa(os.Getpid())), filepath.Join(dir, name)}
 }

@@ -49,7 +49,7 @@ func build(t *testing.T, flags ...string) string {
 	return binary
 }
 
-// run returns what the helper printed, and how it ended.
+// run returns the helper's output, and its end.
 func run(t *testing.T, binary, dir string) (string, *os.ProcessState) {
 	t.Helper()
 	command := exec.Command(binary, string(faultpoint.MintAnswered))

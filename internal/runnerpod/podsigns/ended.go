@@ -6,10 +6,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// Ended reports whether no job can run in the pod of a RunnerPool any more (POD-3): the pod is in a terminal phase, or its
-// poller and its runner have both terminated, and are never restarted. Other containers, such as the sidecar of a service
-// mesh, may continue forever, and do not count. A pod that is marked ended because its node is gone is lost, and has not
-// ended (POOL-7).
+// Ended reports whether no job can run in the pod of a RunnerPool (POD-3): the pod is in a terminal phase, or its poller and its runner
+// have both terminated, and are never restarted. Other containers, such as the sidecar of a service mesh, may continue forever, and do not
+// count. A pod that is marked ended because its node is gone is lost, and has not ended (POOL-7).
 func Ended(pod *corev1.Pod) bool {
 	return !Collected(pod) && (terminalPhase(pod) || Stopped(pod))
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-// NET-8, CLAIM-17: the server keeps the copy of its epoch under the role that it is shipped with, which lets it touch no other
-// ConfigMap.
+// NET-8, CLAIM-17: the server keeps the copy of its epoch under its shipped role, which allows it no other ConfigMap.
 func TestCopies_NET8_CLAIM17_UnderTheShippedRole(t *testing.T) {
 	env := kit.Cluster(t)
 	env.ShippedRoles(t, env.Namespace(t))

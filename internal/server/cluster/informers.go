@@ -60,7 +60,7 @@ func accountInformer(client kubernetes.Interface, namespace string) cache.Shared
 	return informer
 }
 
-// kindsClient speaks of our own kinds.
+// kindsClient is a client of our own kinds.
 func kindsClient(config *rest.Config) (*rest.RESTClient, runtime.ParameterCodec, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {

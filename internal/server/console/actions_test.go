@@ -164,7 +164,7 @@ func TestLimits_AreChangedAndAudited(t *testing.T) {
 	require.Equal(t, before, d.state())
 }
 
-// What cannot be done is said where it was typed, and loses nothing.
+// An invalid input is reported at its field, and no other input is lost.
 func TestLimits_BadInputLosesNothing(t *testing.T) {
 	d := inhabited(t)
 	ada := d.session(adas)

@@ -13,7 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
 )
 
-// refusedError is a refusal of the operators' API. Its sentence says what to do.
+// refusedError is a refusal of the admin API. Its sentence says what to do.
 type refusedError struct {
 	Status   int
 	Sentence string
@@ -42,7 +42,7 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.body.Write(b)
 }
 
-// call is one request to the operators' API.
+// call is one request to the admin API.
 type call struct {
 	method, path string
 	version      int64 // the version that the user saw of what is changed; 0: any
@@ -51,7 +51,7 @@ type call struct {
 
 func reading(path string) call { return call{method: http.MethodGet, path: path} }
 
-// caller is the user of a session: one with a Kubernetes token, or one whom the identity provider has named.
+// caller is the user of a session: one with a Kubernetes token, or one of the identity provider.
 type caller struct {
 	token string
 	user  *admin.User

@@ -123,8 +123,8 @@ func (b *browser) open(path string) {
 	b.shows("main")
 }
 
-// shows waits until an element is there. It asks the page itself: chromedp's own waiting goes by a copy of the page's nodes, and can hang
-// while those are replaced.
+// shows waits until an element exists. It asks the page itself: chromedp's own waiting uses a copy of the page's nodes, and can hang while
+// those are replaced.
 func (b *browser) shows(selector string) {
 	b.t.Helper()
 	b.eventually(fmt.Sprintf(`(() => { const e = document.querySelector(%q); return !!e && e.checkVisibility(); })()`, selector), "there is no "+selector)

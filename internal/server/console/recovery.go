@@ -11,7 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
-// recoveryView is what this server has put right since it started.
+// recoveryView is what this server has repaired since it started.
 type recoveryView struct {
 	Started  time.Time
 	Groups   []counters
@@ -25,7 +25,7 @@ type counters struct {
 	Still     []counted
 }
 
-// Quiet reports whether nothing was put right.
+// Quiet reports whether nothing was repaired.
 func (r recoveryView) Quiet() bool {
 	return r.Doubtful == 0 && !slices.ContainsFunc(r.Groups, func(g counters) bool { return len(g.Risen) > 0 })
 }

@@ -107,7 +107,7 @@ func (manyFleet) PodsOfPool(ref dispatch.PoolRef) []admin.RunnerPod {
 	return pods
 }
 
-// crowd is a ledger with so many jobs of 20 accounts: some run, and of the others every second one waits.
+// crowd is a ledger with the given number of jobs of 20 accounts: some are running, and of the others every second one is queued.
 func crowd(t *testing.T, jobs int) (database string) {
 	t.Helper()
 	database = postgrestest.NewDatabase(t, ledger.Migrate)

@@ -17,7 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/console"
 )
 
-// serve has the desk run so many jobs of an account that is installed, each on a pod of its own.
+// serve has the desk run the given number of jobs of an installed account, each on a pod of its own.
 func (d *desk) serve(jobs int) {
 	d.t.Helper()
 	for i := range jobs {

@@ -31,7 +31,7 @@ func (d *Dispatcher) Frozen() (reason string, frozen bool) {
 	return reason, frozen
 }
 
-// LedgerFrozen is called when a hold begins: earlier readings of the ledger are not trusted any more.
+// LedgerFrozen is called when a hold begins: earlier readings of the ledger are no longer trusted.
 func (d *Dispatcher) LedgerFrozen() {
 	d.demand.forget()
 	d.peaks.forget()

@@ -22,7 +22,7 @@ const (
 	lostWorkers = 8
 )
 
-// ProofRegistrationsGone is how a claim ends whose pod cannot be asked any more.
+// ProofRegistrationsGone is the proof with which the claim of an unreachable pod ends.
 const ProofRegistrationsGone = "GitHub has confirmed that none of its registrations exists any more"
 
 // RetireLost is Retire for pods that can no longer be asked: their node is gone, or recovery wants them removed. The status of such a pod
@@ -242,7 +242,7 @@ func (l *losses) podOf(claim Claim) Pod {
 	return Pod{Namespace: claim.Namespace, Name: claim.PodName, UID: claim.PodUID}
 }
 
-// errLater: so many were asked about in this question already.
+// errLater: the question has reached its maximum of requests.
 var errLater = errors.New("enough was asked of GitHub for now")
 
 // removeFound removes what the lists show. One that they show to be busy is not even asked for: the flag lags, but it has
@@ -273,7 +273,7 @@ func accountOf(owner fleet.Owner) Account {
 	return Account{ID: owner.ID, Login: owner.Login, User: owner.User, InstallationID: owner.InstallationID}
 }
 
-// noteGone notes of every registration of the claim that the lists, read whole, show none of them any more.
+// noteGone records of every registration of the claim that the lists, read whole, show none of them.
 func (d *Dispatcher) noteGone(ctx context.Context, claim Claim) error {
 	registrations, err := d.opt.Store.Registrations(ctx, claim.PodUID, claim.Generation)
 	if err != nil || len(registrations) == 0 {

@@ -171,8 +171,8 @@ func (s *mintSlots) failed(account Account, err error) {
 	a.backoffUntil = now.Add(wait)
 }
 
-// backoff is how long to wait after one more failure than so many in a row: 1 s, 2 s, … 256 s, and 5 minutes from then on; at least half of it,
-// and the rest by jitter, from 0 to 1.
+// backoff is the delay after one more consecutive failure: 1 s, 2 s, … 256 s, and 5 minutes from then on; at least half of it is fixed, and
+// the rest is scaled by jitter, from 0 to 1.
 func backoff(failures int, jitter float64) time.Duration {
 	wait := maxBackoff
 	if failures < 9 {

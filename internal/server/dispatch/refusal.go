@@ -69,7 +69,7 @@ const (
 	refusedLongest    = 5 * time.Minute
 	unassignedFirst   = 5 * time.Minute
 	unassignedLongest = time.Hour
-	// unassignedTries is how many runners may get no job before jobs are set aside: GitHub is late at times.
+	// unassignedTries is how many runners may get no job before jobs are set aside: GitHub is sometimes late.
 	unassignedTries = 2
 	// refusedApart is how far apart the attempts of one account are at least, on average: each costs of its rate limit.
 	refusedApart = 2 * time.Second
@@ -122,8 +122,8 @@ func (d *Dispatcher) pace(reason RefusalReason) Pace {
 	}
 }
 
-// outcome notes what GitHub's answer to a mint says of the account, of the pool there, and of the repository. It returns
-// what is to be set aside: nothing where the account or the pool waits.
+// outcome records what GitHub's answer to a mint means for the account, for the pool there, and for the repository. It returns what must be
+// set aside: nothing if the account or the pool waits.
 func (d *Dispatcher) outcome(pool Pool, claim Claim, scope fleet.Scope, err error) *Refusal {
 	var limited *fleet.RateLimitedError
 	switch {

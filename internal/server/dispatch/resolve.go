@@ -55,7 +55,7 @@ type Started struct {
 
 // Ended is a job that is over.
 type Ended struct {
-	Pool  string         // empty when no pod of ours had it any more
+	Pool  string         // empty when no pod of ours had it
 	Times fleet.JobTimes // Queued, Executing if it ran, and Ended
 }
 

@@ -40,8 +40,8 @@ func TestRouting_TEN1_ForeignLabelSetsCostNothing(t *testing.T) {
 	require.Greater(t, store.sets.Load(), before, "a pool that has changed is matched anew")
 }
 
-// A pool is visible before its event is handled. A label set that arrives between the two is matched alone, and the sets
-// that waited for the pool must be matched all the same.
+// A pool is visible before its event is handled. A label set that arrives between the two is matched alone, and the sets that waited for
+// the pool must still be matched.
 func TestRouting_TEN1_APoolThatShowsBeforeItsEventServesWhatWaited(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	_, d := h.counting(c)

@@ -130,8 +130,8 @@ type SessionChange struct {
 	By     int
 }
 
-// Peaks is each pool's 95th percentile of the numbers of sessions that were open at so many minutes: the smallest
-// number that at least 95 in 100 of them do not exceed.
+// Peaks is each pool's 95th percentile of open sessions over the minutes: the smallest number that at least 95 in 100 of them do not
+// exceed.
 func Peaks(changes []SessionChange, minutes int) map[PoolRef]int {
 	open := map[PoolRef][]int{}
 	for _, c := range changes {

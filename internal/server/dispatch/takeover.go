@@ -46,7 +46,8 @@ func (d *Dispatcher) takeOver(ctx context.Context, claim Claim, sequence int64) 
 	return answer, false, err
 }
 
-// removalFailed has no other of the account wait for a registration that cannot be removed, but where the answer speaks of the account.
+// removalFailed delays no other claim of the account because of a registration that cannot be removed, unless the answer is about the
+// account.
 func (d *Dispatcher) removalFailed(claim Claim, err error) {
 	pool, _ := d.opt.Cluster.Pool(PoolRef{claim.Namespace, claim.Pool})
 	var limited *fleet.RateLimitedError

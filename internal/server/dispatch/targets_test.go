@@ -139,7 +139,7 @@ func TestTargetDemand_67_SettledJobs(t *testing.T) {
 	require.Len(t, seen.Seen, 2)
 }
 
-// What GitHub does not report is not seen, and of what is not seen nothing is said.
+// Jobs that GitHub does not report are unknown, and no statement is made about them.
 func TestTargetDemand_SeesOnlyWhatGitHubTells(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()

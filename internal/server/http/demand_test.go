@@ -87,7 +87,7 @@ func TestDemand_BadRequests(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, status)
 }
 
-// POOL-8, CLAIM-17: while the watch, the ledger or its epoch cannot be trusted nothing is said, and not that nothing is wanted.
+// POOL-8, CLAIM-17: while the watch, the ledger or its epoch cannot be trusted the answer is an error, and not zero demand.
 func TestDemand_POOL8_NothingIsKnownOrEverything(t *testing.T) {
 	w := newWorld(t)
 	w.unready = errors.New("the watch has not delivered its first list yet")

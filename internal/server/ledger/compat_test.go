@@ -24,7 +24,7 @@ import (
 
 var recordFrom = flag.String("record-queries", "", "record the queries of a folder of generated code as those of the newest schema")
 
-// widened are changes that an older server cannot run into, although they look like it, by the schema's version that brings them.
+// widened are changes that cannot affect an older server, although they appear to, by the schema's version that makes them.
 var widened = map[int64]map[string]string{
 	7:  {"job_lanes.job_lanes_parked_check demands something new": "it allows one value more, which an older server does not write"},
 	27: {"workflow_jobs.workflow_jobs_held_check demands something new": "it allows one value more, which an older server does not write"},

@@ -10,8 +10,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
 )
 
-// recordDelivery reports whether the delivery is new. What has no GUID is no delivery, but was read at GitHub: it is always
-// new, and the tables make it safe to repeat.
+// recordDelivery reports whether the delivery is new. An event without a GUID is no delivery, but was read at GitHub: it is always new, and
+// the tables make it safe to repeat.
 func recordDelivery(ctx context.Context, q *sqlcgen.Queries, d dispatch.Delivery) (bool, error) {
 	if d.GUID == "" {
 		return true, nil

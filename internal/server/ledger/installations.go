@@ -139,7 +139,7 @@ func (t installationTx) put(ctx context.Context, a dispatch.Account, suspended b
 	return wakeAccount(ctx, t.q, a.ID)
 }
 
-// end notes that an installation is no more; GitHub does not use its id again.
+// end records that an installation is gone; GitHub does not use its id again.
 func (t installationTx) end(ctx context.Context, a dispatch.Account) error {
 	if err := t.q.EndInstallation(ctx, a.InstallationID, t.at); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (t installationTx) orphan(ctx context.Context, a dispatch.Account) error {
 	return t.s.defaultLimits(ctx, t.q, a.ID)
 }
 
-// repositories notes what was taken from an installation, or given to it. What was taken waits until it is given back.
+// repositories records which repositories an installation lost or gained. Jobs of lost ones are held until they are returned.
 func (t installationTx) repositories(ctx context.Context, in dispatch.Installation) error {
 	account, known, err := found(t.q.LockAccount(ctx, in.Account.ID))
 	if err != nil || !known || deref(account.InstallationID) != in.Account.InstallationID {
@@ -409,7 +409,7 @@ func (s *Store) ensureAccount(ctx context.Context, q *sqlcgen.Queries, a dispatc
 	if err != nil {
 		return err
 	}
-	if ended { // a late word of an installation that is no more brings nothing back
+	if ended { // a late event of a deleted installation restores nothing
 		return t.orphan(ctx, a)
 	}
 	return t.ensure(ctx, a)

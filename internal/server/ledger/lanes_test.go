@@ -175,7 +175,7 @@ func TestUnparkUncharged_OnlyWhatNothingIsChargedTo(t *testing.T) {
 	require.Zero(t, parked())
 }
 
-// TEN-2: an account has lanes for so many label sets. A job of a further one is held, costs no other, and is unblocked when
+// TEN-2: an account has lanes for a bounded number of label sets. A job of a further one is held, costs no other, and is unblocked when
 // there is room.
 func TestLabelSets_TEN2_OfOneAccountAreBounded(t *testing.T) {
 	t.Parallel()

@@ -27,7 +27,7 @@ type statement struct {
 	args []any
 }
 
-// rollbackWithin bounds the end of a transaction that is of no use any more.
+// rollbackWithin bounds the rollback of a failed transaction.
 const rollbackWithin = 5 * time.Second
 
 // pipelined runs fn in a transaction on a connection of the pool, and commits it if fn returns no error. Statements that are given come first, with BEGIN.

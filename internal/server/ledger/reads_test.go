@@ -116,7 +116,7 @@ func fillLedger(t *testing.T, s shape, jobs int) filledLedger {
 	return l
 }
 
-// settle takes away what was written and taken back, and has PostgreSQL know all of the tables or, as of such that were just made, nothing.
+// settle vacuums dead rows, and gives PostgreSQL the statistics of all tables, or none, as for new tables.
 func (l filledLedger) settle(t *testing.T, statistics bool) {
 	t.Helper()
 	ledgertest.Exec(t, l.url, "VACUUM (ANALYZE, INDEX_CLEANUP ON)")

@@ -24,7 +24,7 @@ type outcome struct {
 
 var recovered = outcome{done: true}
 
-// settle judges the subject and does what is to be done, until nothing is. It reports whether it ended in doubt.
+// settle judges the subject and carries out the verdict, until nothing is left to do. It reports whether it ended in doubt.
 func (p *pass) settle(ctx context.Context, s *subject) (doubt bool) {
 	r := p.r
 	for range maxSteps {

@@ -73,8 +73,8 @@ func (q *questions) noteResponse(installation int64, err error) {
 	}
 }
 
-// ask fills in what GitHub says about the subject. Only too many questions are an error: then nothing is known, and nothing
-// is to be made of it.
+// ask fills in what GitHub says about the subject. The only error is too many questions: then nothing is known, and the subject must be
+// left alone.
 func (q *questions) ask(ctx context.Context, s *subject, e Evidence) error {
 	var err error
 	if s.job == nil {

@@ -34,7 +34,7 @@ func withAsked(into **asked) option {
 	}
 }
 
-// RECV-5: a pass that is cut off, time and again, by those that stand first, comes to those that stand last all the same.
+// RECV-5: a pass that the first subjects cut off repeatedly still reaches the last ones.
 func TestPass_RECV5_WhatStandsLastIsReached(t *testing.T) {
 	var gh *asked
 	w := newWorld(t, withAsked(&gh))

@@ -288,7 +288,7 @@ func (w *world) settles() bool {
 	return false
 }
 
-// final: nothing of it is held any more that no other actor releases.
+// final: it holds nothing that no other actor releases.
 func (w *world) final(v Verdict) bool {
 	e := w.e
 	freed := !e.Live() && e.Job != Bound && e.Job != Runs && v.Do == Leave && !v.Doubt

@@ -36,7 +36,7 @@ type Options struct {
 	Sample float64
 	// Link is the URL of a trace's page, with {trace_id} in it; none when empty.
 	Link string
-	// Service and Version are what the spans are said to come from.
+	// Service and Version are the resource attributes of the spans.
 	Service, Version string
 	Log              *slog.Logger
 	Metrics          prometheus.Registerer // takes bullpen_trace_spans_total

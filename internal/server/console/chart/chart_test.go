@@ -166,7 +166,7 @@ func TestColumns_FitWhateverTheirNumber(t *testing.T) {
 	})
 }
 
-// Spans follow one another within the whole, each as wide as its share; what is short is seen, and what has no length is not.
+// Spans follow one another within the whole, each as wide as its share; a short one is visible, and one without length is not.
 func TestSpans_AreSharesOfTheWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lengths := rapid.SliceOfN(rapid.Float64Range(-1, 1e6), 0, 9).Draw(t, "lengths")

@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// For any shares, limit and rhythm: no more than the share of what is left is spent in a window, and the last tenth never.
+// For any shares, limit and rhythm: a window spends no more than the share of what is left, and never the last tenth.
 func TestBudget_NeverMoreThanItsShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(1_800_000_000, 0)

@@ -312,7 +312,7 @@ func workflow(jobs int, labels string) string {
 	return text
 }
 
-// submit starts a run of so many jobs and returns their ids.
+// submit starts a run with that number of jobs and returns their ids.
 func (w *world) submit(repo string, jobs int, labels ...string) (run int64, ids []int64) {
 	w.t.Helper()
 	label := jobLabel

@@ -137,7 +137,7 @@ func New(opt Options) (*CatchUp, error) {
 	return c, nil
 }
 
-// Passes lists what is to be done again and again, on one replica at a time.
+// Passes lists the periodic passes, each on one replica at a time.
 func (c *CatchUp) Passes() []periodic.Pass {
 	var list []periodic.Pass
 	const rest = 10 * time.Second // to write down what was done

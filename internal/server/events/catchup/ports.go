@@ -118,8 +118,8 @@ type RerunLedger interface {
 	// RerunsOfRun says how many attempts of the run were asked for since that one, and whether GitHub's word on a job of it
 	// is still awaited whose pod was lost since then.
 	RerunsOfRun(ctx context.Context, runID, attempt int64, since time.Time) (asked int64, awaited bool, err error)
-	// BookRerun books one of at most so many re-runs that the job and its forerunners in the same run have together; false
-	// when there is none left, or one is booked already. Jobs that are asked for together are booked with the same time.
+	// BookRerun books a re-run, unless the job and its forerunners in the same run have reached the maximum together; false then, or when
+	// one is booked already. Jobs that are re-run together are booked with the same time.
 	BookRerun(ctx context.Context, id int64, most int, now time.Time) (bool, error)
 	// UnbookRerun takes the booking back: for good, or until then when the time is not zero.
 	UnbookRerun(ctx context.Context, id int64, again time.Time) error

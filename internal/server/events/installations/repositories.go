@@ -159,7 +159,7 @@ func (r *Repositories) page(ctx context.Context, key pageKey) (github.Repository
 	return page, nil
 }
 
-// forget drops the pages of installations that are no more.
+// forget drops the pages of installations that are gone.
 func (r *Repositories) forget(kept map[int64]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 // A webhook that is set on a repository or an organization, and not on the GitHub App, names no installation. Its events are
 // served nevertheless, if the App is installed there: the ledger knows that of most owners, and GitHub of the others.
 
-// What GitHub is asked is bounded by the owner and in all (TEN-10): every delivery may name another owner.
+// Requests to GitHub are bounded per owner and in total (TEN-10): every delivery may name another owner.
 const (
 	installedKept    = 10 * time.Minute
 	notInstalledKept = time.Minute // short: an administrator is about to install the App

@@ -103,7 +103,7 @@ type place struct {
 	scope        fleet.Scope
 }
 
-// reading is one reading of a scope: those who want it wait for done.
+// reading is one reading of a scope: its callers wait for done.
 type reading struct {
 	began time.Time
 	done  chan struct{}

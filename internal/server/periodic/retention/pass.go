@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Store removes at most so many rows that a rule names, the oldest first, and says how many it removed. Rows that
-// are in use are skipped.
+// Store removes the rows that a rule names, up to a number, oldest first, and returns how many it removed. Rows that are in use are
+// skipped.
 type Store interface {
 	Prune(ctx context.Context, rule Rule, most int32) (int64, error)
 }

@@ -112,7 +112,7 @@ func (v View) knows() Mark {
 	}
 }
 
-// Judge decides. It is the only place that knows what a restore looks like.
+// Judge decides. It is the only place that knows the signs of a restore.
 func Judge(v View, b Bounds) Decision {
 	known, row := v.knows(), v.Row
 	d := Decision{Known: known}
@@ -161,7 +161,7 @@ func judgeHold(d Decision, v View, b Bounds) Decision {
 	case row.Now.Before(row.HoldUntil):
 		d.Step = Hold
 	case row.RebuiltAt.Before(row.HoldUntil.Add(-b.Hold / 2)):
-		d.Step = Hold // what is known is from the hold's beginning, or nothing is: then nothing is safe
+		d.Step = Hold // the data is from the hold's beginning, or missing: then nothing is safe
 		d.Reason += "; the hold goes on until pods and GitHub's runners can be read"
 	case row.Doubts > 0 && row.Now.Before(row.HoldUntil.Add(b.Patience)):
 		d.Step = Hold
