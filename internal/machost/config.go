@@ -4,7 +4,8 @@ import (
 	"net/netip"
 )
 
-// Config is what a host is to be. It holds no secret, and is the same in the file of `bullpen host apply --config` (YAML) as on the wire (JSON).
+// Config is the desired state of a host. It holds no secret, and is the same in the file of `bullpen host apply --config` (YAML) as on the
+// wire (JSON).
 //
 // Each field says by its tag `scope` whether it is of the fleet, so that a change of it reaches every host, or of one host alone.
 // The drift hash is over the former (see DriftHash).
@@ -22,7 +23,7 @@ type Config struct {
 	Logs             Logs   `json:"logs,omitzero"`
 }
 
-// Tart is the archive that the operator supplies: this project redistributes none.
+// Tart is the archive that the administrator supplies: this project redistributes none.
 type Tart struct {
 	// Archive is an https:// address, or a path on the host, of a .tar.gz or .zip that holds tart.app. Empty: Tart is installed by other means, and only looked for.
 	Archive string `json:"archive,omitempty" scope:"fleet"`

@@ -35,7 +35,7 @@ func explain(step string, err error) *StepError {
 	var stepError *StepError
 	if errors.As(err, &stepError) {
 		failure.File, failure.Remedy, failure.Err = stepError.File, stepError.Remedy, stepError.Err
-		// What was wrapped around it counts; step, file and remedy are said once.
+		// Only the wrapping text is kept; step, file and remedy are printed once.
 		if text := strings.Replace(err.Error(), stepError.Error(), stepError.Err.Error(), 1); text != stepError.Err.Error() {
 			failure.Err = &reworded{text, err}
 		}

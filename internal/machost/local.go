@@ -24,8 +24,8 @@ type Local struct {
 	Patience time.Duration
 }
 
-// beside ends the names of files that are not finished. Each path has one such name, so that a crash leaves no more than that, and the
-// next write takes it over. It holds a dot and ends like nothing else: sudo, newsyslog and launchd look past it.
+// beside is the suffix of unfinished files. Each path has one such name, so that a crash leaves no more than that, and the next write
+// reuses it. The suffix has a dot and is unique: sudo, newsyslog and launchd ignore such files.
 const beside = ".bullpen-new"
 
 func besideOf(name string) string { return "." + name + beside }
@@ -141,7 +141,7 @@ func (l Local) WriteFile(file string, content io.Reader, attributes Attributes) 
 		err = f.Chown(attributes.UID, attributes.GID)
 	}
 	if err == nil {
-		err = f.Chmod(attributes.Mode.Perm()) // after chown, which takes bits away
+		err = f.Chmod(attributes.Mode.Perm()) // after chown, which clears bits
 	}
 	if err == nil {
 		err = f.Sync()

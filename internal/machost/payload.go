@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Payload is what `bullpen host apply --stdin` is given: what the host is to be, and the secrets that takes. Printing it shows no secret.
+// Payload is the input of `bullpen host apply --stdin`: the desired state of the host, and the secrets for it. Printing it shows no secret.
 type Payload struct {
 	Config  Config
 	Secrets Secrets

@@ -17,7 +17,8 @@ type Step interface {
 	Check(ctx context.Context, h Host) (Diff, error)
 	// Apply changes what differs. It is called after a Check that found something, and after it Check must find nothing.
 	Apply(ctx context.Context, h Host) error
-	// Verify proves that what is configured is in force. It is called in every apply, also where nothing differed (HOST-3), and in no plan.
+	// Verify verifies that the configuration is in force. It is called in every apply, also where nothing differed (HOST-3), and in no
+	// plan.
 	Verify(ctx context.Context, h Host) error
 }
 

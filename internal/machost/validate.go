@@ -16,7 +16,7 @@ import (
 	"unicode"
 )
 
-// ConfigError is everything that is wrong with a configuration. Nothing is rendered from such a one.
+// ConfigError lists everything that is wrong with a configuration. Nothing is rendered from it.
 type ConfigError struct{ Problems []FieldProblem }
 
 // FieldProblem is what is wrong with one field, named as in the file.

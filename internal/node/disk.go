@@ -94,7 +94,7 @@ func (a *Agent) collectImages(ctx context.Context, images sandbox.ImageCollector
 			if !a.collectOnce(ctx, images, want) {
 				notBefore = a.opts.Clock.Now().Add(collectPause)
 			}
-			a.kickNode() // it may be short no more
+			a.kickNode() // the shortage may be over
 		}
 		select {
 		case <-ctx.Done():

@@ -85,7 +85,7 @@ func (l *lease) renew(ctx context.Context) error {
 	return nil
 }
 
-// next is the lease as it should be now. It belongs to the Node object, so that it goes when that one goes for good.
+// next is the lease as it should be now. It belongs to the Node object, and is deleted with it.
 func (l *lease) next(old *coordinationv1.Lease) *coordinationv1.Lease {
 	n := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: l.a.opts.Name}}
 	if old != nil {

@@ -227,7 +227,7 @@ func (w *worker) prepare(ctx context.Context) {
 		return err
 	}, func(err error) {
 		if errors.Is(err, context.Canceled) {
-			return // the pod is to be stopped
+			return // the pod must be stopped
 		}
 		if err != nil {
 			w.delayed(w.order(), "ContainerCreating", err)
@@ -275,7 +275,7 @@ func (w *worker) start(ctx context.Context, name string) {
 		return w.inspect(ctx, name, &state)
 	}, func(err error) {
 		if errors.Is(err, context.Canceled) {
-			return // the pod is to be stopped
+			return // the pod must be stopped
 		}
 		if err != nil {
 			w.delayed([]string{name}, sandbox.ReasonConfigError, err)

@@ -50,7 +50,7 @@ type worker struct {
 	removed    bool
 	refusal    *sandbox.InvalidError
 	containers map[string]*track
-	killAt     time.Time // zero until the pod is to be stopped
+	killAt     time.Time // zero until the pod must be stopped
 	tokensDue  time.Time // zero when there are none
 	want       *corev1.Pod
 
@@ -260,7 +260,7 @@ func (w *worker) current(ctx context.Context) (versions, error) {
 	}
 }
 
-// killDue starts the grace period when the pod is to be stopped, shortens it when the API server does, and says whether it is over.
+// killDue starts the grace period when the pod must be stopped, shortens it when the API server does, and reports whether it is over.
 func (w *worker) killDue(stopping bool) bool {
 	if !stopping {
 		return false

@@ -123,7 +123,7 @@ func within(cidr string, address netip.Addr) bool {
 	return err == nil && prefix.Contains(address)
 }
 
-// examineEgress: jobs that cannot reach GitHub look like a GitHub that does not answer.
+// examineEgress: without egress to GitHub, jobs see a GitHub that does not answer.
 func examineEgress(r *Report, c Cluster) {
 	if c.Egress == nil {
 		return

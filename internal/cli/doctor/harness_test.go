@@ -84,7 +84,7 @@ func receive(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// delivered waits until GitHub has tried so many webhooks.
+// delivered waits until GitHub has attempted that many webhooks.
 func (s *site) delivered(count int) {
 	s.t.Helper()
 	asApp, err := github.New(github.Options{BaseURL: s.github.URL + "/api/v3", AppID: 1, PrivateKey: s.github.AppKeyPEM})
@@ -104,7 +104,7 @@ func (s *site) tell(url, signedWith string) {
 	s.delivered(2)
 }
 
-// pool makes one that wants no runner.
+// pool creates one with no replicas.
 func (s *site) pool(name, label string, finalizers ...string) *v1alpha1.RunnerPool {
 	s.t.Helper()
 	pool := &v1alpha1.RunnerPool{

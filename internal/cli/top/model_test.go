@@ -159,7 +159,7 @@ func TestModel_Keys(t *testing.T) {
 	require.NotNil(t, cmd, "Ctrl-C quits from everywhere")
 }
 
-// What is chosen stays chosen while jobs come and go around it; what is gone takes its detail with it.
+// The selected row stays selected while jobs appear and disappear around it; when it disappears its details close.
 func TestModel_TheChosenRowStaysChosen(t *testing.T) {
 	k := aFleet()
 	m := press(t, shown(t, k, 80, 24), "J", "j", "j", "enter")

@@ -169,7 +169,7 @@ func (p *Plan) owner(s State, o Owner) {
 	}
 }
 
-// ours are the finalizers that this command may take off.
+// ours are the finalizers that this command may remove.
 func ours(finalizer string) bool {
 	return finalizer == runnerpod.FinalizerPoolDrain || finalizer == runnerpod.FinalizerRegistration
 }

@@ -42,7 +42,7 @@ type Options struct {
 	Out io.Writer
 }
 
-// Report is how it ended.
+// Report is the result.
 type Report struct {
 	Namespace string `json:"namespace"`
 	// Done: nothing of the installation is left in the namespace that a finalizer could hold.
@@ -113,7 +113,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// stepless reports whether the plan changes nothing. A runner that is to be retired may be refused for ever, and is no step.
+// stepless reports whether the plan changes nothing. A runner's retirement may be refused for ever, so it is no step.
 func (p Plan) stepless() bool {
 	return len(p.Delete)+len(p.Remove)+len(p.Release)+len(p.Accounts) == 0
 }

@@ -84,7 +84,7 @@ func Detach(text string, names ...string) (string, error) {
 		if err != nil || left == text {
 			return left, err
 		}
-		// What was taken out may have stood inside something else of ours.
+		// The removed lines may have been inside another block of ours.
 		text = left
 	}
 }
@@ -133,7 +133,7 @@ func isAppleHook(line string) bool {
 	return !strings.HasPrefix(line, "#") && strings.Contains(line, "com.apple")
 }
 
-// dropUnmarked takes out statements that attach an anchor, and the comments right above them that name it.
+// dropUnmarked removes statements that attach an anchor, and the comments right above them that name it.
 func dropUnmarked(lines []string, drop []bool, names []string) error {
 	for i := 0; i < len(lines); i++ {
 		statement, last := logicalLine(lines, i)
@@ -166,7 +166,7 @@ func dropCommentsAbove(lines []string, drop []bool, i int, name string) {
 	}
 }
 
-// logicalLine joins the line at i with those that it goes on in, by a backslash at the end, and returns the index of the last.
+// logicalLine joins the line at i with its continuations after a backslash, and returns the index of the last.
 func logicalLine(lines []string, i int) (string, int) {
 	statement := lines[i]
 	for {

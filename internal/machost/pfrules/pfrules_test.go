@@ -134,7 +134,7 @@ func TestEgress_HOST7_TouchesNothingButTheBridges(t *testing.T) {
 	})
 }
 
-// What may pass is said here in other words than the rules': by netip's names for addresses.
+// The expectation is independent of the rules: it uses netip's classes of addresses.
 func TestEgress_PassesTheInternetAndWhatIsAllowed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		allow := rapid.SliceOfNDistinct(rapid.SampledFrom(networks("10.0.0.0/8", "10.1.0.0/16", "192.168.0.0/16", "172.20.0.0/14", "100.64.0.0/10",

@@ -77,8 +77,8 @@ type applying struct {
 	failed  *machost.StepError
 	message string // of a failure that is of no step
 	done    bool
-	ended   bool // it has said how it ended
-	// unanswered indicates that the host has asked whether it can be reached, and was not answered yet.
+	ended   bool // it has reported its end
+	// unanswered indicates that the host has asked whether it can be reached, and has no answer yet.
 	unanswered bool
 }
 

@@ -133,7 +133,7 @@ func (t Target) signers() ([]ssh.Signer, error) {
 	return signers, nil
 }
 
-// examine reads the file once, so that what is uploaded is known by its digest.
+// examine reads the file once, to get the digest of the upload.
 func examine(path string) (program, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -26,10 +26,10 @@ type command struct {
 
 // outcome is what came of a command that ran to its end.
 type outcome struct {
-	stdout string // the beginning, if the command did not say where it goes
+	stdout string // the beginning, unless the command has a destination for it
 	stderr string // the end
 	code   int    // 128 and more: by a signal
-	fed    error  // why not all of standard input was written; io.EOF: the command did not want it
+	fed    error  // why not all of standard input was written; io.EOF: the command did not read it
 }
 
 // keepOutput is how much is kept of a command's output, and of its standard error.

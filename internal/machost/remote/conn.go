@@ -126,7 +126,7 @@ func (d *dialer) config(algorithms []string, attempt *authAttempt, wire *watched
 		HostKeyAlgorithms: algorithms,
 		HostKeyCallback:   d.keys.check,
 		ClientVersion:     "SSH-2.0-bullpen",
-		// Asked before each method: keys once, and nothing else whatever the host would like.
+		// Called before each method: keys once, and nothing else that the host offers.
 		AuthCallback: func(a *ssh.ClientAuthContext) (ssh.AuthMethod, error) {
 			switch {
 			case wire.failed.Load():

@@ -88,7 +88,7 @@ type SudoError struct {
 	Missing bool
 	// Unknown indicates that the connection was lost during the attempt, and nothing shows that it succeeded.
 	Unknown bool
-	// Detail is what the host said, or how it was lost.
+	// Detail is the host's message, or how it was lost.
 	Detail string
 }
 

@@ -53,11 +53,11 @@ type hostKeys struct {
 	mu   sync.Mutex
 	held ssh.PublicKey
 	seen []string // fingerprints that were refused, each once
-	// asked is the key of an unknown host, about which a person is to be asked with no connection waiting.
+	// asked is the key of an unknown host; the user is asked about it without an open connection.
 	asked ssh.PublicKey
 }
 
-// errAsk ends a handshake: the key is to be asked about.
+// errAsk ends a handshake: the user must be asked about the key.
 var errAsk = errors.New("the host key is not known yet")
 
 func newHostKeys(target Target, address string) (*hostKeys, error) {

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 // built is the directory of the bullpen binary, if a test needed it.
 var built atomic.Pointer[string]
 
-// bullpen is the program itself, which a model Mac takes in the place of one for Macs.
+// bullpen is the program itself, which a model Mac accepts in place of one for Macs.
 var bullpen = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "bullpen")
 	if err != nil {
@@ -256,7 +256,7 @@ func TestModel_ResumesAfterADropAnywhere(t *testing.T) {
 	}
 }
 
-// cutting passes connections on, and cuts the first three after so many bytes from the client.
+// cutting passes connections on, and cuts the first three after that many bytes from the client.
 func cutting(t *testing.T, target string, after int64) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

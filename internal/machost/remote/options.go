@@ -8,7 +8,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// Target is a host, and how it is known that it is the right one.
+// Target is a host, and how it is verified.
 type Target struct {
 	// Address is host or host:port.
 	Address string
@@ -84,7 +84,7 @@ type Timing struct {
 	// Backoff is waited before the first of them, and doubled up to a minute. Default 1 s.
 	Backoff time.Duration
 
-	// Now and After are the clock that all of this goes by. Default: the machine's.
+	// Now and After are the clock. Default: the machine's.
 	Now   func() time.Time
 	After func(time.Duration) <-chan time.Time
 }

@@ -26,7 +26,7 @@ import (
 // token is the one of kubeconfig, as YAML means it.
 const token = `bootstrap.tökén'with-odd"content`
 
-// needles are the secrets of a test in all forms that are looked for.
+// needles are the secrets of a test in all forms that are searched for.
 func needles(t *testing.T) map[string][]byte {
 	t.Helper()
 	file, err := autologin.Encode(password)
@@ -51,7 +51,7 @@ func needles(t *testing.T) map[string][]byte {
 // mayHold are the files on a host that hold a secret, and that only their owner may read.
 var mayHold = []string{"/private/etc/kcpassword", "/usr/local/var/bullpen/bootstrap.kubeconfig"}
 
-// leaks searches all that was said, and all that lies on the host, for secrets.
+// leaks searches all output, and all files on the host, for secrets.
 func (m *model) leaks(t *testing.T) []string {
 	t.Helper()
 	wanted := needles(t)

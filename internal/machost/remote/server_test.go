@@ -117,7 +117,7 @@ func (h *host) applies() int { return strings.Count(h.read("state/applies"), "\n
 
 func (h *host) setKeys(keys ...ssh.Signer) { h.set(func() { h.keys = keys }) }
 
-// set changes what the server goes by, while it runs.
+// set changes the server's behaviour while it runs.
 func (h *host) set(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -165,8 +165,8 @@ func (b *bootstrap) rootFlag() string {
 	return " --root " + quote(b.opt.RemoteRoot)
 }
 
-// obtainSudo makes sure that sudo asks for no password. There is one attempt with the password at the most, whatever becomes of it:
-// macOS locks accounts after several, and an attempt whose answer was lost counts there, too.
+// obtainSudo makes sure that sudo asks for no password. There is at most one attempt with the password, whatever its result: macOS locks
+// accounts after several, and an attempt whose answer was lost counts there, too.
 func (b *bootstrap) obtainSudo(ctx context.Context, c *conn) error {
 	if b.sudo {
 		return nil

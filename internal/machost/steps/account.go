@@ -113,7 +113,7 @@ func Machines(ctx context.Context, h machost.Host) (int, error) {
 // rootFile is a world-readable file that only root may change.
 var rootFile = machost.Attributes{Mode: 0o644}
 
-// fileDiff says how a file differs from what it is to be; empty if it does not. It never shows content.
+// fileDiff says how a file differs from its desired state; empty if it does not. It never shows content.
 func fileDiff(h machost.Host, path string, want []byte, attributes machost.Attributes) (string, error) {
 	info, err := h.Stat(path)
 	if isMissing(err) {

@@ -142,7 +142,7 @@ func TestAutoLogin_MendsWhatDiffers(t *testing.T) {
 	}
 }
 
-// The host is not left worse: a mistyped password does not take away the session that there was.
+// The host is not left worse: a mistyped password does not cost the existing session.
 func TestAutoLogin_HOST3_AMistypedPasswordDoesNotCostTheOneThatWorks(t *testing.T) {
 	m := bootMac(t)
 	require.NoError(t, m.login(payload(withPassword(right))).err)

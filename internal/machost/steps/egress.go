@@ -33,7 +33,7 @@ func newEgress(p machost.Payload, _ Facts) (machost.Step, error) {
 
 const (
 	pfJob = "/Library/LaunchDaemons/dev.bullpen.pf.plist"
-	// pfPlist enables pf at each start. -E, not -e: pf counts who wants it, and vmnet's going must not turn it off.
+	// pfPlist enables pf at each boot. -E, not -e: pf counts its users, and vmnet's release must not disable it.
 	pfPlist = `<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
 <plist version="1.0"><dict>
@@ -98,7 +98,7 @@ func (s egress) checkFiles(h machost.Host, diff *machost.Diff) error {
 	return nil
 }
 
-// fileChange compares a file; no content means that there is to be none.
+// fileChange compares a file; no content means that the file must not exist.
 func fileChange(h machost.Host, file, content string) (string, error) {
 	if content != "" {
 		return fileDiff(h, file, []byte(content), rootFile)
@@ -168,7 +168,7 @@ func leftOver(ctx context.Context, h machost.Host, anchor pfconf.Anchor, diff *m
 	return nil
 }
 
-// Apply checks, writes the files, and then loads. What is loaded last is what was wanted most seldom: the whole file.
+// Apply checks, writes the files, and then loads. The last load is the rarest: the whole file.
 func (s egress) Apply(ctx context.Context, h machost.Host) error {
 	if !s.on {
 		return s.takeOut(ctx, h)

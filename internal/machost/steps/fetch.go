@@ -21,7 +21,7 @@ const (
 	maxArchive = 1 << 30
 	// fetchPatience is for the whole archive.
 	fetchPatience = 30 * time.Minute
-	// progressEvery many bytes a person hears how far it has come.
+	// progressEvery is the number of bytes between two progress messages.
 	progressEvery = 16 << 20
 )
 

@@ -29,7 +29,7 @@ type mac struct {
 	host machost.Host
 }
 
-// bootMac boots a Mac that has been nothing but taken out of its box.
+// bootMac boots a new Mac.
 func bootMac(t *testing.T, options ...mactest.Option) *mac {
 	t.Setenv("DEVMAC_USER", "root")
 	m := mactest.Boot(t, options...)

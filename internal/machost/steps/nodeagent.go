@@ -285,7 +285,7 @@ func (s nodeAgent) write(h machost.Host, want files) error {
 	return writeBytes(h, NodePlist, want.plist, rootFile)
 }
 
-// settle wants a new process that stays; the first may have died of what was being replaced, so there is a second try.
+// settle waits for a new process that stays; the first may have died of the replaced files, so there is a second try.
 func (s nodeAgent) settle(ctx context.Context, h machost.Host, before int) error {
 	for try := 1; ; try++ {
 		stays, err := s.job.settle(ctx, h, before)
@@ -339,7 +339,7 @@ func (s nodeAgent) remove(ctx context.Context, h machost.Host) error {
 	return nil
 }
 
-// Verify wants a process, now.
+// Verify requires a running process.
 func (s nodeAgent) Verify(ctx context.Context, h machost.Host) error {
 	if !s.config.WantsNode() {
 		return nil

@@ -136,7 +136,7 @@ func (s noLock) unlock(ctx context.Context, h machost.Host) error {
 	if err != nil {
 		return err
 	}
-	// It says what went wrong, and may end with code 0 all the same.
+	// It prints what went wrong, and may still exit with code 0.
 	lock, err := s.lockStatus(ctx, h)
 	if err != nil || strings.Contains(lock, "screenLock is off") {
 		return err

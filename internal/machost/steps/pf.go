@@ -14,9 +14,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost/pfrules"
 )
 
-// What egress, nat and ssh-guard share of macOS's packet filter. Rules are loaded into one anchor at a time, which is safe on a live host.
-// They are in force only if the main rule set refers to the anchor, and that is made of /etc/pf.conf by a load of the whole file. A whole
-// load takes away what vmnet has put into the main rule set for machines that run: it is disruptive, and done only when a reference is missing.
+// The common part of egress, nat and ssh-guard for macOS's packet filter. Rules are loaded into one anchor at a time, which is safe on a
+// live host. They are in force only if the main rule set refers to the anchor, and that is made of /etc/pf.conf by a load of the whole
+// file. A whole load removes what vmnet has put into the main rule set for running machines: it is disruptive, and done only when a
+// reference is missing.
 const (
 	pfctl  = "/sbin/pfctl"
 	pfFile = "/etc/pf.conf"
@@ -134,7 +135,7 @@ func emptyIdleGuard(ctx context.Context, h machost.Host) error {
 	return flush(ctx, h, sshAnchor)
 }
 
-// guardInForce reports whether pf goes by the guard now.
+// guardInForce reports whether the guard is in force now.
 func guardInForce(ctx context.Context, h machost.Host) (bool, error) {
 	enabled, err := pfEnabled(ctx, h)
 	if err != nil || !enabled {
@@ -160,7 +161,7 @@ func loadMain(ctx context.Context, h machost.Host) error {
 	if err != nil {
 		return err
 	}
-	// What has begun is ended, also when ctx has: in between, anchors are empty.
+	// It runs to its end, even if ctx ends: in between, anchors are empty.
 	ctx = context.WithoutCancel(ctx)
 	if err := loadWhole(ctx, h, text); err != nil || guarded {
 		return err
@@ -168,8 +169,8 @@ func loadMain(ctx context.Context, h machost.Host) error {
 	return emptyIdleGuard(ctx, h)
 }
 
-// loadWhole loads it. Should pf refuse because an anchor of ours is loaded already, that one is emptied first, and loaded again if the load
-// fails all the same: nothing is left worse than before.
+// loadWhole loads the whole file. Should pf refuse because an anchor of ours is loaded already, that anchor is emptied first, and loaded
+// again if the load still fails: nothing is left worse than before.
 func loadWhole(ctx context.Context, h machost.Host, text string) error {
 	_, err := runPF(ctx, h, "-f", pfFile)
 	var failed *pfError

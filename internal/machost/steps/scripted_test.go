@@ -61,7 +61,7 @@ func (h *scripted) content(path string) string {
 	return string(content)
 }
 
-// converge applies a step by the engine, which wants it to have nothing left to do, twice.
+// converge applies a step by the engine, twice: the second time nothing may be left to do.
 func (h *scripted) converge(step machost.Step) (changed bool, err error) {
 	h.t.Helper()
 	report, err := machost.Apply(h.t.Context(), machost.Options{Host: h, Steps: []machost.Step{step}})

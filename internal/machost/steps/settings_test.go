@@ -190,7 +190,7 @@ func TestBinary_IsWrittenBesideAndSignedThereWhenItIsNot(t *testing.T) {
 	require.True(t, changed)
 	require.Equal(t, "program", h.content(BinaryPath))
 
-	// One without a signature gets one, and is the wanted one all the same.
+	// One without a signature gets one, and is still the desired one.
 	require.NoError(t, os.WriteFile(source, []byte("program 2"), 0o600))
 	h.programs[codesign] = func(args, _ string) machost.Result {
 		if args == "--verify "+binaryNext {

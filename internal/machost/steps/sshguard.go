@@ -20,7 +20,7 @@ import (
 // confirmation, whatever happens to the apply; and so does a reboot.
 type sshGuard struct {
 	from  []netip.Prefix
-	rules string // empty: there is to be no guard
+	rules string // empty: no guard
 	facts Facts
 }
 
@@ -177,7 +177,7 @@ func (s sshGuard) attach(ctx context.Context, h machost.Host) error {
 }
 
 // try loads the rules, and keeps them once they are confirmed. At no instant does a crash, of this process or of the Mac, leave more than a
-// guard that the watchdog takes away.
+// guard that the watchdog removes.
 func (s sshGuard) try(ctx context.Context, h machost.Host) error {
 	token := rand.Text()
 	if err := writeText(h, guardArmed, token+"\n", rootFile); err != nil {

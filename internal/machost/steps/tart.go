@@ -11,9 +11,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// tartStep installs the operator's Tart: fetched beside, its digest checked before anything of it is unpacked, unpacked beside, and put in
-// force by one rename of a link. Versions lie side by side, so that a machine that runs keeps the program that it was started
-// from; old ones go when no machine runs.
+// tartStep installs the administrator's Tart: fetched to a temporary path, its digest verified before it is unpacked, unpacked to a
+// temporary path, and activated by one rename of a link. Versions lie side by side, so that a running machine keeps the program that it was
+// started from; old ones are deleted when no machine runs.
 type tartStep struct {
 	archive machost.Tart
 	user    string

@@ -224,10 +224,10 @@ func TestOpen_NET5_NET8_ATokenBecomesTheNodesOwnCertificate(t *testing.T) {
 	f.confined(again.Config(), "mac-1")
 }
 
-// A provider or a person may want to approve each request: then the agent waits, and says for what.
+// An administrator may want to approve each request: then the agent waits, and says for what.
 func TestOpen_WaitsForAnApproval(t *testing.T) {
 	f := newFixture(t, kit.Cluster(t))
-	const group = "system:bootstrappers:by-hand" // which may ask, and no more
+	const group = "system:bootstrappers:by-hand" // which may only request
 	_, err := f.env.Kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: group}},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},

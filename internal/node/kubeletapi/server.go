@@ -51,7 +51,7 @@ type Options struct {
 	Roots func() *x509.CertPool
 	// Metrics are served at /metrics; none are without it.
 	Metrics prometheus.Gatherer
-	// Log hears who ran commands where, and of questions that were not answered. No token and no command is in it.
+	// Log receives who ran commands where, and failed requests to the API server. It contains no token and no command.
 	Log   *slog.Logger
 	Clock clock.WithTicker
 }
@@ -116,7 +116,7 @@ const (
 	idleTimeout   = 2 * time.Minute
 )
 
-// Serve serves on the listener until ctx ends, and returns when no request is under way any more.
+// Serve serves on the listener until ctx ends, and returns when no request is in progress.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

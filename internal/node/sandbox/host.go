@@ -55,7 +55,7 @@ type NewsSource interface {
 	TellNews(tell func(podUID string, news News))
 }
 
-// News become an Event of the pod and, while its containers wait, what they are said to wait for.
+// News become an Event of the pod and, while its containers wait, the message of their waiting state.
 type News struct {
 	Reason  string // CamelCase, as a kubelet says it: Pulling, Pulled
 	Message string

@@ -57,8 +57,8 @@ type Sandbox interface {
 	// container that has ended keeps its log until Remove. ErrNotFound when the container is not on record.
 	OpenLog(podUID, container string) (Log, error)
 
-	// Remove ends whatever still runs of the pod, and forgets it. nil means that nothing of the pod runs and nothing is on
-	// record any more (NODE-2); so it is for a pod that was never there.
+	// Remove stops whatever of the pod still runs, and deletes its record. nil means that nothing of the pod runs and nothing is on record
+	// (NODE-2); so it is for a pod that never existed.
 	Remove(ctx context.Context, podUID string) error
 
 	// List names every pod on record.

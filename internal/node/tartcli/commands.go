@@ -85,7 +85,7 @@ func (c *Client) Clone(ctx context.Context, source, name string) error {
 	return err
 }
 
-// Settings are what Set changes; what is zero stays.
+// Settings are the values to set; zero values stay as they are.
 type Settings struct {
 	CPU      int
 	MemoryMB int64

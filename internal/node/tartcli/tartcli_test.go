@@ -194,7 +194,7 @@ func TestClient_KnowsWhatEachMessageMeans(t *testing.T) {
 	require.Equal(t, tartcli.KindUnknown, tartcli.KindOf(os.ErrExist))
 }
 
-// A hung Tart, even one whose child has the output open, is given up; and so is one whose caller does not want to wait.
+// A hung Tart, even one whose child holds the output open, is given up; and so is one whose caller stops waiting.
 func TestClient_BoundsEveryCall(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

@@ -238,7 +238,7 @@ func focus(t *testing.T, id string, weights map[string]int) {
 	})
 }
 
-// settle runs all actors for so many rounds: nothing fails, jobs finish, and no new ones arrive.
+// settle runs all actors for that many rounds: nothing fails, jobs finish, and no new ones arrive.
 func settle(w *world, rounds int) {
 	for range rounds {
 		w.step++

@@ -21,7 +21,7 @@ var (
 	leaver   filter = func(g group) bool { return g.stage == StageBusy && g.removal == RemovalGranted }
 	deleting filter = func(g group) bool { return g.stage == StageLeaving && g.removal == RemovalDeleting }
 	finished filter = func(g group) bool { return g.stage == StageFinished }
-	// Of the lost, a grant decides like for any other (POOL-7).
+	// For lost runners, a grant decides as for any other (POOL-7).
 	lost        filter = func(g group) bool { return g.stage == StageLost && g.removal < RemovalGranted }
 	lostGranted filter = func(g group) bool { return g.stage == StageLost && g.removal == RemovalGranted }
 )
@@ -119,7 +119,7 @@ func (p *planner) removeAll() {
 
 func (p *planner) count() {
 	leavers := p.runners.size(leaver)
-	p.serving = p.runners.Count(StageIdle) + p.runners.Count(StageBusy) - leavers // POOL-5: they serve no more
+	p.serving = p.runners.Count(StageIdle) + p.runners.Count(StageBusy) - leavers // POOL-5: they no longer serve
 	p.staying = p.serving + p.runners.Count(StageBooting)
 	p.present = p.staying + leavers + p.runners.Count(StageLeaving) - p.stuck(anyone)
 	p.surge = min(max(p.wish.MaxSurge, 0), p.toReplace())
@@ -283,8 +283,8 @@ func (p *planner) past(begin time.Time, timeout time.Duration) bool {
 
 func (p *planner) passed(begin time.Time) time.Duration { return p.now.Sub(begin).Round(time.Second) }
 
-// withdraw gives up requests that were not granted and that nothing wants any more. That is always safe: until the fence
-// grants, the runner can be given work.
+// withdraw withdraws requests that were not granted and that have no reason any longer. That is always safe: until the fence grants, the
+// runner can be given work.
 func (p *planner) withdraw() {
 	p.runners.each(asked, byAge, func(r Runner) bool {
 		if !p.chosen[r.Name] {

@@ -225,7 +225,7 @@ func TestMakePlan_POOL2_POOL5_Converges(t *testing.T) {
 		wish, w := drawWish(t), &perfect{set: NewSet(drawRunners(t)...), now: t0}
 		wish.Paused, wish.IdleTimeout, wish.MaxAge = false, 0, 0
 		if wish.KeepBooting {
-			wish.StartTimeout = max(wish.StartTimeout, 45*time.Second) // what is protected has a timeout
+			wish.StartTimeout = max(wish.StartTimeout, 45*time.Second) // protected runners have a timeout
 		}
 		wish.Starts = max(wish.Starts, 1)
 		var busyNames []string

@@ -363,8 +363,8 @@ func TestPlan_POOL8_NoUsableNodeShrinksNothing(t *testing.T) {
 	require.LessOrEqual(t, s.desired()["big"], 10, "SCALE-3 holds without nodes, too")
 }
 
-// That some nodes are gone, for a moment or for good, takes nothing away at once; and what other pools keep warm is no
-// reason to take it either. Only jobs are.
+// Nodes that are gone, for a moment or for good, remove no runner at once; and the idle runners of other pools are no reason to remove one
+// either. Only jobs are.
 func TestPlan_POOL8_FewerNodesTakeNothingAtOnce(t *testing.T) {
 	s := situated(unit(10), unit(10), unit(10)).pool("a", 15, 15, Signal{}).pool("b", 15, 15, Signal{})
 	s.after(time.Second)

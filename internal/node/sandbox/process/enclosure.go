@@ -75,7 +75,7 @@ type inside struct {
 	Files map[string]string `json:"files"`
 }
 
-// enclosed completes the specification of a container that is to be enclosed.
+// enclosed completes the specification of a container with an enclosure.
 func (s *Sandbox) enclosed(rec container, c sandbox.Container, sp spec) (spec, error) {
 	e := s.opts.Enclosure
 	image, err := e.files(c.Image)

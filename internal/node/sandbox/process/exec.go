@@ -51,7 +51,7 @@ func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []strin
 // commands are those that run beside one container.
 type commands struct {
 	cancels map[string]context.CancelCauseFunc
-	idle    chan struct{} // closed when none runs any more
+	idle    chan struct{} // closed when none runs
 }
 
 // beginCommand lets a command begin unless the container does not run. The context that it returns ends with the container; the

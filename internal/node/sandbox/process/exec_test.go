@@ -84,7 +84,7 @@ var daemon = map[bool]string{
 	false: `sh -c 'echo $$ > "$0"; exec sleep 1000' "$0" & while [ ! -s "$0" ]; do sleep 0.01; done; echo; wait`,
 }[runtime.GOOS == "linux"]
 
-// NODE-2: a command's daemon goes with the container, also when the agent that ran the command is no more.
+// NODE-2: a command's daemon is killed with the container, also when the agent that ran the command is gone.
 func TestExec_NODE2_WhatACommandLeftBehindGoesWithTheContainer(t *testing.T) {
 	m := newMachine(t)
 	sb, pod := runs(t, m)

@@ -189,7 +189,7 @@ func TestConformance(t *testing.T) {
 	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Machine { return newMachine(t) })
 }
 
-// run runs one container to its end and returns how it ended and what it wrote.
+// run runs one container to its end and returns its exit and its output.
 func run(t *testing.T, sb *process.Sandbox, c sandbox.Container) (sandbox.Exit, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

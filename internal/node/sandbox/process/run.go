@@ -80,7 +80,7 @@ func (s *Sandbox) start(ctx context.Context, rec container, child *shimChild, c 
 		return err
 	}
 	program, err := lookPath(sp.Args[0], sp)
-	if err != nil { // an exit like any other, so that the pod tells it
+	if err != nil { // an exit like any other, so that the pod shows it
 		return writeJSON(rec.path(fileExit), startError(err, s.opts.Now()))
 	}
 	sp.Args[0] = program
@@ -106,8 +106,8 @@ func (s *Sandbox) start(ctx context.Context, rec container, child *shimChild, c 
 	if err = errors.Join(err, readyShim.Close()); err != nil {
 		return err
 	}
-	// Until the shim has closed its end the start is under way. A caller that does not want to wait for it finds the
-	// container on record all the same.
+	// Until the shim has closed its end the start is in progress. A caller that does not want to wait for it still finds the container on
+	// record.
 	stop := context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	_, _ = io.Copy(io.Discard, ready)
@@ -208,7 +208,7 @@ func (s *Sandbox) environ(rec container, c sandbox.Container) []string {
 		}
 		set(e.Name, e.Value)
 	}
-	set(envMark, s.mark(rec)) // last, so that the pod cannot take it off
+	set(envMark, s.mark(rec)) // last, so that the pod cannot override it
 	env := make([]string, 0, len(order))
 	for _, name := range order {
 		env = append(env, name+"="+values[name])

@@ -37,9 +37,9 @@ const (
 // startErrorCode is the exit code of a container whose command could not be executed, as container runtimes report it.
 const startErrorCode = 128
 
-// RunShim is the body of the shim process that stands between the node agent and one container: it starts the
-// container whose record is in dir, waits for it, writes down how it ended, ends whatever it left running, and returns. It must be the only
-// thing that its process does, with the descriptors that Start passes.
+// RunShim is the body of the shim process that stands between the node agent and one container: it starts the container whose record is in
+// dir, waits for it, records its exit, kills its remaining processes, and returns. It must be the only thing that its process does, with
+// the descriptors that Start passes.
 func RunShim(dir string) error {
 	for _, fd := range []int{fdAlive, fdControl, fdReady} {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {

@@ -162,7 +162,7 @@ type lateFile struct {
 	file *os.File
 }
 
-// open finds the file, or none, and how it is now.
+// open opens the file if it exists, and returns its present state.
 func (f *lateFile) open() (*os.File, fs.FileInfo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,8 +13,7 @@ import (
 // pollShim is how often waitShim looks.
 const pollShim = 100 * time.Millisecond
 
-// waitShim returns when no shim holds the FIFO any more. kqueue on macOS does not report that the last writer of a FIFO has closed
-// it, so it looks again and again.
+// waitShim returns when no shim holds the FIFO. kqueue on macOS does not report that the last writer of a FIFO has closed it, so it polls.
 func waitShim(ctx context.Context, fifo string) error {
 	fd, err := unix.Open(fifo, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {

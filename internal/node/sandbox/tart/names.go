@@ -22,7 +22,7 @@ func mark(owner string) string { return namePrefix + clip(owner, ownerLength) + 
 // runnerName is unique in the world: a pod's UID is, and never used again.
 func runnerName(owner, podUID string) string { return mark(owner) + podUID }
 
-// goldenName is the golden base of an image in one state directory. A pod's UID cannot look like it: it would have to begin with a word.
+// goldenName is the golden base of an image in one state directory. No pod's UID has this form: it would have to begin with a word.
 func goldenName(owner, digest string) string { return mark(owner) + goldenInfix + digestKey(digest) }
 
 // digestKey is a short name of a digest, "sha256:0123…".

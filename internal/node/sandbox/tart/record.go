@@ -39,7 +39,7 @@ type record struct {
 	Killed        bool   `json:"killed,omitempty"`
 	GaveUp        string `json:"gaveUp,omitempty"`
 	GaveUpMessage string `json:"gaveUpMessage,omitempty"`
-	// Exit is how it ended, once that is settled. It never changes then.
+	// Exit is the runner's end, once settled. It never changes then.
 	Exit *sandbox.Exit `json:"exit,omitempty"`
 }
 

@@ -67,7 +67,7 @@ func (s *Sandbox) stopVM(ctx context.Context, vm string) error {
 	return err
 }
 
-// deleteVM deletes a machine of ours that does not run. nil says that it is not there any more: after any failure Tart is asked.
+// deleteVM deletes a machine of ours that does not run. nil means that it does not exist: after any failure Tart is asked.
 func (s *Sandbox) deleteVM(ctx context.Context, vm string) error {
 	if !carriesMark(s.owner, vm) {
 		return fmt.Errorf("deleting the virtual machine %s: it does not belong to Bullpen", vm) // NODE-7

@@ -169,7 +169,7 @@ func (s *Sandbox) query(ctx context.Context, out *strings.Builder, command []str
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	argv := append(append([]string{}, command...), args...)
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // the operator names it
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // the administrator names it
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 2 * time.Second

@@ -9,7 +9,7 @@ import (
 // mostProblems is how many are named: a person reads them.
 const mostProblems = 3
 
-// Decide says how many runners there are to be. Same input, same output (SCALE-4).
+// Decide returns the desired number of runners. Same input, same output (SCALE-4).
 func Decide(in Input) Result {
 	p := planner{in: in, state: in.State, now: in.Now}
 	if !p.state.Decided { // until now the owner had what it has

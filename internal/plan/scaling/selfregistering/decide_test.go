@@ -147,7 +147,7 @@ func TestDecide_67_LostMessagesAreMadeGood(t *testing.T) {
 	require.Equal(t, 1, o.decides(known), "another repository's queue says nothing of it")
 }
 
-// 6.10: what works, and beside it one for each job that waits or as many as are to be idle; surplus goes while others work.
+// 6.10: busy runners, and beside them one for each queued job or minIdle; surplus runners are removed while others are busy.
 func TestDecide_610_BusyAndTheLargerOfIdleAndQueued(t *testing.T) {
 	o := newOwner(t, 0, 20)
 	o.in.Spec.Jobs.MinIdle = 2
@@ -239,7 +239,7 @@ func TestDecide_SCALE3_ARestartLowersNothingBeforeTheCooldown(t *testing.T) {
 	require.Equal(t, 1, o.passes(10*time.Minute))
 }
 
-// POOL-8: a source that is lost never shrinks the number, however long that lasts; what is seen all the same raises it.
+// POOL-8: a lost source never shrinks the number, however long it is lost; jobs that are still seen raise it.
 func TestDecide_POOL8_ALostSourceNeverShrinks(t *testing.T) {
 	lost := map[string]func(e *Evidence){
 		"the server": func(e *Evidence) { e.Server.Problem = "the server does not answer" },

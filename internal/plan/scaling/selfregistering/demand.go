@@ -55,7 +55,7 @@ type Reading struct {
 	Jobs  []Job
 	// Partial: the queue was not read to its end, so that absence from it proves nothing.
 	Partial bool
-	// Enough: only because so many jobs wait in it that others would have made no difference.
+	// Enough: only because the queued jobs in it are more than can be served.
 	Enough bool
 }
 
@@ -130,8 +130,8 @@ func Gather(e Evidence, ours func(runner string) bool) Demand {
 	return d
 }
 
-// merge combines what two sources report of one job: it goes from queued to running and never back, so the source that
-// reports running is newer.
+// merge combines the reports of two sources about one job: it changes from queued to running and never back, so the source that reports
+// running is newer.
 func merge(a, b Job) Job {
 	switch {
 	case a.Running == b.Running && (b.Runner == "" || a.Runner != "" && a.Runner < b.Runner):
