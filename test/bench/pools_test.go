@@ -169,7 +169,7 @@ func (s *side) settled(pool *v1alpha1.RunnerPool) {
 	}, time.Minute, 20*time.Millisecond)
 }
 
-// newPool makes another empty pool, whose pods stay where they are: nothing is said of them for as long as a row takes.
+// newPool makes another empty pool, whose pods stay where they are: nothing is reported about them for as long as a row takes.
 func (s *side) newPool() *v1alpha1.RunnerPool {
 	s.tb.Helper()
 	never := &metav1.Duration{}

@@ -126,7 +126,7 @@ func webhooks(d document) (all []webhook) {
 	return all
 }
 
-// fresh gives a payload a job and an installation of its own: what has ended stays ended, and would stand for all that follow.
+// fresh gives a payload a job and an installation of its own: a completed job stays completed, and would stand for all that follow.
 func fresh(event string, payload any, n int) {
 	root, ok := payload.(map[string]any)
 	if !ok {

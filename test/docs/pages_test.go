@@ -176,7 +176,7 @@ func TestYAML_IsTakenByTheAPIServerOrTheChart(t *testing.T) {
 			continue
 		}
 		switch kind, _ := content["kind"].(string); {
-		case len(content) == 0 || kind == "Cluster": // comments; an operator's own kind
+		case len(content) == 0 || kind == "Cluster": // comments; an operator's own kind, which the API server does not know
 		case content["apiVersion"] != nil:
 			objects++
 			object := &unstructured.Unstructured{Object: content}

@@ -119,8 +119,8 @@ func theLabelCutsTheRunnerOff(t *testing.T, dir string, w *where, up *running) {
 	up.await(t, "the end of the job whose runner was cut off", jobEnded("gated", "success"))
 }
 
-// aLabelBeforeTheAnswer is the control: the same label on the same pod, between its claim and its configuration, and the job never
-// starts. It is taken off in the end, and the job is done.
+// aLabelBeforeTheAnswer is the control: the same label on the same pod, between its claim and its configuration, and the job never starts.
+// The label is removed in the end, and the job completes.
 func aLabelBeforeTheAnswer(t *testing.T, dir string, w *where, up *running) {
 	g := idleRunner(t, dir, w)
 	running := g.claims()

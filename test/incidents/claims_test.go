@@ -19,7 +19,7 @@ import (
 // ever answered.
 type between struct {
 	next        http.RoundTripper
-	before      int // so many are not asked of GitHub at all
+	before      int // the number of jobs that are not requested from GitHub at all
 	mu          sync.Mutex
 	asked, held int
 	never       chan struct{}

@@ -13,7 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// A pool whose name is as long as Kubernetes lets it be.
+// A pool with the longest name that Kubernetes allows.
 func TestName_CLAIM10_OfAPoolWithALongName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/plan/scaling"
 )
 
-// The oldest job of a queue cannot be run: it does not exist any more, or its account may not run anything.
+// The oldest job of a queue cannot be run: it no longer exists, or its account may not run anything.
 func TestQueue_CLAIM9_AStaleHeadPinsNothing(t *testing.T) {
 	t.Parallel()
 	t.Run("it was cancelled and nobody was told", func(t *testing.T) {
@@ -119,8 +119,7 @@ func TestScaling_SCALE2_WithheldWorkIsThereWhenRoomIsFreed(t *testing.T) {
 	parked.release()
 }
 
-// plan is a pass of scaling over one node with so many places, on what the server really says. The pool linux keeps one
-// runner warm.
+// plan is a pass of scaling over one node with that number of places, on the server's real signals. The pool linux keeps one idle runner.
 func (w *world) plan(places int64, change func(*scaling.Signal)) map[string]int {
 	w.t.Helper()
 	w.clock.Advance(2 * time.Second) // signals are kept for one

@@ -178,7 +178,7 @@ func (w *world) pod() dispatch.Pod {
 	return pod
 }
 
-// install tells the ledger of the account, and gives it room for so many jobs.
+// install adds the account to the ledger, with room for that many jobs.
 func (s *server) install(jobs int64) {
 	s.w.t.Helper()
 	_, err := s.store.RecordInstallation(s.w.t.Context(), dispatch.Delivery{Event: "installation", At: time.Now()},

@@ -61,8 +61,8 @@ func listed(table string) []string {
 	return rows
 }
 
-// exact reports whether a job causes exactly so many of these calls, however things interleave. A status may be written
-// once for two changes, Events are gathered, and a poll is repeated for as long as there is no work.
+// exact reports whether a job causes exactly that many of these calls, however things interleave. A status may be written once for two
+// changes, Events are aggregated, and a poll is repeated for as long as there is no work.
 func exact(component, resource, verb string) bool {
 	switch component {
 	case rig.Controller:

@@ -16,8 +16,8 @@ import (
 // diskSize is what the database has to itself: more than it ever needs in a soak, backup included.
 const diskSize = 1 << 30
 
-// disk is a file system in memory that has the database's directory. What is in it moves there and back, so that the
-// directory can be inspected, and a soak that was stopped be resumed.
+// disk is a file system in memory for the database's directory. Its content moves there and back, so that the directory can be inspected,
+// and a stopped soak be resumed.
 type disk struct {
 	chaos.Disk
 	kept string // where the content is while nothing is mounted

@@ -27,10 +27,9 @@ import (
 	"github.com/bullpen-ci/bullpen/test/soak/schedule"
 )
 
-// everythingOnce is what befalls a fleet sooner or later, each at its time. Runners get no job and are recovered, while
-// servers die in the middle of it. The leading controller dies, and then its successor. The database's disk is full, where
-// that can be done. Pods get SIGTERM (EXCL-8). An administrator rolls, empties and renames a pool, and cordons, drains and
-// deletes nodes.
+// everythingOnce is what happens to a fleet sooner or later, each fault at its time. Runners get no job and are recovered, while servers
+// die in the middle of it. The leading controller dies, and then its successor. The database's disk is full, where that can be done. Pods
+// get SIGTERM (EXCL-8). An administrator rolls, empties and renames a pool, and cordons, drains and deletes nodes.
 func everythingOnce(disk bool) schedule.Schedule {
 	at := func(seconds int) schedule.Duration { return schedule.Duration(time.Duration(seconds) * time.Second) }
 	batch := func(when, account, jobs int) schedule.Batch {
@@ -40,7 +39,7 @@ func everythingOnce(disk bool) schedule.Schedule {
 		Options: schedule.Options{Jobs: 34, Length: at(45)},
 		Load:    []schedule.Batch{batch(1, 1, 6), batch(8, 2, 6), batch(16, 3, 4), batch(22, 1, 4), batch(28, 2, 6), batch(36, 3, 6), batch(43, 1, 2)},
 		Steps: []schedule.Step{
-			// Runners that get no job are what recovery ends, whose patience is five seconds here.
+			// Recovery ends runners that get no job; its patience is five seconds here.
 			{At: at(0), Kind: schedule.GitHub, Target: schedule.GitHubItself, Fault: "runner-starved", Percent: 100, For: at(18)},
 			{At: at(1), Kind: schedule.DieAt, Target: string(faultpoint.ClaimTaken), Value: 1, For: at(120)},
 			{At: at(1), Kind: schedule.DieAt, Target: string(faultpoint.ClaimEnded), Value: 1, For: at(120)},
@@ -143,7 +142,7 @@ func leadershipHasMoved(ctx context.Context, t *testing.T, s *System, times int3
 	}, time.Minute, 200*time.Millisecond, "no other controller leads")
 }
 
-// window is the time in which a right was taken away.
+// window is the time during which a right was revoked.
 type window struct{ from, until time.Time }
 
 func (w window) provoked(use rights.Use) bool {

@@ -36,8 +36,8 @@ type Options struct {
 	Runners, RealRunners int
 	// Backlog is how many jobs may be open before no more are submitted. Default: five for each runner.
 	Backlog int
-	// Patience bounds how long what has to go at the end of a round may take: the sum of the bounds that the guide
-	// derives. Default: three minutes.
+	// Patience bounds how long objects may take to disappear at the end of a round: the sum of the bounds that the guide derives. Default:
+	// three minutes.
 	Patience time.Duration
 	// LostAfter is how long GitHub waits for a sign of a runner before it fails its job. Default: 45 s.
 	LostAfter time.Duration
@@ -55,7 +55,7 @@ type Options struct {
 	Requests bool
 	// ServerArgs and ControllerArgs are added to the command lines.
 	ServerArgs, ControllerArgs []string
-	// Then is called when a round's jobs and faults are through, before what is left is waited for. An error ends the soak.
+	// Then is called when a round's jobs and faults are over, before the remaining objects are awaited. An error ends the soak.
 	Then func(context.Context, *System) error
 	// Out gets the progress. Default: discarded.
 	Out io.Writer
@@ -347,7 +347,7 @@ func (s *System) within(ctx context.Context, holds func(context.Context) bool) e
 	return nil
 }
 
-// quiet reports whether nothing is on its way any more: no registration, no live claim, no job that is open in the ledger alone.
+// quiet reports whether nothing is in progress: no registration, no live claim, no job that is open in the ledger alone.
 func (s *System) quiet(ctx context.Context) bool {
 	if len(s.github.server.Runners()) > 0 {
 		return false

@@ -113,7 +113,7 @@ type ControlPlane struct {
 
 	mu       sync.Mutex // guards what follows
 	ports    ports
-	settled  bool // the first start is over: clients know the ports, which may not move any more
+	settled  bool // the first start is over: clients know the ports, which are fixed from now on
 	children map[Component]*childproc.Child
 	stopped  bool
 	err      error
@@ -123,9 +123,9 @@ type ControlPlane struct {
 // ignores SIGTERM, and etcd's data outlives a kill.
 const failedStartGrace = 3 * time.Second
 
-// Start starts every component in opts.StateDir and returns when all of them are healthy. What an earlier, killed
-// owner of the directory left running is killed first. ctx bounds the start only; Stop ends the control plane.
-// The error is ErrInUse when another process owns the directory, assets.ErrMissing when there is nothing to run.
+// Start starts every component in opts.StateDir and returns when all of them are healthy. Processes that an earlier, killed owner of the
+// directory left running are killed first. ctx bounds the start only; Stop ends the control plane. The error is ErrInUse when another
+// process owns the directory, assets.ErrMissing when there are no executables.
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {

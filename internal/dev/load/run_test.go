@@ -31,7 +31,7 @@ type world struct {
 	readError error         // of reading
 	unread    bool          // reading fails
 	alone     int           // jobs asked for alone
-	most      int           // jobs that had not ended, at the worst
+	most      int           // the maximum of jobs that had not ended
 	slow      time.Duration // of a submission
 	pages     time.Duration // that listing jobs takes
 }

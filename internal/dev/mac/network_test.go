@@ -208,7 +208,7 @@ func TestSSH_LiveConnections(t *testing.T) {
 				return
 			}
 			require.False(t, say("after", 300*time.Millisecond))
-			// It was only delayed: the sender retries, and once the rules let it through it continues.
+			// It was only delayed: the sender retries, and continues once the rules let it through.
 			mac.Run("root", "/sbin/pfctl", "-d")
 			select {
 			case got := <-received:

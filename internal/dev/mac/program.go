@@ -37,7 +37,7 @@ type call struct {
 // command does what the Mac's does. Its error is a *failure where the Mac has a text and an exit code for it.
 type command func(context.Context, *call) error
 
-// failure is how a command ends badly.
+// failure is the failed end of a command.
 type failure struct {
 	code int
 	text string // for standard error, may be empty

@@ -41,11 +41,11 @@ type Effect string
 
 // The effects.
 const (
-	// EffectAnswer does nothing but answer.
+	// EffectAnswer only answers.
 	EffectAnswer Effect = "answer"
 	// EffectFailAfterwards does what was asked, and answers as the rule says.
 	EffectFailAfterwards Effect = "fail-afterwards"
-	// EffectHang never ends, and hears no signal but SIGKILL.
+	// EffectHang never ends, and ignores all signals but SIGKILL.
 	EffectHang Effect = "hang"
 	// EffectKill is killed before it does anything; EffectKillAfterwards, once it has done what was asked.
 	EffectKill           Effect = "kill"

@@ -162,7 +162,7 @@ func (f *Front) handle(ctx context.Context, conn net.Conn) {
 	both.Wait()
 }
 
-// copy passes on what comes, as long as the filter lets it.
+// copy passes data on, as long as the filter allows it.
 func (g *guarded) copy(to, from net.Conn, in bool) {
 	defer func() {
 		if tcp, ok := to.(*net.TCPConn); ok {

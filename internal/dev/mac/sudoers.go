@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// sudoRule is one line of the sudoers: who may run what as whom, and whether without a password.
+// sudoRule is one line of the sudoers: which user may run which command as which user, and whether without a password.
 type sudoRule struct {
 	user     string // a name, or %group
 	runAs    string // a name, or ALL

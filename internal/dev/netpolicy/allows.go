@@ -46,7 +46,7 @@ func (e *Evaluator) AllowsEgress(from types.NamespacedName, to netip.AddrPort, p
 	if source == nil {
 		return false
 	}
-	addr := to.Addr().Unmap() // what is written like that goes over IPv4
+	addr := to.Addr().Unmap() // an IPv4-mapped address goes over IPv4
 	for _, own := range source.addrs {
 		if own == addr {
 			return true // nothing keeps a pod from itself

@@ -201,7 +201,7 @@ func countStage(rows []podRow, wanted stage) int {
 	return count
 }
 
-// awaitIdle waits until so many runners are idle.
+// awaitIdle waits until that many runners are idle.
 func (w *podWatch) awaitIdle(ctx context.Context, wanted int) error {
 	return w.await(ctx, fmt.Sprintf("%d idle runners", wanted), func(rows []podRow) bool { return countStage(rows, stageIdle) >= wanted })
 }

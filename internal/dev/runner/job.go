@@ -314,7 +314,7 @@ func (r *Runner) listenForCancel(ctx context.Context, msg *workflow.Message, sto
 		m, err := r.nextMessage(ctx, "Busy")
 		if err != nil {
 			if ctx.Err() == nil {
-				// The registration went while the job runs. The job has its own token and lock: let it finish.
+				// The registration was removed while the job runs. The job has its own token and lock: let it finish.
 				r.opts.Log.Warn("no more messages for this runner, the job runs on", "error", err)
 			}
 			return

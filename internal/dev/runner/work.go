@@ -51,7 +51,7 @@ func (e environment) clone() environment {
 	return out
 }
 
-// execute runs a job from its first to its last step and says how it ended.
+// execute runs a job from its first to its last step and returns its conclusion.
 func (r *Runner) execute(msg *workflow.Message, stop *stopper) completion {
 	w := &work{r: r, msg: msg, stop: stop, masks: newMasker(msg), env: environment{}, status: success, steps: workflow.NewObject()}
 	endpoint, _ := msg.Endpoint(workflow.SystemConnection)

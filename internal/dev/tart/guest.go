@@ -112,7 +112,7 @@ func (g *guest) furnish() error {
 		}
 	}
 	script := fmt.Sprintf("#!/bin/sh\nexec kill -TERM %d\n", os.Getpid())
-	if err := os.WriteFile(filepath.Join(g.bin(), "shutdown"), []byte(script), 0o700); err != nil { //nolint:gosec // it is to be executed
+	if err := os.WriteFile(filepath.Join(g.bin(), "shutdown"), []byte(script), 0o700); err != nil { //nolint:gosec // it must be executable
 		return err
 	}
 	private := ownMounts() == nil

@@ -111,7 +111,7 @@ type Effect string
 
 // The effects.
 const (
-	// EffectAnswer does nothing but answer.
+	// EffectAnswer only answers.
 	EffectAnswer Effect = "answer"
 	// EffectFailAfterwards does what was asked, and answers as if it had failed.
 	EffectFailAfterwards Effect = "fail-afterwards"
@@ -120,7 +120,7 @@ const (
 	// EffectDelay only waits for After.
 	EffectDelay Effect = "delay"
 
-	// EffectCrash ends a running guest after After. `run` exits with 0 all the same (Tart 4.1).
+	// EffectCrash ends a running guest after After. `run` still exits with 0 (Tart 4.1).
 	EffectCrash Effect = "crash"
 	// EffectGhost leaves the VM's slot occupied when it has ended (Tart 4.4, tart#1217).
 	EffectGhost Effect = "ghost"

@@ -173,7 +173,7 @@ func (g *GitHub) unreadable() error {
 	return g.Unread
 }
 
-// ControlRead reads nothing but whether reads are answered.
+// ControlRead only reads whether reads succeed.
 func (g *GitHub) ControlRead(context.Context, int64, fleet.Scope) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

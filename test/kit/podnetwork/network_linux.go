@@ -179,8 +179,7 @@ func (n *Network) Address(podUID string) (netip.Addr, bool) {
 	return n.addresses.of(podUID)
 }
 
-// Detach removes the pod's namespace and frees its address. Nothing of the pod may run any more. A pod that is not attached
-// is detached already.
+// Detach removes the pod's namespace and frees its address. No process of the pod may run. A pod that is not attached is detached already.
 func (n *Network) Detach(_ context.Context, podUID string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -190,8 +189,7 @@ func (n *Network) Detach(_ context.Context, podUID string) error {
 	return n.addresses.giveBack(podUID)
 }
 
-// Destroy removes every namespace. Nothing may run in them any more, and no process may have the network
-// open.
+// Destroy removes every namespace. No process may run in them, or have the network open.
 func (n *Network) Destroy() error {
 	entries, err := os.ReadDir(n.podsDir())
 	if err != nil {

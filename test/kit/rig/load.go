@@ -40,8 +40,8 @@ type Load struct {
 	done sync.WaitGroup
 }
 
-// StartLoad keeps so many jobs open, for one account after another and of one length after another. As soon as some
-// have completed others are submitted, as fast as the machine can take them.
+// StartLoad keeps that many jobs open, rotating through the accounts and lengths. As soon as some have completed others are submitted, as
+// fast as the machine allows.
 func (f *Fleet) StartLoad(label string, open int, lengths ...time.Duration) *Load {
 	ctx, cancel := context.WithCancel(f.ctx)
 	l := &Load{stop: cancel}

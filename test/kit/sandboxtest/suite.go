@@ -15,7 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 
-// Behaviour is what the suite wants a container to do.
+// Behaviour is what a container should do for the suite.
 type Behaviour struct {
 	// ExitCode is the code with which it exits at once, unless Runs.
 	ExitCode int32
@@ -37,8 +37,8 @@ type Machine interface {
 	Settled(podUID, name string) bool
 	// Lose ends the container in a way that no one can observe.
 	Lose(t *testing.T, podUID, name string)
-	// Intrude puts something on the machine that looks like a pod but does not carry the sandbox's mark; exists says whether it is still
-	// there.
+	// Intrude puts something on the machine that looks like a pod but does not carry the sandbox's mark; exists reports whether it still
+	// exists.
 	Intrude(t *testing.T, ref sandbox.PodRef) (exists func() bool)
 	// True is a command for Exec that succeeds.
 	True() []string

@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/stats"
 )
 
-// Run is a fleet under load, sampled again and again after so many jobs.
+// Run is a fleet under load, sampled at intervals of a number of jobs.
 type Run struct {
 	Pods     int      `json:"pods"`
 	Nodes    int      `json:"nodes"`
@@ -19,7 +19,7 @@ type Run struct {
 	Samples  []Sample `json:"samples"` // in the order of Jobs; the first one is taken when most runners have a job and the backlog is there
 }
 
-// Sample is what there was after so many jobs.
+// Sample is one sample of a run.
 type Sample struct {
 	Jobs          int             `json:"jobs"` // that have ended so far
 	Seconds       float64         `json:"seconds"`

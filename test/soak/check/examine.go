@@ -186,8 +186,8 @@ func during(at time.Time, j *Job) bool {
 	return j.StartedAt != nil && at.After(*j.StartedAt) && (j.CompletedAt == nil || at.Before(*j.CompletedAt))
 }
 
-// busyPodsDeleted finds deletions that the API server accepted while the pod's runner had a job according to GitHub. A
-// pod whose machine is gone has no job any more, whatever GitHub shows for a while.
+// busyPodsDeleted finds deletions that the API server accepted while the pod's runner had a job according to GitHub. A pod whose machine is
+// gone has no job, whatever GitHub shows for a while.
 func (x *examiner) busyPodsDeleted() {
 	for i := range x.GitHub.Jobs {
 		j := &x.GitHub.Jobs[i]

@@ -53,8 +53,8 @@ const (
 	soakPackage    = "./test/soak/run"
 )
 
-// Builder builds executables without some of the product's guards. What a guard does not touch is built once. It is not safe
-// for concurrent use.
+// Builder builds executables without some of the product's guards. Packages that a guard does not touch are built once. It is not safe for
+// concurrent use.
 type Builder struct {
 	// Root is the module's directory, and Dir takes what is built.
 	Root, Dir string
@@ -133,8 +133,8 @@ func (b *Builder) build(ctx context.Context, path, pkg string, flags ...string) 
 	return nil
 }
 
-// Together are the guards in as few as can be switched off at once: what the edits of one leave, those of the next must
-// still find. It is how all of them are compiled in one go.
+// Together combines the guards into as few as possible that can be switched off at once: the edits of each must leave the texts of the
+// next. All of them are then compiled in one go.
 func Together(root string, all []Guard) ([]Guard, error) {
 	var merged []Guard
 next:

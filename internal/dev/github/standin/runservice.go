@@ -179,8 +179,8 @@ func (s *Server) completeJob(w http.ResponseWriter, r *http.Request, token *runn
 	return nil
 }
 
-// endLaterLocked keeps the session of a runner whose registration went with its one job until the runner deletes it. Its poll is held: a
-// listener that hears there, while its worker still ends, that its registration is gone reports the job as canceled.
+// endLaterLocked keeps the session of a runner whose registration ended with its one job until the runner deletes it. Its poll is held: a
+// listener that learns there, while its worker still ends, that its registration is gone reports the job as canceled.
 func (s *Server) endLaterLocked(rn *runner, held *session) {
 	rn.ending, rn.endsAt = held.id, s.now().Add(s.opts.SessionAfterJob)
 	s.deadlineLocked(rn.endsAt, rn.signal)

@@ -34,7 +34,7 @@ func (r *runner) dialFeed(token string) (*websocket.Conn, int, error) {
 	return conn, 0, err
 }
 
-// The log of a running job can be watched: lines come by the feed. What is uploaded takes their place.
+// The log of a running job can be watched: lines arrive by the feed. The uploaded log replaces them.
 func TestFeed_IsTheLogWhileTheJobRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -125,9 +125,9 @@ type runner struct {
 	intended        *job // the job it was probably minted for; only the "different" fault reads it
 	idleGroup       *runnerGroup
 	idleElement     *list.Element
-	offlineCheck    bool          // a deadline for its being offline is pending
+	offlineCheck    bool          // a deadline for its offline state is pending
 	starved         bool          // a fault: no job is given to it
-	cleanupAfter    time.Duration // a fault: how soon it goes when it is offline; 0: as everywhere
+	cleanupAfter    time.Duration // a fault: how soon it is removed when it is offline; 0: the default
 
 	onlineAt time.Time // its first session
 	sessions int

@@ -166,8 +166,8 @@ func (t Table) has(a netip.Addr) bool {
 	return found
 }
 
-// Translate is the source address that a packet on its way out gets by NAT: the first rule that fits decides. False if none does, or one says
-// that there is to be none.
+// Translate is the source address that an outgoing packet gets by NAT: the first matching rule decides. False if none matches, or it
+// excludes NAT.
 func (f *Filter) Translate(p Packet, interfaces Interfaces) (netip.Addr, bool) {
 	if !f.Enabled {
 		return p.Src, false

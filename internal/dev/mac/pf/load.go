@@ -221,7 +221,7 @@ func (f *Filter) Flush(anchor, what string) bool {
 	return true
 }
 
-// Enable is pfctl -E: it counts who wants it enabled, and gives a token to take that back by.
+// Enable is pfctl -E: it counts its users, and returns a token for the release.
 func (f *Filter) Enable() uint64 {
 	token := uint64(13_000_000_000_000_000_000) + uint64(f.Changes)*1009 + uint64(len(f.Tokens))
 	f.Tokens = append(f.Tokens, token)
