@@ -126,8 +126,8 @@ func TestEvents_TEN6_AnEvictedRunnerIsToldOfWhetherOrNotItHadAJob(t *testing.T) 
 	writer := &eventWriter{recorder: recorder, object: func(types.NamespacedName) runtime.Object { return object }}
 	for _, failed := range []bool{true, false} {
 		writer.removed(key, member{name: "linux-4-aaaaaaaa", view: podView{failed: failed, end: ending{reason: "Evicted", evicted: "evicted, because it wrote more than it may"}}})
-		recorded := await.Receive(t, recorder.Events, "an Event is recorded")
-		require.Equal(t, "Warning RunnerEvicted linux-4-aaaaaaaa was evicted, because it wrote more than it may", recorded)
+		told := await.Receive(t, recorder.Events, "an Event is recorded")
+		require.Equal(t, "Warning RunnerEvicted linux-4-aaaaaaaa was evicted, because it wrote more than it may", told)
 	}
 	writer.removed(key, member{name: "linux-4-aaaaaaaa"})
 	require.Empty(t, recorder.Events, "one that has done its work")

@@ -117,7 +117,7 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
 func (c *Console) issueCode(w http.ResponseWriter, r *http.Request) {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || token == "" || len(token) > maxLogin {
-		writeJSON(w, http.StatusUnauthorized, adminapi.Error{Error: "send a Kubernetes token as a bearer token; `bullpen console` does this automatically"})
+		writeJSON(w, http.StatusUnauthorized, adminapi.Error{Error: "send a Kubernetes token as a bearer token; `bullpen console` does so by itself"})
 		return
 	}
 	if _, err := c.known(r.Context(), caller{token: token}); err != nil {

@@ -178,7 +178,7 @@ func (c *Console) endOIDC(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if code := query.Get("error"); code != "" {
-		c.opt.Log.InfoContext(r.Context(), "the identity provider denied the login", "code", clip(code))
+		c.opt.Log.InfoContext(r.Context(), "the identity provider let nobody in", "code", clip(code))
 		c.showLogin(w, r, http.StatusForbidden, c.provider.opt.Name+" did not let you in: "+clip(cmp.Or(query.Get("error_description"), code)))
 		return
 	}
@@ -186,7 +186,7 @@ func (c *Console) endOIDC(w http.ResponseWriter, r *http.Request) {
 	var unfit *unfitError
 	switch {
 	case errors.As(err, &unfit):
-		c.opt.Log.WarnContext(r.Context(), "the login was denied: the identity provider's claims name no permitted user", "why", unfit.sentence)
+		c.opt.Log.WarnContext(r.Context(), "somebody whom the identity provider named was not let in", "why", unfit.sentence)
 		c.showLogin(w, r, http.StatusForbidden, unfit.sentence)
 		return
 	case err != nil:

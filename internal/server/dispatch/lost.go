@@ -242,7 +242,7 @@ func (l *losses) podOf(claim Claim) Pod {
 	return Pod{Namespace: claim.Namespace, Name: claim.PodName, UID: claim.PodUID}
 }
 
-// errLater: the question has reached its maximum of requests.
+// errLater: so many were asked about in this question already.
 var errLater = errors.New("enough was asked of GitHub for now")
 
 // removeFound removes what the lists show. One that they show to be busy is not even asked for: the flag lags, but it has

@@ -183,7 +183,7 @@ func TestJobs_SearchesFindAllThatMatches(t *testing.T) {
 	})
 }
 
-// A page of a search reads a bounded number of jobs, and returns where the next one begins when it has found none.
+// A page of a search reads so many jobs and no more, and says where the next one begins when it has found nothing among them.
 func TestJobs_ASearchIsBounded(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)

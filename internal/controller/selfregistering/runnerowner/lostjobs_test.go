@@ -40,13 +40,13 @@ func TestEnded_F814_TheReasonIsToldByTheNameThatTheJobHas(t *testing.T) {
 
 	recorder := events.NewFakeRecorder(10)
 	(&eventWriter{recorder}).jobLost(s, lost[0])
-	recorded := await.Receive(t, recorder.Events, "an Event is recorded")
-	require.Contains(t, recorded, "Warning JobLost")
-	require.Contains(t, recorded, "busy-abcde")
-	require.Contains(t, recorded, "Evicted, exit code 137")
+	told := await.Receive(t, recorder.Events, "an Event is recorded")
+	require.Contains(t, told, "Warning JobLost")
+	require.Contains(t, told, "busy-abcde")
+	require.Contains(t, told, "Evicted, exit code 137")
 
 	lost[0].end.Evicted = "evicted, because it wrote more than it may"
 	(&eventWriter{recorder}).jobLost(s, lost[0])
-	recorded = await.Receive(t, recorder.Events, "an Event is recorded")
-	require.Contains(t, recorded, "exited during a job: evicted, because it wrote more than it may. ", "TEN-6")
+	told = await.Receive(t, recorder.Events, "an Event is recorded")
+	require.Contains(t, told, "exited during a job: evicted, because it wrote more than it may. ", "TEN-6")
 }

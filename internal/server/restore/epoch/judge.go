@@ -161,7 +161,7 @@ func judgeHold(d Decision, v View, b Bounds) Decision {
 	case row.Now.Before(row.HoldUntil):
 		d.Step = Hold
 	case row.RebuiltAt.Before(row.HoldUntil.Add(-b.Hold / 2)):
-		d.Step = Hold // the data is from the hold's beginning, or missing: then nothing is safe
+		d.Step = Hold // what is known is from the hold's beginning, or nothing is: then nothing is safe
 		d.Reason += "; the hold goes on until pods and GitHub's runners can be read"
 	case row.Doubts > 0 && row.Now.Before(row.HoldUntil.Add(b.Patience)):
 		d.Step = Hold
