@@ -133,7 +133,7 @@ func TestEvents_TEN6_AnEvictedRunnerIsToldOfWhetherOrNotItHadAJob(t *testing.T) 
 	require.Empty(t, recorder.Events, "one that has done its work")
 }
 
-// A runner that the fleet has removed did not die, whatever its exit looks like.
+// One that the fleet has taken away has not died, whatever its end looks like.
 func TestMember_DiedIsWhatNobodyWanted(t *testing.T) {
 	bad := podView{terminal: true, end: ending{exited: true, exitCode: 143}}
 	require.True(t, member{view: bad}.died())
