@@ -83,7 +83,7 @@ func TestIncident_HOST3_PrepareWhereAllIsThereAndTheFileSealedSince(t *testing.T
 	require.Equal(t, 1, code, said)
 	require.Contains(t, said, "sealed")
 	code, said = bullpenOn(t, mac, devmac.DefaultPassword, prepare...)
-	require.Zero(t, code, said, "given the right one, it is mended")
+	require.Zero(t, code, said, "given the right one, it is repaired")
 }
 
 // What macOS could not store is refused before anything is written.

@@ -127,7 +127,7 @@ func TestPrintHost_AStepALine(t *testing.T) {
 	for _, e := range []machost.Event{
 		{Step: "preflight", Phase: machost.PhaseUnchanged},
 		{Step: "tart", Phase: machost.PhaseDeferred, Changes: []string{"x\x1b[2Jy"}, Message: "1 virtual machines run"},
-		{Step: "egress", Phase: machost.PhaseFailed, Message: "told by the program at its end"},
+		{Step: "egress", Phase: machost.PhaseFailed, Message: "reported by the program at its end"},
 		{Phase: machost.PhaseDone, Message: "nothing to do"},
 	} {
 		tell(e)

@@ -133,7 +133,7 @@ func TestAutoscale_SCALE3_GrowsAtOnceAndShrinksAfterTheWindow(t *testing.T) {
 	require.Equal(t, names[:1], b.podNames("burst"), "busy is busy, whatever is desired")
 	b.finish(names[0])
 	b.shrunk("burst", 0)
-	require.EqualValues(t, 1, *b.get("burst").Spec.Replicas, "the spec is nobody's but its owner's")
+	require.EqualValues(t, 1, *b.get("burst").Spec.Replicas, "only its owner writes the spec")
 
 	b.ask("burst", runnerapi.PoolSignals{Withheld: map[runnerapi.WithheldReason]int{runnerapi.WithheldLimit: 7}})
 	b.havePods("burst", 1)

@@ -236,7 +236,7 @@ func TestBusyRunner_EXCL7_RunnersWithoutWorkMayGo(t *testing.T) {
 		require.True(t, y.gone(pod), name)
 	}
 	foreign := y.runner("foreign", working, func(pod *corev1.Pod) { delete(pod.Labels, runnerpod.LabelRunner) })
-	require.NoError(t, y.admin.Delete(t.Context(), foreign), "a pod that is no runner is nobody's business")
+	require.NoError(t, y.admin.Delete(t.Context(), foreign), "a pod that is no runner is not protected")
 }
 
 func TestBusyRunner_EXCL7_BreakGlassNeedsAReason(t *testing.T) {

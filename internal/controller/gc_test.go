@@ -44,7 +44,7 @@ func TestPool_EXCL2_POOL2_ForegroundDeletionTakesNoRunnerThatWasJustClaimed(t *t
 	b.makeIdle(names...)
 	b.server.claim(b.uid(names[2]), fleet.ClaimMinted)
 	require.NoError(t, b.admin.Delete(t.Context(), pool, client.PropagationPolicy(metav1.DeletePropagationForeground)))
-	b.eventually("the controller takes what nobody has claimed", func() bool { return slices.Equal(b.podNames("fore"), names[2:]) })
+	b.eventually("the controller removes unclaimed runners", func() bool { return slices.Equal(b.podNames("fore"), names[2:]) })
 	b.eventually("with its ServiceAccounts", func() bool { return slices.Equal(b.accountNames("fore"), names[2:]) })
 	b.eventually("the collector has tried to take what was", func() bool {
 		return collectorWasRefused(t, b.env, b.namespace, names[2]) || len(b.podNames("fore")) == 0

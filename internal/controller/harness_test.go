@@ -91,7 +91,7 @@ func (b *bench) describe() {
 		b.t.Logf("pod %s created %s labels %v phase %s deleting %v: %s", pod.Name, pod.CreationTimestamp, pod.Labels, pod.Status.Phase, pod.DeletionTimestamp, status)
 	}
 	retires, reports := b.server.asked()
-	b.t.Logf("the server was asked %d times and told %d times", retires, reports)
+	b.t.Logf("the server got %d requests and %d reports", retires, reports)
 }
 
 // start runs a controller under the role that is shipped (NET-8), until stop.

@@ -68,7 +68,7 @@ func TestKinds_BadRunnersAreRefusedWithASentence(t *testing.T) {
 		}, "kubernetes and containerMode Kubernetes require each other"},
 		"a daemon without its mode": {func(s *v1alpha1.RunnerSpec) { s.Dind = &v1alpha1.Dind{} }, "dind requires containerMode Dind"},
 		"an unknown mode":           {func(s *v1alpha1.RunnerSpec) { s.ContainerMode = "podman" }, "Unsupported value"},
-		"a work volume nobody may write": {func(s *v1alpha1.RunnerSpec) {
+		"a read-only work volume": {func(s *v1alpha1.RunnerSpec) {
 			s.ContainerMode = v1alpha1.ContainerModeKubernetes
 			s.Kubernetes = &v1alpha1.KubernetesMode{ServiceAccountName: "hooks", WorkVolumeClaim: corev1.PersistentVolumeClaimSpec{
 				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany},

@@ -31,7 +31,7 @@ func TestPool_POOL1_PodsAndServiceAccountsComeAndGoTogether(t *testing.T) {
 	b.scale("up", 2)
 	b.havePods("up", 2)
 	b.eventually("ServiceAccounts follow", func() bool { return slices.Equal(b.podNames("up"), b.accountNames("up")) })
-	b.eventually("the server is told of those that are gone", func() bool {
+	b.eventually("the ends are reported to the server", func() bool {
 		reported := 0
 		for _, pod := range pods {
 			if _, ok := b.server.reportOf(pod.Name); ok {
@@ -118,7 +118,7 @@ func TestPool_EXCL2_ADrainedPoolKeepsWhoeverWorks(t *testing.T) {
 		require.NoError(t, b.admin.Update(t.Context(), pool))
 	}
 	intake(v1alpha1.IntakePaused)
-	b.eventually("a paused pool is looked at", func() bool { p := b.get("drained"); return p.Status.ObservedGeneration == p.Generation })
+	b.eventually("a paused pool is reconciled", func() bool { p := b.get("drained"); return p.Status.ObservedGeneration == p.Generation })
 	require.Equal(t, names, b.podNames("drained"), "and keeps its runners")
 
 	intake(v1alpha1.IntakeDrained)

@@ -67,7 +67,7 @@ func TestRunner_NET7_LeavesItsPodUnderAMicroVMOnly(t *testing.T) {
 			refusedAs(t, make(nil, false), c.says)
 			refusedAs(t, make(ptr.To("gvisor"), false), "set runtimeClassName to a class of microVMs: kata, ")
 			require.NoError(t, make(ptr.To("kata"), false))
-			require.NoError(t, make(nil, true), "pods that are no runners are nobody's business")
+			require.NoError(t, make(nil, true), "pods that are no runners are not protected")
 		})
 	}
 

@@ -301,7 +301,7 @@ func TestToken_IsSharedAndRenewedWhenRefused(t *testing.T) {
 		})
 	}
 	await.Return(t, all.Wait, "the concurrent calls return")
-	require.Equal(t, int64(2), f.tokens.Load(), "one renewal for everybody")
+	require.Equal(t, int64(2), f.tokens.Load(), "one renewal for all")
 
 	f.refused.Store(1000)
 	before := f.calls.Load()

@@ -196,7 +196,7 @@ func TestPace_CLAIM14_NeverMoreThanAllowedInAMinute(t *testing.T) {
 			if err := p.gate(classMint, now); errors.As(err, &limited) {
 				now = limited.Until
 				if p.gate(classMint, now) != nil {
-					t.Fatalf("refused when it was told to come")
+					t.Fatalf("refused when it was due")
 				}
 			}
 			p.spend(classMint, now)
@@ -292,7 +292,7 @@ func TestETags_UnchangedAnswersAreFree(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "v0", list[0].Name)
 	}
-	require.Equal(t, int64(2), free.Load(), "who asks is told what cost nothing")
+	require.Equal(t, int64(2), free.Load(), "the caller learns what cost nothing")
 	require.Equal(t, []int64{1, 2}, []int64{full.Load(), unchanged.Load()})
 	rate, _ := c.RateState(1, ResourceCore)
 	require.Equal(t, 3999, rate.Remaining, "the limits are those of the last answer")

@@ -101,7 +101,7 @@ func TestLocal_LinksOfRootAreFollowedUnderTheRoot(t *testing.T) {
 // A user who can write to a directory must not redirect root's writes by a link in it.
 func TestLocal_LinksThatAUserHasPlantedAreNotFollowed(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("takes root: a folder of another user's")
+		t.Skip("needs root: a directory of another user's")
 	}
 	h := machost.Local{Root: t.TempDir()}
 	ci := machost.Attributes{Mode: 0o755, UID: 501, GID: 20}
@@ -142,7 +142,7 @@ func TestLocal_RenamesAndRemoves(t *testing.T) {
 	require.NoError(t, h.WriteFile("/a/new/x", strings.NewReader(""), own(0o600)))
 	require.NoError(t, h.Rename("/a/new", "/a/done"))
 	require.Equal(t, []string{"x"}, names(t, h, "/a/done"))
-	require.Error(t, h.Rename("/a/done", "/b/done"), "one folder is one rename")
+	require.Error(t, h.Rename("/a/done", "/b/done"), "one directory is one rename")
 	require.NoError(t, h.Remove("/a"))
 	require.ErrorIs(t, second(h.Stat("/a")), fs.ErrNotExist)
 }
@@ -214,7 +214,7 @@ func groupAlive(t *testing.T, group string) bool {
 
 func TestLocal_OneApplyAtATime(t *testing.T) {
 	h := machost.Local{Root: t.TempDir()}
-	unlock, err := h.Locker(time.Second)(t.Context(), func(string) { t.Error("nobody to wait for") })
+	unlock, err := h.Locker(time.Second)(t.Context(), func(string) { t.Error("no holder to wait for") })
 	require.NoError(t, err)
 
 	said := make(chan string, 1)

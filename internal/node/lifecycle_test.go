@@ -168,7 +168,7 @@ func TestDelete_NODE2_TheSandboxIsGoneBeforeThePodIs(t *testing.T) {
 	seen, err := f.kube.CoreV1().Pods(f.ns).Get(t.Context(), pod.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Contains(t, seen.Finalizers, runnerpod.FinalizerSandbox)
-	require.Equal(t, corev1.PodFailed, seen.Status.Phase, "how it ended was told first")
+	require.Equal(t, corev1.PodFailed, seen.Status.Phase, "its end was reported first")
 	require.Equal(t, int32(143), terminated(seen, "main").ExitCode)
 	// Even a deletion without grace cannot take the object.
 	f.delete(pod, ptr.To(int64(0)))

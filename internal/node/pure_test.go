@@ -336,5 +336,5 @@ func TestSecurity_OfTheContainerBeforeThePods(t *testing.T) {
 	pod.Spec.Containers = pod.Spec.Containers[:1]
 	pod.Spec.SecurityContext.FSGroup = nil
 	require.Equal(t, ownership{user: ptr.To[int64](1)}, ownershipOf(pod))
-	require.Equal(t, sandbox.Security{Groups: []int64{}}, security(&corev1.Pod{}, &corev1.Container{}), "root, where nobody says otherwise")
+	require.Equal(t, sandbox.Security{Groups: []int64{}}, security(&corev1.Pod{}, &corev1.Container{}), "root by default")
 }

@@ -96,7 +96,7 @@ func TestBuild_NET3_RefusesTemplatesThatReachForTheToken(t *testing.T) {
 			r.Volumes = []corev1.Volume{{Name: "a"}}
 			r.VolumeMounts = []corev1.VolumeMount{{Name: "a", MountPath: "/bullpen"}}
 		},
-		"inside the folder": func(r *v1alpha1.RunnerTemplate) {
+		"inside the directory": func(r *v1alpha1.RunnerTemplate) {
 			r.Volumes = []corev1.Volume{{Name: "a"}}
 			r.VolumeMounts = []corev1.VolumeMount{{Name: "a", MountPath: MountWork + "/x"}}
 		},

@@ -105,7 +105,7 @@ func TestDeploy_CLAIM16_AWholeWarmPoolInFlight(t *testing.T) {
 	t.Run("control: the label at the claim, and a recovery of rows alone", func(t *testing.T) {
 		w, pods, _ := inFlight(t, warm, func(w *world, o *dispatch.Options) { stampFirst(w)(o) })
 		w.write(`DELETE FROM runner_claims WHERE state = 'claimed'`) // what released stale claims
-		require.Len(t, w.leaked(), len(pods), "every pod is busy for ever, with nobody's job")
+		require.Len(t, w.leaked(), len(pods), "every pod is busy for ever, without a job")
 	})
 }
 
@@ -120,7 +120,7 @@ func TestMint_CLAIM8_AFailureLeavesNoLabel(t *testing.T) {
 			p := w.add("linux")
 			run := w.submit("acme", "linux", 1)
 			w.eventually("a mint fails", func() bool { return w.struck(refusal) > 0 })
-			w.eventually("nobody is minting", func() bool { return w.claim(p).LeaseUntil.IsZero() })
+			w.eventually("no mint is in progress", func() bool { return w.claim(p).LeaseUntil.IsZero() })
 			if status == http.StatusUnprocessableEntity {
 				w.eventually("job and pod are free", func() bool {
 					return w.claim(p).State == fleet.ClaimNone && w.state(run.jobs[0]) == fleet.JobQueued
@@ -200,7 +200,7 @@ func TestLabel_CLAIM6_PatchesThatFail(t *testing.T) {
 	run.release()
 	run.succeed()
 	// A pod whose job has ended has its label for as long as it is there.
-	w.eventually("no pod has a label and nobody's job", func() bool { return len(w.leaked()) == 0 })
+	w.eventually("no pod has a label without a job", func() bool { return len(w.leaked()) == 0 })
 }
 
 // Egress is cut the moment the label appears, in the middle of an answer to the pod.
@@ -241,7 +241,7 @@ func TestEgress_CLAIM6_CutAtTheLabel(t *testing.T) {
 		pods := cutting(w)
 		run := w.submit("acme", "linux", warm)
 		for _, p := range pods {
-			w.eventually("what was claimed is minted for nobody, or was given back by a pod that looks busy", func() bool {
+			w.eventually("a claim is minted for no job, or was returned by a pod that looks busy", func() bool {
 				state := w.claim(p).State
 				return p.egress.isCut() && (state == fleet.ClaimMinted || state == fleet.ClaimNone)
 			})
@@ -273,7 +273,7 @@ func TestRelease_CLAIM8_ByJobIDWouldFreeAWorkingRunner(t *testing.T) {
 
 	// Control: the claim that was made for the job that has ended goes, as it went elsewhere.
 	w.write(`DELETE FROM runner_claims WHERE pod_uid IN (SELECT pod_uid FROM runner_sessions WHERE job_id = $1)`, first.jobs[0])
-	require.Len(t, w.uncharged(), 1, "a runner works, charged to nobody and protected by nothing")
+	require.Len(t, w.uncharged(), 1, "a runner is busy, charged to no account and protected by nothing")
 	second.release()
 }
 

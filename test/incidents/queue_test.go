@@ -14,7 +14,7 @@ import (
 // The oldest job of a queue cannot be run: it no longer exists, or its account may not run anything.
 func TestQueue_CLAIM9_AStaleHeadPinsNothing(t *testing.T) {
 	t.Parallel()
-	t.Run("it was cancelled and nobody was told", func(t *testing.T) {
+	t.Run("it was cancelled without an event", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		dead := w.submit("acme", "linux", 1).known()

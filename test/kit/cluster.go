@@ -136,7 +136,7 @@ func start(assetsDir string, change ...func(*controlplane.Options)) (*Env, error
 func startPlane(assetsDir string, change ...func(*controlplane.Options)) (_ *Env, err error) {
 	stateDir, err := os.MkdirTemp("", "bullpen-test-")
 	if err != nil {
-		return nil, fmt.Errorf("making the control plane's state folder: %w", err)
+		return nil, fmt.Errorf("making the control plane's state directory: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()

@@ -69,7 +69,7 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	stop := w.guardian([]*server{one, two}, before, working)
 
 	backup.Restore(t, url)
-	w.eventually("everybody holds", func() bool { return one.frozen() && two.frozen() })
+	w.eventually("every replica holds", func() bool { return one.frozen() && two.frozen() })
 	require.GreaterOrEqual(t, seen.Epoch, int64(3))
 	for _, s := range []*server{one, two} {
 		answer := s.retire(idle)[0]
@@ -89,7 +89,7 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, after.Epoch, seen.Epoch+900, "ahead of everything that was seen")
 	require.Equal(t, seen.Lineage, after.Lineage)
-	require.Equal(t, minted, w.forge.Mints(), "nothing was minted meanwhile")
+	require.Equal(t, minted, w.forge.Mints(), "nothing was minted in the meantime")
 
 	require.Equal(t, fleet.ClaimExecuting, one.claim(before).State)
 	rebuilt := one.claim(working)
@@ -161,7 +161,7 @@ func TestRestore_CLAIM17_AnEmptyDatabase(t *testing.T) {
 			row, err := next.store.Epoch(t.Context())
 			require.NoError(t, err)
 			if !copyLost {
-				require.Equal(t, known.Lineage, row.Lineage, "whoever remembers the former one goes on with this")
+				require.Equal(t, known.Lineage, row.Lineage, "a replica that remembers the former one continues with this")
 				require.Greater(t, row.Epoch, known.Epoch)
 			}
 			w.mu.Lock()

@@ -44,7 +44,7 @@ func TestCosts_P5_OneJobsCallsAreThoseOfTheDocument(t *testing.T) {
 		require.NoError(t, os.WriteFile(costsFile, document, 0o600))
 		return
 	}
-	require.Equal(t, listed(string(table)), listed(costTable(measured)), "the document is out of date: run make costs, and look at what has changed")
+	require.Equal(t, listed(string(table)), listed(costTable(measured)), "the document is out of date: run make costs, and check the changes")
 }
 
 // listed reduces a table to what does not depend on how busy the machine is: which calls there are, and the counts of

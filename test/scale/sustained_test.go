@@ -281,7 +281,7 @@ func TestScalePage_ShowsTheRunThatIsKept(t *testing.T) {
 	require.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join("../../docs", sustainedJSON))
 	if errors.Is(err, fs.ErrNotExist) {
-		require.Contains(t, string(page), sustainedBegin+sustainedEnd, "it shows a run that nobody has kept")
+		require.Contains(t, string(page), sustainedBegin+sustainedEnd, "it shows a run that was not kept")
 		return
 	}
 	require.NoError(t, err)

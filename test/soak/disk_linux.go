@@ -27,7 +27,7 @@ type disk struct {
 func mountDisk(ctx context.Context, dir string) (*disk, error) {
 	d := &disk{Disk: chaos.Disk{Dir: dir}, kept: dir + ".kept"}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the database's folder: %w", err)
+		return nil, fmt.Errorf("making the database's directory: %w", err)
 	}
 	mounted, err := isMounted(dir)
 	if err != nil {
@@ -93,7 +93,7 @@ func move(ctx context.Context, from, to string) error {
 func isMounted(dir string) (bool, error) {
 	var own, above syscall.Stat_t
 	if err := errors.Join(syscall.Stat(dir, &own), syscall.Stat(filepath.Dir(dir), &above)); err != nil {
-		return false, fmt.Errorf("looking at %s: %w", dir, err)
+		return false, fmt.Errorf("reading %s: %w", dir, err)
 	}
 	return own.Dev != above.Dev, nil
 }

@@ -92,7 +92,7 @@ func TestSoak_RECV5_NET8_EverythingOnce(t *testing.T) {
 		require.NotContains(t, string(deeds), "not reached")
 		require.NotContains(t, string(deeds), `"error"`)
 		require.NotContains(t, string(deeds), "no job was", "EXCL-8: each stop is of a pod that has one")
-		require.FileExists(t, filepath.Join(dir, "postgres", "postgres.log"), "what was on the disk is back in its folder")
+		require.FileExists(t, filepath.Join(dir, "postgres", "postgres.log"), "the disk's content is back in its directory")
 		require.NoDirExists(t, filepath.Join(dir, "postgres.kept"))
 	})
 	log, err := os.ReadFile(filepath.Join(dir, "evidence", check.FileAudit))

@@ -213,7 +213,7 @@ func (s *System) round(ctx context.Context, n int, last bool) (*check.Report, er
 	plan := s.opts.Rounds[n]
 	dir := s.path("rounds", strconv.Itoa(n))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the round's folder: %w", err)
+		return nil, fmt.Errorf("making the round's directory: %w", err)
 	}
 	if err := writeJSON(filepath.Join(dir, "schedule.json"), plan); err != nil {
 		return nil, err

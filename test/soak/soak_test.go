@@ -182,7 +182,7 @@ func TestChecker_FindsEveryHarmDoneToARunningSystem(t *testing.T) {
 		h.subjects = append(h.subjects, subject)
 	}
 	for _, f := range report.Findings {
-		require.True(t, h.meant(f.What), "nobody has harmed this: %s: %s\n%s", f.Row, f.What, strings.Join(f.Timeline, "\n"))
+		require.True(t, h.meant(f.What), "this was not violated: %s: %s\n%s", f.Row, f.What, strings.Join(f.Timeline, "\n"))
 	}
 	require.Len(t, check.Rows(), 12, "a row without a harm proves nothing")
 }

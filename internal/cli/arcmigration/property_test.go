@@ -89,7 +89,7 @@ func TestConvert_WhatIsNotInTheOutputIsInTheReport(t *testing.T) {
 			_ = result.Print(&report)
 			t.Fatalf("%s: %s is lost in silence\n%s\nbecame\n%s\n%s", path, marker, content, text.String(), report.String())
 		}
-		require.NotZero(t, g.looked, "nothing was looked at")
+		require.NotZero(t, g.looked, "nothing was checked")
 	})
 }
 

@@ -180,7 +180,7 @@ func TestFollow_TellsOfEachOnce(t *testing.T) {
 	stop()
 	require.NoError(t, await.Receive(t, ended, "the reader of Events stops"))
 	require.Empty(t, reported)
-	require.Empty(t, troubles, "to be told to end is none")
+	require.Empty(t, troubles, "a requested end is none")
 }
 
 // An outage of the API server ends nothing, and loses nothing.

@@ -279,12 +279,12 @@ func TestDecide_HistoriesKeepTheRules(t *testing.T) {
 				t.Fatalf("%s without a reason", a.State)
 			}
 			if a.Again <= 0 || a.Again > lookAgain {
-				t.Fatalf("%s would be looked at again after %s", a.State, a.Again)
+				t.Fatalf("%s would be reconciled again after %s", a.State, a.Again)
 			}
 			switch a.Do {
 			case uncordon:
 				if !o.Node.Mine || strangersCordon {
-					t.Fatalf("uncordons what somebody else has cordoned: %+v", o)
+					t.Fatalf("uncordons a node that another client has cordoned: %+v", o)
 				}
 				o.Node.Mine, o.Node.Unschedulable = false, false
 			case cordon:

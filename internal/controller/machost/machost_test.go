@@ -56,7 +56,7 @@ func TestMacHost_IsPreparedAndBecomesReady(t *testing.T) {
 
 	version := b.get("one").ResourceVersion
 	b.restart()
-	b.eventually("looked at by another controller", func() bool { return b.metric("bullpen_machost_hosts", "Ready") == 1 })
+	b.eventually("reconciled by another controller", func() bool { return b.metric("bullpen_machost_hosts", "Ready") == 1 })
 	require.Equal(t, version, b.get("one").ResourceVersion, "nothing is written of a host that is well")
 	require.Equal(t, 1, b.macs.count())
 }
@@ -106,7 +106,7 @@ func TestMacHost_IsAppliedAgainWhenItsNodeHasVanished(t *testing.T) {
 	b.is("one", machost.StateReady)
 	require.NoError(t, b.admin.Delete(t.Context(), node))
 	b.is("one", machost.StateNodeMissing)
-	b.stays("one", time.Second, func() { require.Equal(t, 1, b.macs.count(), "its agent registers it again by itself (NODE-8)") })
+	b.stays("one", time.Second, func() { require.Equal(t, 1, b.macs.count(), "its agent registers it again (NODE-8)") })
 	b.ahead.Add(int64(4 * time.Minute))
 	b.nudge("one")
 	b.eventually("prepared again", func() bool { return b.macs.count() == 2 })

@@ -137,7 +137,7 @@ func TestCounts_RunnersThatNoNodeTakes(t *testing.T) {
 		})
 	}
 	s.podSeen(pending("pool-a", ""), t0)
-	require.Zero(t, s.counts("hash").unplaced, "the scheduler has not looked at it yet")
+	require.Zero(t, s.counts("hash").unplaced, "the scheduler has not tried yet")
 	require.True(t, s.podSeen(pending("pool-a", "no room"), t0), "the first turns the condition")
 	require.False(t, s.podSeen(pending("pool-a", "no room yet"), t0), "what is said of it later starts no pass")
 	s.podSeen(pending("pool-b", "no room at all"), t0)
@@ -183,7 +183,7 @@ func TestConditions_P5_LoadTurnsThemAtMostTwiceAMinute(t *testing.T) {
 		}
 		require.LessOrEqual(t, turns, 2*10)
 		require.Greater(t, turns, 2)
-		require.False(t, look.IsZero(), "whoever holds it on looks again when it may go")
+		require.False(t, look.IsZero(), "its holder checks again when it may end")
 		last := look
 		status, look = statusOf(pool, &status, off, last)
 		require.True(t, look.IsZero())
@@ -248,7 +248,7 @@ func TestConditions_ScalingActiveTurnsWhenNothingIsSeenForAWhile(t *testing.T) {
 		require.Equal(t, "the pool size stays at 7: refused", active.Message)
 		blip.decision.Blind = "timed out"
 		_, active = at([]metav1.Condition{active}, t0.Add(time.Second))
-		require.Equal(t, "the pool size stays at 7: timed out", active.Message, "what is told already is kept up to date")
+		require.Equal(t, "the pool size stays at 7: timed out", active.Message, "the message is kept up to date")
 		blip.decision.Blind = "refused"
 	}
 }

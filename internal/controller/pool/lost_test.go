@@ -94,7 +94,7 @@ func TestRemove_POOL7_OfALostPodOnlyOurFinalizerGoes(t *testing.T) {
 				pod.Labels[runnerpod.LabelOwner] = "octo"
 				require.NoError(t, s.admin.Update(t.Context(), pod))
 			}, left: []string{ours, theirs}, conflict: true},
-		{name: "it has ended: nobody is asked", finalizers: []string{ours}, view: func(v *podView) { v.terminal = true },
+		{name: "it has ended: no question is asked", finalizers: []string{ours}, view: func(v *podView) { v.terminal = true },
 			fence: proofs{verdict: lifecycle.Busy}, grant: removal.Grant{NodeGone: true}, gone: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

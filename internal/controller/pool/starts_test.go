@@ -58,11 +58,11 @@ func TestAdmitStarts(t *testing.T) {
 			map[string]int{"a": 0}, map[string]startTerm{"a": termPlacementBurst}},
 		{"full", n1, []startingPool{{name: "a", limit: 2, wanted: 1, placed: on("n1", 2)}},
 			map[string]int{"a": 0}, map[string]startTerm{"a": termFleetCeiling}},
-		{"no usable node counts as one, so that somebody sees that one is missing", nil, []startingPool{{name: "a", limit: 2, wanted: 9}},
+		{"no usable node counts as one, so that a pending pod shows the shortage", nil, []startingPool{{name: "a", limit: 2, wanted: 9}},
 			map[string]int{"a": 2}, map[string]startTerm{"a": termNoUsableNode}},
 		{"and then is full as well", nil, []startingPool{{name: "a", limit: 2, wanted: 9, unplaced: 2}},
 			map[string]int{"a": 0}, map[string]startTerm{"a": termNoUsableNode}},
-		{"whoever has none starting may start one, whatever others do", n1,
+		{"a pool with none starting may start one, whatever others do", n1,
 			[]startingPool{{name: "hog", limit: 2, wanted: 9, placed: on("n1", 2), unplaced: 7}, {name: "poor", wanted: 3}},
 			map[string]int{"hog": 0, "poor": 1}, map[string]startTerm{"hog": termFleetCeiling, "poor": termFleetCeiling}},
 		{"and that one is taken from the others", n1,
@@ -144,13 +144,13 @@ func TestAdmitStarts_Properties(t *testing.T) {
 			require.Equal(t, share.allowed < p.wanted, share.term != "", "what is held back is explained, and nothing else")
 			if p.wanted > 0 && p.starting() == 0 {
 				owed++
-				require.Positive(t, share.allowed, "nobody starves")
+				require.Positive(t, share.allowed, "no pool starves")
 			}
 			allowed += share.allowed
 			wanted += p.wanted
 		}
 		require.LessOrEqual(t, allowed, max(room, owed))
-		require.GreaterOrEqual(t, allowed, min(wanted, room), "nothing is held back for nobody")
+		require.GreaterOrEqual(t, allowed, min(wanted, room), "no wanted capacity is unused")
 		slices.Reverse(pools)
 		again, _ := admitStarts(usable, pools)
 		require.Equal(t, shares, again, "the same fleet, the same answer")
@@ -232,7 +232,7 @@ func TestPlan_StartsAreLimitedForTheWholeFleet(t *testing.T) {
 	require.Equal(t, 2, first.plan.Create, "no usable node counts as one")
 	require.Equal(t, 48, first.plan.Refused)
 	require.Contains(t, r.tracker.pool(types.NamespacedName{Namespace: "ns", Name: "a"}).startsSay, string(termNoUsableNode))
-	require.Equal(t, t0.Add(lookAtStartsEvery), first.plan.Next, "and it looks again by itself")
+	require.Equal(t, t0.Add(lookAtStartsEvery), first.plan.Next, "and it plans again without an event")
 	require.Equal(t, 1, pass(b, 50).plan.Create, "one may always start")
 
 	r.tracker.nodes.put(readyNode("n1"))

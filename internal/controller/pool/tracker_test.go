@@ -43,7 +43,7 @@ func TestPlan_OwnCreationsCountBeforeTheyAreObserved(t *testing.T) {
 	require.Empty(t, again.create, "held after a failure")
 	later := t0.Add(2 * time.Second)
 	again = s.plan(wishFor(3), names, 10, later)
-	require.ElementsMatch(t, []string{w.create[1], "pool-00000004"}, again.create, "the uncertain one under its own name, the refused one anew")
+	require.ElementsMatch(t, []string{w.create[1], "pool-00000004"}, again.create, "the uncertain one under its own name, the refused one under a new one")
 	for _, name := range again.create {
 		s.createAnswered(name, "uid-"+name, created, later)
 		s.podSeen(named(name), later)
@@ -72,7 +72,7 @@ func TestPodRead_POOL4_AnOlderLookUndoesNothing(t *testing.T) {
 	require.Empty(t, s.plan(wishFor(1), names, 10, t0).remove, "another pod of the name is another pod, whatever its version")
 
 	s.podSeen(named("pool-a", version("5")), t0)
-	require.Empty(t, s.plan(wishFor(1), names, 10, t0).remove, "the watch is believed, also after a control plane was put back")
+	require.Empty(t, s.plan(wishFor(1), names, 10, t0).remove, "the watch takes precedence, also after a control plane was restored")
 }
 
 func TestPlan_BurstIsBounded(t *testing.T) {

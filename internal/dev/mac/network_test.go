@@ -137,7 +137,7 @@ func TestSSH_NewConnectionsAreJudged(t *testing.T) {
 	mac.Run("root", "/sbin/pfctl", "-f", "/etc/guard")
 	output, err := client(ssh, "true").CombinedOutput()
 	require.Error(t, err)
-	require.NotContains(t, string(output), "timed out", "who is refused is told")
+	require.NotContains(t, string(output), "timed out", "a refused sender is notified")
 }
 
 // A live connection continues if the filter has a state for it. Without one, because the filter was off or had no rule for

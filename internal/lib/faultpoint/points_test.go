@@ -68,7 +68,7 @@ func TestReached_KillsAtTheNthPassing(t *testing.T) {
 		require.Equal(t, syscall.SIGKILL, state.Sys().(syscall.WaitStatus).Signal())
 		require.Equal(t, nth, strings.Count(output, "passing"))
 		require.NotContains(t, output, "deferred")
-		require.NoFileExists(t, file, "whoever comes after it lives")
+		require.NoFileExists(t, file, "the next process lives")
 		output, state = run(t, binary, dir)
 		require.True(t, state.Success())
 		require.Contains(t, output, "a deferred call ran")

@@ -52,7 +52,7 @@ func TestHostKey_APinThatNoKeyFitsIsRefused(t *testing.T) {
 	require.False(t, wrong.Unknown() || wrong.Changed)
 	require.Empty(t, result.HostKey)
 	_, offered := h.counts()
-	require.Zero(t, offered, "a key of the user's was offered to somebody else")
+	require.Zero(t, offered, "a key of the user's was offered to another host")
 }
 
 func TestHostKey_APinMustBeAFingerprint(t *testing.T) {
@@ -96,7 +96,7 @@ func TestHostKey_HOST6_AChangeMidBootstrapGetsNothing(t *testing.T) {
 				require.Equal(t, print(first), result.HostKey, "it is reported with a failure, too")
 				require.Equal(t, 1, h.ran(part), "a command was sent to another host")
 				_, after := h.counts()
-				require.EqualValues(t, before.Load(), after, "a key of the user's was offered to somebody else")
+				require.EqualValues(t, before.Load(), after, "a key of the user's was offered to another host")
 			})
 		}
 	}

@@ -69,7 +69,7 @@ func newModel(t *testing.T) *model {
 		secrets: machost.Secrets{
 			Password: machost.NewSecret(password), BootstrapKubeconfig: machost.NewSecret(kubeconfig)},
 	}
-	t.Cleanup(func() { require.Empty(t, m.leaks(t), "secrets of the test are where nobody may find them") }) // of every test
+	t.Cleanup(func() { require.Empty(t, m.leaks(t), "secrets of the test are where none may be found") }) // of every test
 	return m
 }
 

@@ -91,7 +91,7 @@ func (m *model) leaks(t *testing.T) []string {
 		}
 		return nil
 	}))
-	require.Greater(t, files, 10, "what was looked at?")
+	require.Greater(t, files, 10, "what was searched?")
 	return found
 }
 

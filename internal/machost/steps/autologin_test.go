@@ -38,7 +38,7 @@ func TestAutoLogin_HOST1_LogsTheUserIn(t *testing.T) {
 		again := m.login(p)
 		require.NoError(t, again.err, name)
 		require.Empty(t, again.report.Changed, name)
-		require.Equal(t, kicks, m.called("launchctl kickstart"), "nobody is logged out for nothing")
+		require.Equal(t, kicks, m.called("launchctl kickstart"), "no user is logged out without a need")
 	}
 	m.restart()
 	require.NoError(t, m.login(payload()).err)
@@ -234,7 +234,7 @@ func TestAutoLogin_NoSessionIsLoud(t *testing.T) {
 	m := bootMac(t, noSession)
 	done := m.login(payload(withPassword(right)))
 	failure(t, done.err, "auto-login")
-	require.False(t, errorsIsWrong(done.err), "nobody says that the password is wrong")
+	require.False(t, errorsIsWrong(done.err), "the password is not called wrong")
 	require.ErrorContains(t, done.err, "not logged in at the console")
 	done = m.login(payload())
 	failure(t, done.err, "auto-login")

@@ -99,7 +99,7 @@ func TestIncident_HOST3_AWrongPasswordIsSealed(t *testing.T) {
 	require.ErrorIs(t, failed.err, autologin.ErrSealed)
 	require.Equal(t, "/etc/kcpassword", stepError.File)
 	require.Equal(t, string(devmac.SealedPassword()), m.read("/etc/kcpassword"), "as in the incident")
-	require.Equal(t, "root", m.console(), "nobody has a session, and no virtual machine could start")
+	require.Equal(t, "root", m.console(), "there is no session, and no virtual machine could start")
 	require.False(t, failed.tells(wrongPassword))
 
 	// Silence from here on was the incident. Each apply fails, with the password and without one, and none tries it again.

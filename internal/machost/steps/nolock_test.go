@@ -46,5 +46,5 @@ func TestNoLock_HOST3_WaitsWithAPasswordThatMustBeTried(t *testing.T) {
 	diff, err = list[0].Check(t.Context(), m.host)
 	require.NoError(t, err)
 	require.False(t, diff.Disruptive, "auto-login has it")
-	require.True(t, errorsIsWrong(m.apply(list, machost.Secrets{}).err), "it was changed since: nobody tries it again by himself")
+	require.True(t, errorsIsWrong(m.apply(list, machost.Secrets{}).err), "it was changed since: it is not tried again automatically")
 }

@@ -45,7 +45,7 @@ func (h *scripted) Run(ctx context.Context, command machost.Command) (machost.Re
 	args := strings.Join(command.Args, " ")
 	h.ran = append(h.ran, command.Path+" "+args)
 	program, ok := h.programs[command.Path]
-	require.True(h.t, ok, "nobody has said what %s does", command.Path)
+	require.True(h.t, ok, "no answer is scripted for %s", command.Path)
 	return program(args, string(command.Stdin)), nil
 }
 

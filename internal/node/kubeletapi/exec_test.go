@@ -124,7 +124,7 @@ func TestExec_ServerEndsAlthoughACallerDoesNotRead(t *testing.T) {
 	case err := <-ended:
 		require.NoError(t, err)
 	case <-time.After(patience):
-		t.Error("the server waits for somebody who does not read")
+		t.Error("the server waits for a client that does not read")
 	}
 	close(stuck.leave)
 	await.Receive(t, done, "the client returns")

@@ -46,7 +46,7 @@ func TestMatcher_EndsWithItsPool(t *testing.T) {
 
 	h.cluster.DropPool(linuxPool("gone").Ref())
 	d.PoolsChanged()
-	h.eventually("a matcher for which nobody waits ends when its pool goes", func() bool { return d.Matchers() == 1 })
+	h.eventually("a matcher without polls ends when its pool is deleted", func() bool { return d.Matchers() == 1 })
 }
 
 // fruitless is a ledger of which no batch gets anything after it has taken the available mint slots: because another

@@ -76,7 +76,7 @@ func TestRetireLost_EXCL4_ARowWithoutProofNeedsGitHubsList(t *testing.T) {
 			}
 			require.Equal(t, dispatch.ProofUnregistered, answer.Proof)
 			require.Equal(t, answer.Proof, h.claim(pod).Proof, "the ledger keeps it")
-			require.Equal(t, answer, h.lost(h.replica(), pod)[0], "for whoever asks later")
+			require.Equal(t, answer, h.lost(h.replica(), pod)[0], "for later callers")
 		})
 	}
 }

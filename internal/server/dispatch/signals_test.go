@@ -47,7 +47,7 @@ func (h *harness) knowsLabels(d *dispatch.Dispatcher) {
 	sets, err := h.store.LabelSets(h.t.Context())
 	require.NoError(h.t, err)
 	for _, set := range sets {
-		h.eventually("the replica hears of "+set.Key, func() bool { return d.Heard(set.Key) })
+		h.eventually("the replica knows "+set.Key, func() bool { return d.Heard(set.Key) })
 	}
 }
 

@@ -160,7 +160,7 @@ func TestDemand_62_63_WhatChangesNothing(t *testing.T) {
 		return all
 	}
 	status, _ := w.hook("workflow_job", event("queued", 1, ""))
-	require.Equal(t, http.StatusOK, status, "nobody is there for it yet")
+	require.Equal(t, http.StatusOK, status, "no worker is there for it yet")
 	require.Equal(t, []int64{1}, ids())
 	for id, more := range map[int64]string{2: `,"conclusion":"skipped"`, 3: `,"conclusion":"success","runner_id":null,"runner_name":null`} {
 		status, _ = w.hook("workflow_job", event("completed", id, more))

@@ -29,7 +29,7 @@ func TestRecountLanes_RECV5_ADriftedLaneIsPutRight(t *testing.T) {
 		VALUES ('a', 'n', 'a', 'p', 'executing', 1, 1, '["mac"]', now()), ('b', 'n', 'b', 'p', 'claimed', 1, 1, '["arm"]', now()),
 			('c', 'n', 'c', 'p', 'spent', 1, 1, '["linux"]', now())`)
 	prune(t, store)
-	require.Equal(t, int64(3), ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes"), "it is charged, as far as anybody knows")
+	require.Equal(t, int64(3), ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes"), "it is charged, as far as is known")
 	put, err := store.RecountLanes(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, int64(2), put)

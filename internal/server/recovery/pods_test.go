@@ -125,7 +125,7 @@ func TestPass_RECV5_WhatLooksBusyWithoutAnOwnerIsRemoved(t *testing.T) {
 		retired bool
 	}{
 		"a crashed poller":                      {show: func(p *recovery.Pod) { p.Poller = recovery.Failed }},
-		"retired, told to go, and hangs":        {show: func(p *recovery.Pod) { p.Poller, p.Runner = recovery.Delivered, recovery.NotReady }, retired: true},
+		"retired, asked to stop, and hangs":     {show: func(p *recovery.Pod) { p.Poller, p.Runner = recovery.Delivered, recovery.NotReady }, retired: true},
 		"retired, and no longer ready, no more": {show: func(p *recovery.Pod) { p.Runner = recovery.NotReady }, retired: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -107,7 +107,7 @@ var properties = map[string]func(Evidence, Verdict) bool{
 		return v.Do.takes() && e.listed() && unproven && e.Live() && e.RunnerAtGitHub != RunnerAbsent &&
 			(e.Runner == NotReady || e.Runner == Starting && e.RunnerAtGitHub == RunnerIdle)
 	},
-	"EXCL-4: and so does a pod that nobody has a claim for": func(e Evidence, v Verdict) bool {
+	"EXCL-4: and so does a pod without a claim": func(e Evidence, v Verdict) bool {
 		return v.Do == RetirePod && e.RunnerAtGitHub == RunnerIdle && (e.Runner == NotReady || e.Runner == Starting)
 	},
 	"EXCL-6: no claim ends whose registrations were removed while its runner may work": func(e Evidence, v Verdict) bool {
@@ -145,13 +145,13 @@ var properties = map[string]func(Evidence, Verdict) bool{
 		return unreadable && v.Do != Leave && v.Do != Wait && v.Do != NoteOwner && v.Do != TakeOffLabel &&
 			v.Do != CloseSession && v.Kind != UnclaimedJob || v.Doubt && !unreadable && !disagrees
 	},
-	"CLAIM-15: nobody touches a claim that a replica works on": func(e Evidence, v Verdict) bool {
+	"CLAIM-15: a claim that a replica works on is not touched": func(e Evidence, v Verdict) bool {
 		return e.Leased == Yes && v.Do != Wait
 	},
 	"TEN-8: an owner is noted of an acknowledged claim whose pod says nothing of it": func(e Evidence, v Verdict) bool {
 		return v.Do == NoteOwner && (e.Acked == No || e.Label == Yes || e.Pod != Present || !e.Live())
 	},
-	"CLAIM-6: a label comes off a pod alone that nobody owns and that still polls": func(e Evidence, v Verdict) bool {
+	"CLAIM-6: a label is removed only from a pod that has no owner and still polls": func(e Evidence, v Verdict) bool {
 		return v.Do == TakeOffLabel && (e.Claim != NoRow || e.Poller != Polls || e.Runner == NotReady || e.Runner == Stopped || e.Age == Young)
 	},
 	"CLAIM-8: only a healthy pod that nothing was minted for stays warm": func(e Evidence, v Verdict) bool {
@@ -160,7 +160,7 @@ var properties = map[string]func(Evidence, Verdict) bool{
 	"CLAIM-13: adopted is what GitHub calls busy, and nothing else": func(e Evidence, v Verdict) bool {
 		return v.Do == Adopt && (e.RunnerAtGitHub != RunnerBusy || e.Live())
 	},
-	"EXCL-4: a pod is retired only if it shows work, is there, and nobody has a claim": func(e Evidence, v Verdict) bool {
+	"EXCL-4: a pod is retired only if it shows work, exists, and has no claim": func(e Evidence, v Verdict) bool {
 		return v.Do == RetirePod && (e.Live() || e.shows() == No || e.Pod != Present || e.Age == Young)
 	},
 	"a live claim's job that has ended at GitHub is recorded before anything else": func(e Evidence, v Verdict) bool {

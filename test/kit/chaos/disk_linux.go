@@ -31,7 +31,7 @@ func NewDisk(dir string, size int64) (*Disk, error) {
 func (d *Disk) Free() (int64, error) {
 	var at syscall.Statfs_t
 	if err := syscall.Statfs(d.Dir, &at); err != nil {
-		return 0, fmt.Errorf("looking at the disk: %w", err)
+		return 0, fmt.Errorf("reading the disk: %w", err)
 	}
 	return int64(at.Bavail) * at.Bsize, nil
 }

@@ -52,7 +52,7 @@ func Open(opts Options) (*Network, error) {
 	n := &Network{opts: opts, addresses: newAddresses(filepath.Join(opts.StateDir, "addresses"), opts.Pods)}
 	for _, dir := range []string{n.addresses.dir, n.podsDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("making the folder of the pods' network: %w", err)
+			return nil, fmt.Errorf("making the directory of the pods' network: %w", err)
 		}
 	}
 	made, err := ensureNamespace(n.nodeFile())

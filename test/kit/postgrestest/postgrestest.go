@@ -162,7 +162,7 @@ func (h *host) startPrivate(ctx context.Context) (string, error) {
 	sweep()
 	dir, err := os.MkdirTemp(parent(), "bullpen-pgtest-")
 	if err != nil {
-		return "", fmt.Errorf("making a folder for the tests' PostgreSQL: %w", err)
+		return "", fmt.Errorf("making a directory for the tests' PostgreSQL: %w", err)
 	}
 	h.dir = dir
 	h.server, err = postgres.Start(ctx, postgres.Options{Dir: dir, FastUnsafe: true, MaxConnections: 500})

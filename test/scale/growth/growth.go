@@ -95,7 +95,7 @@ func (r Run) Growing() []string {
 			}
 		}
 		if r.restarted(name) {
-			found = append(found, fmt.Sprintf("the %s was started anew meanwhile: its figures are of two", name))
+			found = append(found, fmt.Sprintf("the %s was restarted in the meantime: its figures are of two", name))
 			continue
 		}
 		if rise := r.dearer(name); r.jobs() >= jobsToTellCosts && rise > dearer {

@@ -110,7 +110,7 @@ func TestGrowing_FindsWhatWasRestarted(t *testing.T) {
 		}
 	})
 	require.Len(t, r.Growing(), 1)
-	require.Contains(t, r.Growing()[0], "server was started anew")
+	require.Contains(t, r.Growing()[0], "server was restarted")
 }
 
 func TestGrowing_AFewSamplesTellNothing(t *testing.T) {

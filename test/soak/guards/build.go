@@ -21,7 +21,7 @@ func (g Guard) Overlay(root, dir string) (string, error) {
 		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("making a folder for weakened files: %w", err)
+		return "", fmt.Errorf("making a directory for weakened files: %w", err)
 	}
 	replace := map[string]string{}
 	for path, text := range files {

@@ -142,7 +142,7 @@ func TestRoster_OnlyAsOftenAsSomebodyAsks(t *testing.T) {
 	await.Receive(t, w.done, "a list is read")
 	require.Equal(t, 1, w.lists("acme"))
 	w.roster.mu.Lock()
-	require.Len(t, w.roster.lists, 1, "a list that nobody asks for is forgotten")
+	require.Len(t, w.roster.lists, 1, "an unused list is dropped")
 	w.roster.mu.Unlock()
 }
 

@@ -152,7 +152,7 @@ func TestDeployment_RUN4_e2c8163b_af96de61_ANewerNeedAloneReachesTheSetAndMakesN
 			return len(sets) == 1 && sets[0].Spec.ScaledAt != nil && sets[0].Spec.ScaledAt.Time.Equal(at)
 		}
 	}
-	b.eventually("the set hears of the need", observed(first))
+	b.eventually("the set observes the need", observed(first))
 	set := b.sets()[0]
 	b.eventually("2 idle", func() bool { return b.sets()[0].Status.Idle == 2 })
 	b.work(pods[0])
@@ -244,7 +244,7 @@ func TestDeployment_RUN7_ANewImageEndsOutdatedByItself(t *testing.T) {
 		sets := b.sets()
 		return len(sets) == 1 && len(b.of("runner:2")) == 1 && len(b.pods()) == 1 && sets[0].Status.Idle == 1
 	})
-	b.eventually("nobody had to do anything else", func() bool {
+	b.eventually("nothing else was needed", func() bool {
 		return b.conditionOf(d, v1alpha1.ConditionOutdated).Status == metav1.ConditionFalse &&
 			b.conditionOf(d, v1alpha1.ConditionAvailable).Status == metav1.ConditionTrue
 	})

@@ -73,7 +73,7 @@ func TestPlan_RUN1_AnOwnCreationThatNobodyHasSeenCounts(t *testing.T) {
 	s.reserve([]string{"x", "y"}, "a", t0)
 	require.Zero(t, s.makePlan(o, -1, t0).create, "their creation is under way")
 	o.Desired = 0
-	require.Empty(t, s.makePlan(o, -1, t0).ask, "and nothing is known of them: they are nobody's victims")
+	require.Empty(t, s.makePlan(o, -1, t0).ask, "and nothing is known of them: they are not chosen for removal")
 	o.Desired = 2
 	require.Equal(t, "created", s.createAnswered("x", "uid-x", nil, t0))
 	require.Equal(t, "uncertain", s.createAnswered("y", "", context.DeadlineExceeded, t0))
@@ -110,7 +110,7 @@ func TestPlan_POOL6_ARunnerOnASilentNodeIsReplacedElsewhere(t *testing.T) {
 	w := s.makePlan(o, -1, t0.Add(nodes.UnreadyFor-1))
 	require.Zero(t, w.create, "a node that is silent for a moment costs no runner")
 	require.Empty(t, w.ask)
-	require.Equal(t, t0.Add(nodes.UnreadyFor), w.plan.Next, "somebody looks again then")
+	require.Equal(t, t0.Add(nodes.UnreadyFor), w.plan.Next, "a pass follows then")
 	w = s.makePlan(o, -1, t0.Add(nodes.UnreadyFor))
 	require.Equal(t, 1, w.create, "its replacement first")
 	require.Empty(t, w.ask)

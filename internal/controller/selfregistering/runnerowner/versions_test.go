@@ -47,7 +47,7 @@ func anotherVersionEndsNothing(t *testing.T, b *bench) {
 		b.idleIfPending(now)
 		return !b.exists(pods[1]) && slices.ContainsFunc(now, func(pod corev1.Pod) bool { return agentOf(pod) == "agent:2" })
 	})
-	require.Contains(t, b.github.Removed(), nameOf(pods[1]), "RUN-2: GitHub has let it go before")
+	require.Contains(t, b.github.Removed(), nameOf(pods[1]), "RUN-2: GitHub has removed it before")
 	require.NotContains(t, b.github.Removed(), nameOf(pods[0]))
 	b.stays("the busy one works on", func() bool { return b.exists(pods[0]) })
 	b.finish(pods[0])

@@ -266,7 +266,7 @@ func TestDecide_POOL8_ALostSourceNeverShrinks(t *testing.T) {
 		require.Equal(t, 6, o.decides(waits(1, 2, 3, 4, 5, 6)), name)
 		o.in.Evidence.Queues, o.in.Evidence.Server.Problem, o.in.Evidence.Server.Sees, o.in.Evidence.Server.More = nil, "", true, false
 		o.decides()
-		require.Equal(t, 6, o.passes(9*time.Minute), "%s: what nobody saw was not enough", name)
+		require.Equal(t, 6, o.passes(9*time.Minute), "%s: unseen jobs were not enough", name)
 		require.Equal(t, 1, o.passes(2*time.Minute), name)
 	}
 	o := newOwner(t, 1, 20)
