@@ -50,7 +50,7 @@ func sameDisk(a, b string) bool {
 	return ok && ok2 && x.Dev == y.Dev
 }
 
-// diskShort says in a sentence which of the node's disks is nearly full; empty when none is. Short says whether one was when last asked.
+// diskShort says in a sentence which of the node's disks is nearly full; empty when none is. Short reports whether one was when last asked.
 func (a *Agent) diskShort(short bool) string {
 	times := 1.0
 	if short {

@@ -223,7 +223,7 @@ func (w *worker) order() []string {
 	return names
 }
 
-// compose makes the pod as it should be, and says whether its status is so already.
+// compose makes the pod as it should be, and reports whether its status is so already.
 func (w *worker) compose(stopping bool) bool {
 	o := observed{
 		containers: map[string]containerObserved{}, prepared: w.prepared, removed: w.removed, stopping: stopping,

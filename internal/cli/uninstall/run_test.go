@@ -297,7 +297,7 @@ func TestRun_R9_POOL13_LeavesTheRestToAControllerThatRuns(t *testing.T) {
 	require.Nil(t, s.finalizersOf("runnerpools", "linux"))
 }
 
-// EXCL-3: where nothing says whether an idle runner was given a job, it stays, until a person says that there is no server.
+// EXCL-3: where nothing reports whether an idle runner was given a job, it stays, until a person says that there is no server.
 func TestRun_R9_EXCL3_WithoutAServerAPersonDecides(t *testing.T) {
 	s := newSite(t)
 	s.pool("linux")

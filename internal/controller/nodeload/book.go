@@ -12,7 +12,7 @@ type Weight struct {
 	Load lifecycle.Load
 }
 
-// WeightOf is the weight of a runner; has says whether it is there at all.
+// WeightOf is the weight of a runner; has reports whether it is there at all.
 func WeightOf(r lifecycle.Runner, has bool) Weight {
 	if load := r.Load(); has && load != (lifecycle.Load{}) {
 		return Weight{Node: r.Node, Load: load}

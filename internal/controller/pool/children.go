@@ -112,7 +112,7 @@ func (o outcome) String() string {
 	}
 }
 
-// createAnswered records the outcome of one creation. It says whether something is left that must be removed: the
+// createAnswered records the outcome of one creation. It reports whether something is left that must be removed: the
 // ServiceAccount of a pod that was refused (POOL-1), or of one that has come and gone meanwhile.
 func (s *poolState) createAnswered(name, uid string, result outcome, now time.Time) bool {
 	s.mu.Lock()

@@ -231,7 +231,7 @@ func (b *startBook) waiting() []types.NamespacedName {
 	return keys
 }
 
-// enter notes what a pool says of its starts, and says whether any pool of its fleet sets a limit.
+// enter notes what a pool says of its starts, and reports whether any pool of its fleet sets a limit.
 func (b *startBook) enter(key types.NamespacedName, fleet string, limit int) (limited bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

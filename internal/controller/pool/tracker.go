@@ -168,7 +168,7 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 	case (m.work() != "" || m.leave.SaidBusy(0, now)) && !m.proven(): // EXCL-4: before any removal of ours, granted or not
 		r.Stage = lifecycle.StageBusy
 		if m.leave.Removal == lifecycle.RemovalGranted {
-			r.Removal = m.leave.Removal // it gets no more work: the server has answered its poller so, and that has exited
+			r.Removal = m.leave.Removal // it gets no more work: its poller has received the grant and exited
 		}
 	case m.leave.Deleted || !m.view.deleting.IsZero():
 		r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalDeleting, m.leave.Since
@@ -208,7 +208,7 @@ func (m *member) finished() bool {
 	return m.gone && m.reported && !m.account && !m.creating
 }
 
-// settle brings the set in line with a member that has changed, and says whether a pass could tell the difference.
+// settle brings the set in line with a member that has changed, and reports whether a pass could tell the difference.
 func (s *poolState) settle(m *member, now time.Time) bool {
 	s.locate(m)
 	before, had := s.runners.Get(m.name)
@@ -240,7 +240,7 @@ func (s *poolState) settle(m *member, now time.Time) bool {
 	return had != has || before != after || m.gone || sooner || turned
 }
 
-// noteUnplaced notes whether the scheduler has said that no node takes a runner. It says whether that turns the pool's
+// noteUnplaced notes whether the scheduler has said that no node takes a runner. It reports whether that turns the pool's
 // condition, of which a plan knows nothing.
 func (s *poolState) noteUnplaced(name string, r lifecycle.Runner) bool {
 	before := len(s.unplaced) > 0

@@ -60,7 +60,7 @@ func files(dir, name string) []string {
 	return []string{filepath.Join(dir, name+"."+strconv.Itoa(os.Getpid())), filepath.Join(dir, name)}
 }
 
-// due counts a passing of the file's point, and says whether it is the one.
+// due counts a passing of the file's point, and reports whether it is the one.
 func due(file string) bool {
 	info, err := os.Stat(file)
 	if err != nil {

@@ -84,7 +84,7 @@ func (j job) restart(ctx context.Context, h machost.Host) error {
 	return err
 }
 
-// HOST-5: settle waits for a process other than the one of before, which stays. It says whether there was one.
+// HOST-5: settle waits for a process other than the one of before, which stays. It reports whether there was one.
 func (j job) settle(ctx context.Context, h machost.Host, before int) (bool, error) {
 	deadline := j.clock.Now().Add(startWait)
 	candidate, since := 0, time.Time{}

@@ -184,7 +184,7 @@ func (p *planner) held() bool {
 	return true
 }
 
-// choose wants the runner gone, and says whether that is new.
+// choose wants the runner gone, and reports whether that is new.
 func (p *planner) choose(r Runner, why Unfit) bool {
 	shown, since := r.shows()
 	// EXCL-4: a runner that shows work, was never observed, or may get a job before that can be seen is never a victim.

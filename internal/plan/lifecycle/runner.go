@@ -134,7 +134,7 @@ type Unfit struct {
 	Detail string
 }
 
-// Ref names the runner for a fence, and says whether it is lost (POOL-7).
+// Ref names the runner for a fence, and reports whether it is lost (POOL-7).
 func (r Runner) Ref(namespace, owner string) RunnerRef {
 	return RunnerRef{Namespace: namespace, Name: r.Name, UID: r.UID, Owner: owner, Lost: r.Stage == StageLost}
 }

@@ -96,7 +96,7 @@ func (e Evidence) listed() bool { return e.Pod == Present || e.Pod == Deleting }
 
 func (v Verdict) ends() bool { return v.Do == Release || v.Do == ReleaseRetire }
 
-// properties name what must hold of every verdict; each gets the evidence and says whether it is broken.
+// properties name what must hold of every verdict; each gets the evidence and reports whether it is broken.
 var properties = map[string]func(Evidence, Verdict) bool{
 	"EXCL-6: no claim ends and no pod goes before GitHub was asked, nor while its runner is busy": func(e Evidence, v Verdict) bool {
 		return (v.Do.takes() || v.Do == CloseRegistrations) &&

@@ -170,7 +170,7 @@ type question struct {
 	answer *lifecycle.Answer
 }
 
-// weigh answers what GitHub need not be asked, and says whether it must.
+// weigh answers what GitHub need not be asked, and reports whether it must.
 func (s *Service) weigh(ctx context.Context, ref lifecycle.RunnerRef, answer *lifecycle.Answer) (question, bool) {
 	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 	v, exists, err := s.View(ctx, key)

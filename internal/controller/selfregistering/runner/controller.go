@@ -195,7 +195,7 @@ func (p *pauses) begin(
 	return last.until
 }
 
-// end ends a pause, and says whether there was one.
+// end ends a pause, and reports whether there was one.
 func (p *pauses) end(key types.NamespacedName) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -227,7 +227,7 @@ func (p *pass) lookAt(t time.Time) {
 	}
 }
 
-// phase does one thing, and says whether the pass goes on.
+// phase does one thing, and reports whether the pass goes on.
 type phase func(ctx context.Context, p *pass) (more bool, err error)
 
 // Reconcile brings one Runner closer to its end.

@@ -421,7 +421,7 @@ func (s *ownerState) lookAgain(name string, now time.Time) bool {
 	return m != nil && s.settle(m, now)
 }
 
-// tryAgain ends the patience with members that could not be registered with that Secret, and says whether there are any.
+// tryAgain ends the patience with members that could not be registered with that Secret, and reports whether there are any.
 func (s *ownerState) tryAgain(secret string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -230,7 +230,7 @@ func (f *Filter) Enable() uint64 {
 	return token
 }
 
-// Release is pfctl -X: the last token disables. It says whether the token was known.
+// Release is pfctl -X: the last token disables. It reports whether the token was known.
 func (f *Filter) Release(text string) bool {
 	token, err := strconv.ParseUint(text, 10, 64)
 	at := slices.Index(f.Tokens, token)

@@ -215,7 +215,7 @@ func (w *watch) noteSilence() {
 	}
 }
 
-// overfull ends a machine whose guest takes more of this host's disk than it may, by the directory that it shares with it, and says whether it
+// overfull ends a machine whose guest takes more of this host's disk than it may, by the directory that it shares with it, and reports whether it
 // did. The other machine's disk lies there as well.
 func (w *watch) overfull(now time.Time) bool {
 	if now.Before(w.nextWeigh) {

@@ -75,7 +75,7 @@ type Demand struct {
 func (d Demand) Blind() bool { return d.Unread || len(d.Problems) > 0 }
 
 // Gather makes one set of jobs out of what the sources report (6.6, 6.7): a repeated message adds nothing, the other
-// source makes up for a lost one, and the end of a job frees that job alone. ours says whether a runner is the owner's: a
+// source makes up for a lost one, and the end of a job frees that job alone. ours reports whether a runner is the owner's: a
 // job of another owner's runner does not count.
 func Gather(e Evidence, ours func(runner string) bool) Demand {
 	var d Demand
