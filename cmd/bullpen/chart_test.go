@@ -80,7 +80,7 @@ func TestChart_MetricsAreTheServersOwn(t *testing.T) {
 	exported := serverMetrics(t)
 	names, err := helmchart.MetricNames()
 	require.NoError(t, err)
-	inRunbooks, err := helmchart.MetricNamesIn(os.DirFS(runbooksFolder), "*.md")
+	inRunbooks, err := helmchart.MetricNamesIn(os.DirFS(runbooksDir), "*.md")
 	require.NoError(t, err)
 	looked := 0
 	for _, name := range append(names, inRunbooks...) {
@@ -96,9 +96,9 @@ func TestChart_MetricsAreTheServersOwn(t *testing.T) {
 // wired is a server that serves no requests yet, with its files in a directory of its own.
 func wired(t *testing.T, change func(cfg *serverConfig, file func(name, content string) string)) *replica {
 	t.Helper()
-	folder := t.TempDir()
+	dir := t.TempDir()
 	file := func(name, content string) string {
-		path := filepath.Join(folder, name)
+		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}

@@ -46,17 +46,17 @@ func TestReference_CLI(t *testing.T) {
 		development = append(development, cmd.Name())
 	}
 	pages := reference.CLI(root, func(cmd *cobra.Command) bool { return slices.Contains(development, cmd.Name()) })
-	folder := filepath.Join(referenceFolder, "cli")
+	dir := filepath.Join(referenceFolder, "cli")
 	if *updateReference {
-		require.NoError(t, reference.Write(folder, pages, reference.Others()...))
+		require.NoError(t, reference.Write(dir, pages, reference.Others()...))
 	}
-	there, err := filepath.Glob(filepath.Join(folder, "*.md"))
+	there, err := filepath.Glob(filepath.Join(dir, "*.md"))
 	require.NoError(t, err)
 	require.Len(t, there, len(pages)+len(reference.Others()), "run make generate: a command was added, or has gone")
 	home, err := os.UserHomeDir()
 	require.NoError(t, err)
 	for name, page := range pages {
-		text, err := os.ReadFile(filepath.Join(folder, name))
+		text, err := os.ReadFile(filepath.Join(dir, name))
 		require.NoError(t, err, "run make generate")
 		require.Equal(t, string(text), page, "%s: run make generate", name)
 		require.NotContains(t, page, home+"/", "%s: a page is of every machine", name)

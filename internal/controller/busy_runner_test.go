@@ -255,8 +255,8 @@ func TestBusyRunner_EXCL7_BreakGlassNeedsAReason(t *testing.T) {
 
 // The audit log records who used the break-glass annotation and why, and each refused deletion.
 func TestBusyRunner_EXCL7_BreakGlassIsAudited(t *testing.T) {
-	folder := t.TempDir()
-	policy, log := filepath.Join(folder, "policy.yaml"), filepath.Join(folder, "audit.log")
+	dir := t.TempDir()
+	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
 	require.NoError(t, os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\n"+
 		"rules: [{level: Metadata, verbs: [delete], namespaces: [default], resources: [{group: \"\", resources: [pods]}]}, {level: None}]\n"), 0o600))
 	env := kit.Private(t, func(o *controlplane.Options) {

@@ -31,8 +31,8 @@ func main() {
 	}
 }
 
-func run(folder string) error {
-	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+func run(dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {
 		return err
 	}

@@ -14,9 +14,9 @@ import (
 
 func TestBootstrap_SaysThatTheDiskIsFull(t *testing.T) {
 	h := newHost(t)
-	folder := h.path("home/.bullpen")
-	require.NoError(t, os.Mkdir(folder, 0o755))
-	disk, err := chaos.NewDisk(folder, 1<<20)
+	dir := h.path("home/.bullpen")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	disk, err := chaos.NewDisk(dir, 1<<20)
 	if errors.Is(err, syscall.EPERM) {
 		t.Skip(err)
 	}
@@ -38,7 +38,7 @@ func TestBootstrap_SaysThatTheDiskIsFull(t *testing.T) {
 		require.Equal(t, StageUpload, stage.Stage)
 		require.ErrorContains(t, err, "disk full")
 		require.Len(t, seen.of(StageUpload, machost.PhaseFailed), 1)
-		left, err := os.ReadDir(folder)
+		left, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		require.Empty(t, left, "it leaves the disk fuller than it was")
 	}

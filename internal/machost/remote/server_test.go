@@ -49,8 +49,8 @@ const password = `pa"ss'wörd \$HOME`
 
 func newHost(t *testing.T) *host {
 	h := &host{t: t, root: t.TempDir(), client: newKey(t, "ed25519"), keys: []ssh.Signer{newKey(t, "ed25519")}, conns: map[net.Conn]bool{}}
-	for _, folder := range []string{"usr/bin", "home", "state"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(h.root, folder), 0o755))
+	for _, dir := range []string{"usr/bin", "home", "state"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(h.root, dir), 0o755))
 	}
 	h.script("usr/bin/uname", `echo Darwin arm64`)
 	h.script("usr/bin/sudo", `echo "$*" >> `+h.path("state/argv")+`

@@ -28,8 +28,8 @@ func wanted(path string) []string {
 	return []string{rightProxy}
 }
 
-func within(path, folder string) bool {
-	return path == folder || strings.HasPrefix(path, folder+"/")
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, dir+"/")
 }
 
 // verbOf is the verb of a request; empty for methods that nothing here has. Running a command is "create" by either method. At a kubelet it

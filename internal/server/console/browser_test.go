@@ -166,14 +166,14 @@ func (b *browser) eventually(script, why string) {
 // picture saves a screenshot of the tab, if screenshots were requested.
 func (b *browser) picture(name string) {
 	b.t.Helper()
-	folder := os.Getenv("BULLPEN_PICTURES")
-	if folder == "" {
+	dir := os.Getenv("BULLPEN_PICTURES")
+	if dir == "" {
 		return
 	}
 	var png []byte
 	b.run(chromedp.CaptureScreenshot(&png))
-	require.NoError(b.t, os.MkdirAll(folder, 0o755))
-	require.NoError(b.t, os.WriteFile(filepath.Join(folder, name+".png"), png, 0o644))
+	require.NoError(b.t, os.MkdirAll(dir, 0o755))
+	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644))
 }
 
 // prefer sets the visitor's preferred theme, light or dark.

@@ -97,13 +97,13 @@ func (s *Sandbox) deleteVM(ctx context.Context, vm string) error {
 
 // removeRemains removes the directory of a machine that Tart no longer lists because some of its files are missing.
 func (s *Sandbox) removeRemains(vm string) error {
-	if err := os.RemoveAll(s.vmFolder(vm)); err != nil {
+	if err := os.RemoveAll(s.vmFiles(vm)); err != nil {
 		return fmt.Errorf("removing what is left of the virtual machine %s: %w", vm, err)
 	}
 	return nil
 }
 
-func (s *Sandbox) vmFolder(vm string) string {
+func (s *Sandbox) vmFiles(vm string) string {
 	return filepath.Join(s.opts.TartHome, "vms", filepath.Base(vm))
 }
 

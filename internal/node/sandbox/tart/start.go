@@ -34,7 +34,7 @@ func (s *Sandbox) startRunner(ctx context.Context, pod *corev1.Pod, c sandbox.Co
 		return err
 	}
 	r, err = s.update(uid, func(r *record) {
-		r.VM, r.Image, r.Shared = runnerName(s.owner, uid), c.Image, sharedFolder(m, c)
+		r.VM, r.Image, r.Shared = runnerName(s.owner, uid), c.Image, sharedDir(m, c)
 	})
 	if err != nil {
 		return err
@@ -57,8 +57,8 @@ func (s *Sandbox) startRunner(ctx context.Context, pod *corev1.Pod, c sandbox.Co
 	return s.run(ctx, pod)
 }
 
-// sharedFolder is where the read-only share is on this machine.
-func sharedFolder(m machine, c sandbox.Container) string {
+// sharedDir is where the read-only share is on this machine.
+func sharedDir(m machine, c sandbox.Container) string {
 	for _, p := range m.places {
 		i := slices.IndexFunc(c.Mounts, func(mount sandbox.Mount) bool { return mount.MountPath == p.mountPath })
 		if p.shared && i >= 0 {
