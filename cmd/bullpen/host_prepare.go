@@ -85,7 +85,7 @@ func applyPart(ctx context.Context, out io.Writer, host machost.Local, list []ma
 	return err
 }
 
-// passwordFrom reads one line. What follows it is left alone, and says that no password was meant.
+// passwordFrom reads one line. An empty line means no password; further lines are not read.
 func passwordFrom(in io.Reader) (machost.Secret, error) {
 	const most = 4096
 	line, err := bufio.NewReader(io.LimitReader(in, most)).ReadString('\n')

@@ -20,7 +20,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
-// What this program starts of itself is the tests' own executable, and then it is the program.
+// The program starts its own executable, which in tests is the test binary: it then acts as the program.
 func init() {
 	if os.Getenv("BULLPEN_TEST_IS_BULLPEN") != "" {
 		os.Exit(run(context.Background(), os.Args[1:]))
@@ -86,7 +86,7 @@ func TestIncident_HOST3_PrepareWhereAllIsThereAndTheFileSealedSince(t *testing.T
 	require.Zero(t, code, said, "given the right one, it is repaired")
 }
 
-// What macOS could not store is refused before anything is written.
+// A password that macOS could not store is refused before anything is written.
 func TestPrepare_TakesOneLine(t *testing.T) {
 	for in, want := range map[string]string{"secret\n": "secret", "secret": "secret", "a \"b\" 'c'\nrest": "a \"b\" 'c'", "\n": "", "": "", "päß\n": "päß"} {
 		password, err := passwordFrom(strings.NewReader(in))

@@ -63,8 +63,7 @@ var (
 	noAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// Who is woken by an alert finds a page that says what to do, in the same four steps each time; and no page is left of an alert
-// that is gone.
+// Every alert has a page that says what to do, in the same four steps; and no page is left of an alert that was removed.
 func TestRunbooks_EveryAlertHasOneAndEveryOneAnAlert(t *testing.T) {
 	pages := runbooks(t)
 	index := pages["README.md"]

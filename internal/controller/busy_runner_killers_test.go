@@ -23,7 +23,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-// What deletes pods in Kubernetes by itself, each for real.
+// Kubernetes' own deletions of pods, each for real.
 
 func (y *yard) evict(pod *corev1.Pod, options *metav1.DeleteOptions) error {
 	return y.env.Kube.PolicyV1().Evictions(pod.Namespace).Evict(y.t.Context(), &policyv1.Eviction{

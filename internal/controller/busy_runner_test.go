@@ -350,7 +350,7 @@ func TestBusyRunner_EXCL7_NobodyCutsTheGraceOfARunnerThatCouldHaveBeenGivenAJob(
 	require.NoError(t, y.admin.Delete(t.Context(), pod, immediate))
 }
 
-// What a node takes as an order to stop a container that runs.
+// Changes that a node takes as an order to stop a running container.
 func TestBusyRunner_EXCL7_NobodyMakesItsNodeStopIt(t *testing.T) {
 	y := newYard(t)
 	merge := func(body string) client.Patch { return client.RawPatch(types.StrategicMergePatchType, []byte(body)) }

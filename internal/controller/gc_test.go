@@ -20,7 +20,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// What people and Kubernetes do to a pool with busy runners, on a real API server with its real garbage collector.
+// Actions of users and of Kubernetes on a pool with busy runners, on a real API server with its real garbage collector.
 
 // alive fails the test unless each runner exists and its deletion has not been requested.
 func (b *bench) alive(pool string, names ...string) {

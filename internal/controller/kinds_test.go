@@ -42,7 +42,7 @@ func kindsOf(namespace, name string, spec v1alpha1.RunnerSpec) map[string]client
 	}
 }
 
-// What no runner can be made from is refused when it is written, by each of the kinds, with a sentence that says what to do.
+// A template that no runner can be made from is refused on write, by each of the kinds, with a sentence that says what to do.
 func TestKinds_BadRunnersAreRefusedWithASentence(t *testing.T) {
 	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)

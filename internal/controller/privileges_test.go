@@ -71,7 +71,7 @@ func TestRunner_NET7_LeavesItsPodUnderAMicroVMOnly(t *testing.T) {
 		})
 	}
 
-	// What kubectl debug --profile=sysadmin adds to a pod that runs.
+	// The container that kubectl debug --profile=sysadmin adds to a running pod.
 	debug := func(pod *corev1.Pod, privileges *corev1.SecurityContext) error {
 		pod = pod.DeepCopy()
 		pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{

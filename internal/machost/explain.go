@@ -43,7 +43,7 @@ func explain(step string, err error) *StepError {
 	if failure.File == "" {
 		failure.File = fileOf(err)
 	}
-	// What a step advises is about a program that failed, not about one that was interrupted.
+	// A step's advice is about a program that failed, not about one that was interrupted.
 	if failure.Remedy == "" || errors.Is(err, context.Canceled) {
 		failure.Remedy = remedyOf(err)
 	}

@@ -33,7 +33,7 @@ func TestLocal_WritesAFileAsAWhole(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, fs.FileMode(0o755), info.Mode)
 
-	// What a crash has left beside it is taken over, whatever it is.
+	// The remains of a crash are overwritten, whatever they are.
 	require.NoError(t, os.MkdirAll(filepath.Join(h.Root, "/etc/new/.file.bullpen-new/x"), 0o700))
 	require.NoError(t, h.WriteFile("/etc/new/file", strings.NewReader("two"), own(0o600)))
 	require.Equal(t, []string{"file"}, names(t, h, "/etc/new"))
@@ -181,7 +181,7 @@ func TestLocal_RunsWithAFixedEnvironmentAndBoundedOutput(t *testing.T) {
 	require.NotContains(t, err.Error(), h.Root)
 }
 
-// What a program has started must not go on after the apply has given it up.
+// Processes that a program has started must not continue after the apply has given it up.
 func TestLocal_EndsTheWholeProcessGroup(t *testing.T) {
 	h := machost.Local{Root: t.TempDir()}
 	program(t, h, "/bin/hang", `(trap '' TERM; echo $$ > started; while :; do sleep 60; done) & wait`)

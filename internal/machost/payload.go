@@ -33,7 +33,7 @@ type wireSecrets struct {
 // EncodePayload makes the line, with its end, that ReadPayload reads. It holds the secrets in the clear: write it to the other
 // end's standard input, and nowhere else (HOST-6).
 //
-// What is not UTF-8 is refused: JSON would put another letter in its place, and the password would be a wrong one.
+// Text that is not UTF-8 is refused: JSON would replace a letter, and the password would be wrong.
 func EncodePayload(p Payload) ([]byte, error) {
 	for name, secret := range map[string]Secret{"password": p.Secrets.Password, "bootstrap kubeconfig": p.Secrets.BootstrapKubeconfig} {
 		if !utf8.ValidString(secret.Reveal()) {

@@ -41,7 +41,7 @@ type Agent struct {
 	workers map[string]*worker // by pod UID
 	wg      sync.WaitGroup
 
-	// What Report tells beside the workers' own: set by the lease's and the registrar's goroutines.
+	// The report's fields beside the workers' own: set by the lease's and the registrar's goroutines.
 	leaseRenewed atomic.Pointer[time.Time]
 	nodeProblem  atomic.Pointer[string]
 	nodeStatus   atomic.Pointer[corev1.NodeStatus]

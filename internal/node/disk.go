@@ -13,8 +13,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 
-// What is done about a disk that fills up, in multiples of what has to be free (Options.MinDiskFree), less than which is DiskPressure. Images
-// are removed before the node says that it is short, and until there is some room to spare.
+// The thresholds of a disk that fills up, in multiples of the reserve (Options.MinDiskFree), below which is DiskPressure. Images are
+// removed before the node reports that, and until there is some space to spare.
 const (
 	clearTimes   = 1.2 // so much is free, and DiskPressure ends: it does not come and go
 	collectTimes = 1.5 // less, and unused images go

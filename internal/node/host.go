@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// What counts as pressure.
+// The thresholds of pressure.
 const (
 	minMemoryFree = 100 << 20 // bytes
 	minPIDsFree   = 0.05

@@ -115,8 +115,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (r roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
 
-// What an agent that put terminal phases first left behind: pods that have ended, that are being deleted, and that nothing on the
-// node remembers, held by the finalizer alone.
+// The remains of an agent that put terminal phases first: pods that have ended, that are being deleted, and that nothing on the node
+// remembers, held by the finalizer alone.
 func TestDelete_NODE1_PodsThatAnOlderAgentLeftStuckAreFreed(t *testing.T) {
 	f := newFixture(t)
 	var stuck []*corev1.Pod

@@ -206,7 +206,7 @@ func TestVolumes(t *testing.T) {
 	require.Equal(t, "\x00", read("projected/b"))
 	require.Equal(t, "p", read("projected/name"))
 
-	// Who holds the file open keeps the old token; who opens it gets the new one, whole.
+	// A process that holds the file open keeps the old token; one that opens it gets the new one, whole.
 	old, err := os.Open(filepath.Join(v.root, "projected/deep/token"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, old.Close()) }()

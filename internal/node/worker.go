@@ -93,7 +93,7 @@ func newWorker(a *Agent, ref sandbox.PodRef) *worker {
 	}
 }
 
-// run works until the pod is gone or ctx is done. What runs in the sandbox stays (NODE-3).
+// run works until the pod is gone or ctx is done. Containers in the sandbox continue (NODE-3).
 func (w *worker) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer w.wg.Wait()

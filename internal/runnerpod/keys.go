@@ -74,7 +74,7 @@ const (
 	FinalizerSandbox = "bullpen.dev/vm-cleanup"
 )
 
-// What tells Macs from other nodes.
+// The marks of Macs among nodes.
 const (
 	// ResourceMacOSVM is the extended resource of nodes that run macOS virtual machines. Its allocatable amount is the
 	// number of usable slots, of the two that Apple's licence grants one Mac (NODE-5).

@@ -332,7 +332,7 @@ func (a *answers) redirected(token string) {
 	require.Contains(a.t, response.Request.URL.Path, "/repositories/")
 }
 
-// What is not as described is found.
+// Deviations from the description are found.
 func TestDifferences_AreFound(t *testing.T) {
 	a := newAPI(t, "api.github.com")
 	template, ok := a.template("GET", "/orgs/acme/actions/runners/7")

@@ -164,8 +164,8 @@ func (r *receiver) variants(d document, hook webhook, most int) {
 	}
 }
 
-// What GitHub's description lets a payload be is taken or ignored, and never refused: GitHub would show it as a failure, and catching up would ask
-// for it again.
+// A payload that GitHub's description allows is accepted or ignored, and never refused: GitHub would show it as a failure, and catching up
+// would request it again.
 func TestWebhooks_R12_WhateverTheDescriptionAllowsIsTaken(t *testing.T) {
 	t.Parallel()
 	documents, depth, others := []string{"api.github.com"}, 2, 0

@@ -152,7 +152,7 @@ func examples(t *testing.T) []example {
 	return all
 }
 
-// What is shown as YAML is taken: objects by the API server, values by the chart.
+// YAML in pages is valid: objects for the API server, values for the chart.
 func TestYAML_IsTakenByTheAPIServerOrTheChart(t *testing.T) {
 	env := kit.Cluster(t)
 	kube, err := client.New(env.Config, client.Options{})

@@ -47,7 +47,7 @@ func TestQueue_CLAIM9_AStaleHeadPinsNothing(t *testing.T) {
 	})
 }
 
-// What a pick reads does not grow with what waits.
+// The reads of a pick do not grow with the queue.
 func TestQueue_CLAIM5_TheCostOfAPickIsFlat(t *testing.T) {
 	t.Parallel()
 	read := func(backlog int) (rows, naive int64) {

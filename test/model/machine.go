@@ -77,7 +77,7 @@ type machine struct {
 // step is one thing that can happen in a state.
 type step struct {
 	name string
-	// What the name is about; -1 for nothing.
+	// The subject of the name; -1 for nothing.
 	pod, job int8
 	reg      uint8
 	// fair: neither a fault nor a user's choice. It happens in the end.

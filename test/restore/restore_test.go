@@ -104,8 +104,7 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	require.Equal(t, runnerapi.Busy, two.retire(waiting)[0].Verdict)
 	stop()
 
-	// What GitHub reported since the backup is requested again, and the budget holds: three are charged, and a fourth that
-	// is gone.
+	// GitHub's events since the backup are requested again, and the budget holds: three are charged, and a fourth that is gone.
 	w.mu.Lock()
 	require.NotEmpty(t, w.missed)
 	require.WithinDuration(t, taken.Add(-2*time.Minute), w.missed[0], 30*time.Second)

@@ -30,7 +30,7 @@ func (e Exception) rights() []Right {
 // Kind of a finding.
 type Kind string
 
-// What may be found.
+// The kinds of findings.
 const (
 	// Unused: a right that the run did not use, and that no exception explains.
 	Unused Kind = "granted, and not used"

@@ -115,7 +115,7 @@ func TestDocument_IsWhatIsCommitted(t *testing.T) {
 	require.Equal(t, Document(), string(committed), "run make generate")
 }
 
-// What the code cites as K 2.2 is an item that is as elsewhere, and F 2.8 one that is better than elsewhere.
+// An item that the code cites as K 2.2 is the same as elsewhere, and F 2.8 one that is better than elsewhere.
 func TestItems_AreCitedByTheirLetter(t *testing.T) {
 	letters := map[Standard]string{Matched: "K", Better: "F"}
 	items := map[string]bool{}

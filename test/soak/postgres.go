@@ -246,8 +246,8 @@ func (d *database) backup(ctx context.Context) error {
 	return errors.Join(d.copyData(ctx, "data", "backup"), d.start(ctx))
 }
 
-// restore puts the database back to its backup. What happened since is in the history's file alone. No other client
-// may be able to connect in between: the caller has closed the proxies.
+// restore restores the database from its backup. Later changes are only in the history's file. No other client may be able to connect in
+// between: the caller has closed the proxies.
 func (d *database) restore(ctx context.Context, away time.Duration) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -154,7 +154,7 @@ func Run(ctx context.Context, opts Options) (*check.Report, error) {
 	if err := writeJSON(s.path("soak.json"), opts.Rounds); err != nil {
 		return nil, errors.Join(err, s.Stop(), s.unmount())
 	}
-	// What ran on the machines of an interrupted soak ended with them.
+	// Runners on the machines of an interrupted soak ended with them.
 	for _, node := range []string{schedule.Node1, schedule.Node2} {
 		s.noteDeed(check.Deed{At: began, Until: time.Now().UTC(), Round: first, Kind: check.DeedStart, Target: node, Machine: node})
 	}

@@ -81,7 +81,7 @@ func (s *scene) reasons(f clusterevents.Filter) []string {
 	return reasons
 }
 
-// What happened is shown in the order in which it did, as far as it is wanted.
+// Events are shown in their order, as far as they are selected.
 func TestRead_ShowsWhatIsWanted(t *testing.T) {
 	s := newScene(t)
 	s.write("RunnerPool", "linux", "Scaled", 3*time.Minute)

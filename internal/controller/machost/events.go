@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// eventWriter writes the Events of MacHosts. What it is given holds no secret: see scrub.go.
+// eventWriter writes the Events of MacHosts. Its input holds no secret: see scrub.go.
 type eventWriter struct{ recorder events.EventRecorder }
 
 // attention are the states that need a person.

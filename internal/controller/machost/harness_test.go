@@ -47,7 +47,7 @@ const (
 	controllerUser = "system:serviceaccount:bullpen-system:bullpen-controller"
 
 	keySecret, passwordSecret, kubeconfigSecret = "mac-ssh", "mac-password", "mac-kubeconfig"
-	// What must be found nowhere.
+	// Secrets that must be found nowhere.
 	password = "pl4nted pa55word"
 	token    = "planted-token-0123456789abcdef"
 )

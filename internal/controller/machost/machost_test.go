@@ -167,7 +167,7 @@ func TestMacHost_AWrongPasswordIsNeverTriedAgain(t *testing.T) {
 	require.Equal(t, 1, b.macs.count())
 }
 
-// What was trusted first, or pinned, is not replaced by what answers later.
+// A host key that was trusted first, or pinned, is not replaced by one that appears later.
 func TestMacHost_AChangedHostKeyIsHeldTo(t *testing.T) {
 	b := newBench(t)
 	b.register("one")

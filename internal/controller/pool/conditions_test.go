@@ -284,7 +284,7 @@ func TestConditions_DrainingGoesWhenAPoolIsNotBeingDeleted(t *testing.T) {
 	require.Empty(t, messageOf(conditionsOf(poolFor(), list, facts{}, t0).list, v1alpha1.ConditionDraining))
 }
 
-// What the autoscaler has decided outlives the controller: the number, and when it was last lowered (SCALE-3).
+// The autoscaler's decision outlives the controller: the number, and when it was last lowered (SCALE-3).
 func TestStatusOf_SCALE3_RemembersTheNumberAndTheLastStepDown(t *testing.T) {
 	pool, before := poolFor(scaling(9)), v1alpha1.RunnerPoolStatus{}
 	f := facts{wish: wishFor(7), decision: Decision{Decided: true, LastScaleDown: t0.Add(time.Millisecond)}}

@@ -249,8 +249,8 @@ func (r *Reconciler) accountEvents() handler.TypedEventHandler[*metav1.PartialOb
 	}
 }
 
-// Reconcile brings one pool closer to its spec: observe, plan, fence, act. What needs the server, and every deletion, is
-// handed to the removals, so that a pass never waits for the server.
+// Reconcile brings one pool closer to its spec: observe, plan, fence, act. Requests to the server, and every deletion, are left to the
+// removals, so that a pass never waits for the server.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	r.tracker.nodes.setSynced() // no pass begins before every watch has shown what there was
 	state := r.tracker.pool(request.NamespacedName)

@@ -361,9 +361,8 @@ func (c *ControlPlane) AdminConfig() *rest.Config { return c.restConfig(c.pki.ad
 // AdminKubeconfig is the path of a kubeconfig file (0600) with the rights of AdminConfig.
 func (c *ControlPlane) AdminKubeconfig() string { return c.kubeconfigPath("admin") }
 
-// Identity makes a client configuration for a user in groups, with a fresh certificate signed by the cluster's
-// authority (valid for a year). What it may do is up to RBAC and the node authorizer: a node agent is the user
-// system:node:NAME in the group system:nodes.
+// Identity makes a client configuration for a user in groups, with a fresh certificate signed by the cluster's authority (valid for a
+// year). Its rights are up to RBAC and the node authorizer: a node agent is the user system:node:NAME in the group system:nodes.
 func (c *ControlPlane) Identity(user string, groups ...string) (*rest.Config, error) {
 	if user == "" {
 		return nil, errors.New("issuing an identity: a user name is required")

@@ -145,7 +145,7 @@ func (d *launchd) boot() error {
 		if !strings.HasSuffix(e.Name(), ".plist") {
 			continue
 		}
-		// What cannot be loaded is left out, without an error.
+		// A job that cannot be loaded is skipped without an error.
 		_ = d.load("/Library/LaunchDaemons/"+e.Name(), false)
 	}
 	return d.startLoginwindow(true)

@@ -72,7 +72,7 @@ func (r *Runner) execute(msg *workflow.Message, stop *stopper) completion {
 	}
 	var outputs map[string]workflow.Variable
 	w.internal("Complete job", func(s *stepRun) error {
-		// What cleans up after a job has to run after a cancelled one too.
+		// Clean-up has to run after a cancelled job too.
 		err := w.hook(s, "ACTIONS_RUNNER_HOOK_JOB_COMPLETED", nil)
 		outputs = w.outputs(s)
 		if n := w.left.clean(); n > 0 {

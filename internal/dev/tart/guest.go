@@ -52,7 +52,7 @@ func (g guestSpec) shares() string { return filepath.Join(g.Dir, "shares") }
 func (g guestSpec) home() string   { return filepath.Join(g.Dir, "home") }
 func (g guestSpec) bin() string    { return filepath.Join(g.Dir, "bin") }
 
-// guest is the process that all of a VM's processes descend from. What loses its parent becomes its child.
+// guest is the ancestor of all of a VM's processes. Orphans become its children.
 type guest struct {
 	guestSpec
 	children *reaper

@@ -39,8 +39,8 @@ type Source struct {
 	Name string
 	// Files are read together: a state in which only some of them have been replaced is not taken for one.
 	Files []File
-	// Use takes the contents, one for each file, into use, or returns why it cannot, and then leaves what was in use. Its
-	// error never quotes what is in the files. What it refused it is given again a minute later, and at once when it changes.
+	// Use takes the contents, one for each file, into use, or returns why it cannot, and then keeps the present ones. Its error never
+	// quotes the files' contents. Refused contents are passed again a minute later, and at once when they change.
 	Use func(ctx context.Context, contents [][]byte) error
 }
 

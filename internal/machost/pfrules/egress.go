@@ -89,7 +89,7 @@ func fromMachines(bridge string, allow bool) string {
 	lines = append(lines,
 		fmt.Sprintf("block drop %s from any to <bullpen_private>", on),
 		fmt.Sprintf("block drop %s inet6 from any to %s", on, dynamic(":network", hostInterfaces)),
-		// What the host asks of a machine is answered, although a machine may ask the host nothing.
+		// Answers to the host's own connections pass, although a machine may not open any to the host.
 		fmt.Sprintf("pass out quick on %s from (%s) to any flags any keep state", bridge, bridge),
 		"")
 	return strings.Join(lines, "\n")

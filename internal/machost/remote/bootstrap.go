@@ -44,7 +44,7 @@ type bootstrap struct {
 	program program
 	timing  Timing
 
-	// What has been achieved is not done again after a dropped connection.
+	// Completed stages are not repeated after a dropped connection.
 	home       string
 	uploaded   bool
 	sudo       bool

@@ -20,8 +20,8 @@ type Target struct {
 	// HostKey is the fingerprint, "SHA256:…", of the only key that is accepted. Empty: the one in KnownHosts, or else the first one
 	// seen, which is reported and held to until the end of the bootstrap.
 	HostKey string
-	// KnownHosts is a file in the format of OpenSSH, which may not exist yet. What it says of the host must be true; a host that it
-	// does not know is left to Trust.
+	// KnownHosts is a file in the format of OpenSSH, which may not exist yet. Its entry for a host must match; a host that it does not list
+	// is left to Trust.
 	KnownHosts string
 	// Trust is asked once about the key of a host that KnownHosts does not know. Its error ends the bootstrap. Nil, with KnownHosts: the
 	// host is refused with a *HostKeyError.

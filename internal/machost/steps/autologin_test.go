@@ -216,7 +216,7 @@ func TestAutoLogin_HOST1_ConvergesFromWhereverItWasKilled(t *testing.T) {
 	}
 }
 
-// That the session from before is still there for a moment says nothing of the password.
+// The previous session, which is still there for a moment, proves nothing about the password.
 func TestAutoLogin_HOST3_TheSessionFromBeforeIsNoProof(t *testing.T) {
 	m := bootMac(t, loginTakes(300))
 	require.NoError(t, m.apply(m.only(payload(withPassword(right)), steps.Facts{Binary: "/x"}, "auto-login"), machost.Secrets{}).err)

@@ -20,9 +20,8 @@ import (
 // nodeAgent runs `bullpen node` as a launchd job of the console's user. Its restart ends no virtual machine (NODE-3), so nothing here is
 // disruptive.
 //
-// What launchd has loaded, and what the process that runs was started from, is not to be had from launchd: a record says so. It is
-// voided before the first change and written after the new process has stayed (HOST-5): an apply that was killed, or
-// failed, is seen by the next.
+// launchd does not report which plist it has loaded, nor which program the running process was started from: a record does. It is voided
+// before the first change and written after the new process has stayed (HOST-5): an apply that was killed, or failed, is seen by the next.
 type nodeAgent struct {
 	config    machost.Config
 	bootstrap machost.Secret
@@ -326,7 +325,7 @@ func lastWords(h machost.Host) string {
 	return "; last log lines: " + text[strings.LastIndexByte(text, '\n')+1:]
 }
 
-// remove takes the agent out. What runs in virtual machines goes on: `bullpen node cleanup` ends it.
+// remove removes the agent. Runners in virtual machines continue: `bullpen node cleanup` ends them.
 func (s nodeAgent) remove(ctx context.Context, h machost.Host) error {
 	if err := s.job.unload(ctx, h); err != nil {
 		return err

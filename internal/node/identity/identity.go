@@ -179,7 +179,7 @@ func (i *Identity) accepted(ctx context.Context, config *rest.Config) (accepted,
 	if err == nil {
 		_, err = kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	}
-	// Who is known and may not ask (Forbidden) is accepted as well.
+	// A client that is known and lacks the right (Forbidden) is accepted as well.
 	return err == nil || apierrors.IsForbidden(err), err == nil || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
 }
 

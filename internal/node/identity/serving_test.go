@@ -69,7 +69,7 @@ func TestServing_SelfSignedUntilApproved(t *testing.T) {
 	require.Equal(t, leaf.SerialNumber, served(t, again).Leaf.SerialNumber)
 }
 
-// What lies in files is read again when it changes, and what cannot be used leaves what was in use.
+// Files are read again when they change, and unusable content leaves the previous one in use.
 func TestFiles_AreReadAgain(t *testing.T) {
 	env := kit.Cluster(t)
 	dir := t.TempDir()

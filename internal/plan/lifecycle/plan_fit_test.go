@@ -22,7 +22,7 @@ func unplacedFor(d time.Duration) func(*Runner) {
 
 func createdAt(at time.Time) func(*Runner) { return func(r *Runner) { r.Created = at } }
 
-// What goes at once, and what passes again.
+// Reasons for removal at once, and reasons that pass.
 func TestMakePlan_Unfit(t *testing.T) {
 	later, never := t0.Add(time.Minute), time.Time{}
 	askedFor := func(why Reason, change ...func(*Runner)) []Runner {

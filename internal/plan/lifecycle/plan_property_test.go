@@ -264,7 +264,7 @@ func TestMakePlan_POOL2_POOL5_Converges(t *testing.T) {
 	})
 }
 
-// What a plan costs does not grow with a pool (P9): the set is asked for what is decided, not walked.
+// The cost of a plan does not grow with a pool (P9): the set is queried, not walked.
 func BenchmarkMakePlan(b *testing.B) {
 	for _, size := range []int{50, 5000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {

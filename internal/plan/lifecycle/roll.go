@@ -171,8 +171,7 @@ func (p *planner) room(moving int) int {
 	if room <= 0 && moving == 0 && p.proven() && !p.starting() {
 		room = 1 // a roll always makes progress, also when nodes have room for a part of the pool only
 	}
-	// What cannot be replaced is not taken: a roll never makes a pool smaller. Runners above the desired number are
-	// their own replacement.
+	// A runner without a replacement stays: a roll never makes a pool smaller. Runners above the desired number are their own replacement.
 	above := p.staying - p.wish.Desired
 	switch {
 	case room <= 0:

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// limit is one thing that the pools of a group share: what all of them together may take, and what one runner of each
-// takes. What does not take any of it is not limited by it.
+// limit is one resource that the pools of a group share: the total, and the amount that one runner of each takes. A pool that takes none of
+// it is not limited by it.
 type limit struct {
 	what string
 	left int64 // negative when more is taken than there is

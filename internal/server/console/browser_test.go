@@ -431,7 +431,7 @@ func TestConsole_TheKeyboardReachesEverything(t *testing.T) {
 	b.content()
 }
 
-// What others write runs nothing in a genuine browser, whether it comes with the page or later.
+// Foreign text runs nothing in a real browser, whether it comes with the page or later.
 func TestConsole_WhatOthersWriteRunsNothing(t *testing.T) {
 	d := newDesk(t)
 	b := newBrowser(t, d, 1280, 900)

@@ -229,7 +229,7 @@ func TestSyncInstallations_LostMessages(t *testing.T) {
 	require.Equal(t, adminapi.AccountActive, h.account("gamma").State)
 	require.EqualValues(t, 103, h.account("gamma").InstallationID)
 
-	// What was reported after the list was begun is newer than the list.
+	// An event after the start of the list is newer than the list.
 	h.installation("suspend", acme)
 	did, err := h.store.SyncInstallations(t.Context(), time.Now().Add(-time.Minute), time.Now(), []dispatch.Installation{here(acme), here(beta)})
 	require.NoError(t, err)

@@ -8,8 +8,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// mintSlots counts, per account, the mints that this replica may start now (CLAIM-14), and backs off from an installation that
-// fails (CLAIM-11). What GitHub's rate limit headers say goes before its own count.
+// mintSlots counts, per account, the mints that this replica may start now (CLAIM-14), and backs off from an installation that fails
+// (CLAIM-11). GitHub's rate limit headers take precedence over its own count.
 type mintSlots struct {
 	opt   Options
 	freed func()

@@ -18,8 +18,8 @@ import (
 // benchAccounts is how many accounts the backlog is spread over.
 const benchAccounts = 1000
 
-// BenchmarkSignals reads the signals of a backlog of one job an account, and of a hundred. What it costs should follow
-// from the number of lanes and from what could be handed out, not from the number of jobs.
+// BenchmarkSignals reads the signals of a backlog of one job an account, and of a hundred. The cost should depend on the number of lanes
+// and on the jobs that could be handed out, not on the number of jobs.
 func BenchmarkSignals(b *testing.B) {
 	for _, room := range []int{0, 40} {
 		for _, jobs := range []int{benchAccounts, 100 * benchAccounts} {

@@ -191,7 +191,7 @@ func TestSignals_CLAIM11_Backoff(t *testing.T) {
 	require.Equal(t, 2, h.asks(d, c)["linux"].Queued)
 }
 
-// What is reported of an account's back-off is what dispatch uses, and whether a limit or a failure is the cause.
+// The reported back-off of an account is the one that dispatch uses, with its cause: a limit or a failure.
 func TestBackoff_CLAIM11_CLAIM14_SaysUntilWhen(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	d := h.replica(at(c))

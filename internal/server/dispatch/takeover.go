@@ -35,7 +35,7 @@ func (d *Dispatcher) takeOver(ctx context.Context, claim Claim, sequence int64) 
 	defer cancel()
 	switch err := d.removeRegistrations(detached, claim); {
 	case errors.Is(err, fleet.ErrRunnerBusy):
-		// It works: the configuration did arrive. What we are asked by is a poller that should not be asking.
+		// It is busy: the configuration did arrive. This request is from a poller that should not be asking.
 		return d.arrived(detached, claim)
 	case err != nil:
 		d.opt.Log.WarnContext(ctx, "taking over a claim", "pod", claim.PodName, "error", err)

@@ -106,7 +106,7 @@ func TestWebhook_BadInputGetsItsStatusAndLosesNothing(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, status)
 	status, _ = w.hook("workflow_job", queued(1), func(r *http.Request) { r.Header.Del(github.HeaderDelivery) })
 	require.Equal(t, http.StatusBadRequest, status)
-	// What no index and no notification can carry would fail at every redelivery.
+	// A value that no index and no notification can carry would fail at every redelivery.
 	long := `"` + strings.Repeat(rand.Text(), 400) + `"`
 	status, text = w.hook("workflow_job", strings.Replace(queued(1), `"labels":[`, `"labels":[`+long+`,`, 1))
 	require.Equal(t, http.StatusAccepted, status, text)

@@ -173,8 +173,8 @@ func TestMigrate_AnOlderServerStartsOnANewerSchema(t *testing.T) {
 	require.NoError(t, CheckSchema(t.Context(), url), "and it left the newer one's as it was")
 }
 
-// What earlier versions asked the database they can ask of the newest schema: the same parameters, the same columns, and a plan.
-// A release records its queries: go test ./internal/server/ledger -run QueriesOfEarlier -record-queries sqlcgen
+// Queries of earlier versions work with the newest schema: the same parameters, the same columns, and a plan. A release records its
+// queries: go test ./internal/server/ledger -run QueriesOfEarlier -record-queries sqlcgen
 func TestMigrations_QueriesOfEarlierVersionsMeanTheSame(t *testing.T) {
 	t.Parallel()
 	if *recordFrom != "" {

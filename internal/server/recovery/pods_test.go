@@ -254,7 +254,7 @@ func TestPass_RECV5_AnUnclaimedJobIsQueuedAgain(t *testing.T) {
 	w.served(w.pod())
 }
 
-// What is left of a pod that is gone: its session is closed, and its registration removed.
+// The remains of a pod that is gone: its session is closed, and its registration removed.
 func TestPass_RECV5_WhatAPodLeavesBehindIsCleared(t *testing.T) {
 	w := newWorld(t)
 	w.submit()

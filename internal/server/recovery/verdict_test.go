@@ -78,7 +78,7 @@ func TestJudge_EveryCombinationIsDefined(t *testing.T) {
 	}
 }
 
-// What acts has a kind, by which it is counted and can be switched off; what does not has none.
+// Every action has a kind, by which it is counted and can be switched off; a verdict without an action has none.
 func TestJudge_RECV9_EveryActionHasItsKind(t *testing.T) {
 	used := map[Kind]bool{}
 	for _, r := range table {

@@ -79,7 +79,7 @@ func New(ctx context.Context, opt Options) (*Tracer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say comes last, and wins.
+	// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES come last, and take precedence.
 	from, err := resource.New(ctx,
 		resource.WithAttributes(attribute.String("service.name", opt.Service), attribute.String("service.version", opt.Version)),
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())

@@ -121,7 +121,7 @@ func account(e Evidence) *Reason {
 	return nil
 }
 
-// What jobs are held for.
+// The reasons for which jobs are held.
 const (
 	heldForLimit   = "repository_limit"
 	heldForRemoval = "repository_removed"

@@ -107,7 +107,7 @@ func (m *Mac) Boot() {
 		if err := booted.Shutdown(); err != nil {
 			m.t.Error(err)
 		}
-		// What an SSH session or the test itself has started ends a little later.
+		// Processes of an SSH session or of the test itself end a little later.
 		deadline := time.Now().Add(5 * time.Second)
 		for {
 			left := booted.Leftovers()

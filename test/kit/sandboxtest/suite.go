@@ -317,7 +317,7 @@ func lostEndIsUnknown(f *fixture) {
 		require.Equal(f, int32(sandbox.UnknownExitCode), exit.Code)
 		require.Equal(f, "ContainerStatusUnknown", exit.Reason)
 	}
-	// What runs in a virtual machine ends with the machine, which takes the guest a moment to notice.
+	// Processes in a virtual machine end with the machine, which the guest notices a moment later.
 	require.Eventually(f, func() bool { return !f.machine.Settled(uid, f.name) }, patience, 5*time.Millisecond, "what it left behind is ended")
 }
 

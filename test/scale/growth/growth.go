@@ -38,8 +38,8 @@ type Part struct {
 	CPUSeconds    float64 `json:"cpu_seconds"` // since its start
 }
 
-// What may be called growth: what an hour's jobs would add, beyond a share of what is there and a fixed amount, because a
-// cache that fills and a list that doubles are no leak.
+// The definition of growth: what an hour's jobs would add, beyond a share of the present value and a fixed amount, because a cache that
+// fills and a list that doubles are no leak.
 const (
 	share           = 0.1
 	spareBytes      = 4 << 20

@@ -209,7 +209,7 @@ func TestExamine_FindsEachHarm(t *testing.T) {
 	}
 }
 
-// What the soak did itself, or what needs no excuse, is no finding.
+// The soak's own actions, and changes that need no excuse, are no finding.
 func TestExamine_KnowsWhatIsNoHarm(t *testing.T) {
 	for name, test := range map[string]struct {
 		onPurpose int

@@ -3,6 +3,6 @@
 // of one runner (prepare.go); the fence, which is GitHub's own "remove this runner" (fence.go, RUN-2); and the controller that unregisters
 // pods that other clients delete, or that have no owner (pods.go).
 //
-// What can be decided without a cluster is: view.go and stage.go are pure. It plans nothing: that is lifecycle's, by way of
-// each owner's controller. Begin with view.go.
+// Decisions that need no cluster are pure: view.go and stage.go. It plans nothing: that is lifecycle's, through each owner's controller.
+// Begin with view.go.
 package registered

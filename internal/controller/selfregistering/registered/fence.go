@@ -123,8 +123,8 @@ func (v *View) shows(lost bool) string {
 	return fmt.Sprint(v.Started, v.Running, v.Ready, v.Ended, v.Signs.Work(), lost)
 }
 
-// Ask is GitHub's own word on whether these runners may be removed (RUN-2). The pod's own signs are asked first (EXCL-6), and
-// what GitHub has refused a moment ago is not asked again. What it grants is written on the pods.
+// Ask returns GitHub's own answer on whether these runners may be removed (RUN-2). The pod's own signs are checked first (EXCL-6), and a
+// recent refusal is not asked for again. Grants are written on the pods.
 func (s *Service) Ask(ctx context.Context, runners []lifecycle.RunnerRef) []lifecycle.Answer {
 	answers := make([]lifecycle.Answer, len(runners))
 	byCredentials := map[registration.Credentials][]question{}

@@ -62,8 +62,8 @@ type Subject struct {
 	Ended bool
 	// NeverStarted: the runner's container was never started, so that a registration by token cannot exist yet.
 	NeverStarted bool
-	// Lost: the runner's node is authoritatively gone, so that its own signs prove nothing. What GitHub has removed, or does not
-	// have, is then the proof that its work is over (POOL-7).
+	// Lost: the runner's node is authoritatively gone, so that its own signs prove nothing. A registration that GitHub has removed, or does
+	// not have, is then the proof that its work is over (POOL-7).
 	Lost bool
 }
 

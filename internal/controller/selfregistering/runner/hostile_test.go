@@ -83,7 +83,7 @@ func TestRunner_RECV5_APodOfAnotherKeepsNoRunner(t *testing.T) {
 	require.Equal(t, other.UID, b.pod("r").UID)
 }
 
-// What is left behind was asked about for a while: the time that a controller was away does not count.
+// A registration is abandoned only after a time of requests to GitHub: the time that a controller was away does not count.
 func TestPods_RUN2_NoRegistrationIsLeftBehindBeforeGitHubWasAsked(t *testing.T) {
 	b := newBench(t)
 	r := b.idle("r")

@@ -287,8 +287,8 @@ func (r *Reconciler) room() int {
 	return max(0, r.options.Most-r.tracker.total())
 }
 
-// create makes what is missing: exactly that, in this pass, each under a name of its own (K 2.1). What failed is no error of the
-// pass: the next is made when the hold is over.
+// create makes the missing members: exactly those, in this pass, each under a name of its own (K 2.1). A failure is no error of the pass:
+// the next is made when the hold is over.
 func (r *Reconciler) create(ctx context.Context, o *Owner, s *ownerState, w work) error {
 	names := w.again
 	if w.create > 0 {

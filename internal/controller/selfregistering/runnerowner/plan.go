@@ -8,8 +8,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
 
-// startTimeout is how long a runner that a node has taken may take until it is up. What GitHub must know of it by then has a
-// time-out of its own, from the moment that it is up.
+// startTimeout is how long a runner with a node may take until it is up. Its registration at GitHub has a timeout of its own, from the
+// moment that it is up.
 const startTimeout = 10 * time.Minute
 
 // leaveTimeout is how long a runner whose deletion was accepted holds its place: the kubelet of an unreachable node confirms no deletion.

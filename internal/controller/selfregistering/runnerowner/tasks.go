@@ -57,8 +57,8 @@ func (r *Reconciler) give(s *ownerState, c *crew, key string, do func(context.Co
 	}})
 }
 
-// ask puts one runner to the fence. What never had a pod has nothing that could work: deleting what stands behind it is safe
-// whenever a pod appears, for that is fenced by itself.
+// ask asks the fence about one runner. One that never had a pod has nothing that could work: deleting its backing is safe whenever a pod
+// appears, for that is fenced, too.
 func (r *Reconciler) ask(ctx context.Context, s *ownerState, a lifecycle.Action) {
 	m, exists := s.copyOf(a.Runner.Name)
 	if !exists || m.id() != a.Runner.UID || m.leave.Removal != lifecycle.RemovalAsked {

@@ -240,7 +240,7 @@ func (s *Server) restSubject(r *http.Request, who caller, route restRoute) subje
 	return about
 }
 
-// peekMint reads a mint's body and puts it back. What it cannot read, the handler will refuse.
+// peekMint reads a mint's body and puts it back. The handler refuses an unreadable body.
 func peekMint(r *http.Request) (mint jitRequest) {
 	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
 	rest := r.Body

@@ -82,7 +82,7 @@ func TestShow_IsTheNormalForm(t *testing.T) {
 	}, nat)
 }
 
-// What pfctl refuses leaves what was there in force.
+// Rules that pfctl refuses leave the previous ones in force.
 func TestLoad_RefusesAndKeepsTheOldRules(t *testing.T) {
 	for text, want := range map[string]string{
 		"pass\nnat-anchor \"x\"":                      "pf.conf:2: Rules must be in order: options, normalization, queueing, translation, filtering",

@@ -100,7 +100,7 @@ func TestExec_NODE2_WhatACommandLeftBehindGoesWithTheContainer(t *testing.T) {
 	require.False(t, running(readPID(file)))
 }
 
-// What a container wrote is found again by its time, to the second.
+// A container's output is found by its time, to the second.
 func TestLog_KnowsWhenSomethingWasWritten(t *testing.T) {
 	m := newMachine(t)
 	sb := open(t, m.dir)

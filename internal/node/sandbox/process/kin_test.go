@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What macOS shows of a container whose supervisor is ours and whose jobs run Apple's programs, whose environment is withheld.
+// The processes that macOS shows of a container whose supervisor is ours and whose jobs run Apple's programs, whose environment is
+// withheld.
 func TestKin_NODE7_OnlyWhatCarriesTheMarkAndItsOwn(t *testing.T) {
 	self := proc{pid: 50, parent: 40, group: 50}
 	all := []proc{

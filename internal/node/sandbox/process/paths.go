@@ -9,8 +9,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 
-// What may stand directly before and after a path for it to count as one. Everything else (letters, digits, `_ - . ~ % +`, a
-// closing brace, any non-ASCII character, …) could make it part of another name, and is left alone.
+// The characters that may directly precede and follow a path for it to count as one. Any other (letters, digits, `_ - . ~ % +`, a closing
+// brace, any non-ASCII character, …) could make it part of another name, which is left alone.
 const (
 	pathMayFollow  = " \t\r\n=:,;'\"`([{<>|&!@"
 	pathMayPrecede = " \t\r\n=:,;'\"`)]}<>|&!#/"

@@ -322,7 +322,7 @@ func TestAgent_NODE3_KillNineStopsNothingAndTheExitCodeIsKnown(t *testing.T) {
 	m := newMachine(t)
 	uid := uuid.NewString()
 	agent := exec.CommandContext(ctx, os.Args[0], "agent", m.dir, uid)
-	// What takes an agent down may take its whole process group.
+	// A signal that kills an agent may go to its whole process group.
 	agent.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdout, err := agent.StdoutPipe()
 	require.NoError(t, err)

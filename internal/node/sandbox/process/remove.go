@@ -147,7 +147,7 @@ func Cleanup(ctx context.Context, stateDir string) (pods int, err error) {
 	if err := s.endAll(ctx, refs, cleanupPatience); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return 0, err
 	}
-	// What slipped away from a shim that was killed, and shims that did not answer, still carry the mark.
+	// Processes that escaped a killed shim, and shims that did not answer, still carry the mark.
 	if err := killAllMarked(ctx, envMark+"="+s.owner); err != nil {
 		return 0, fmt.Errorf("ending what is left: %w", err)
 	}

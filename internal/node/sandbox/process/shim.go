@@ -92,8 +92,8 @@ func startError(err error, at time.Time) sandbox.Exit {
 	}
 }
 
-// fork starts the container's main process as the leader of its own session and process group. What it returns beside ends when
-// the container's own program begins, or has failed to.
+// fork starts the container's main process as the leader of its own session and process group. The returned pipe ends when the container's
+// own program begins, or has failed to.
 func fork(s spec) (pid int, entered *os.File, err error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {

@@ -80,7 +80,7 @@ func keepTimes(log, times string, now func() time.Time, stop <-chan struct{}) (e
 // timesReader looks an index up.
 type timesReader struct{ file io.ReaderAt }
 
-// offsetAt finds the size that the log had at the last look before t. What lies behind it was written later than that look.
+// offsetAt returns the size that the log had at the last check before t. Bytes after it were written later than that check.
 func (r timesReader) offsetAt(t time.Time, indexSize, logSize int64) (int64, error) {
 	if t.Unix() < 0 { // long ago: perhaps too long for a number of nanoseconds
 		return 0, nil

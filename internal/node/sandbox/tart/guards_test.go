@@ -79,7 +79,7 @@ func TestGuest_NODE3_IsWaitedForAnewByTheNextAgent(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 }
 
-// What a failed start calls for may take minutes; another pod's minder is found meanwhile.
+// The handling of a failed start may take minutes; another pod's minder is found in the meantime.
 func TestTakeBack_NODE6_HoldsUpNoOtherPod(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)

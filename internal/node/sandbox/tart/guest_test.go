@@ -108,7 +108,7 @@ func TestGuest_NODE3_AReportNobodyCanBelieveEndsNoMachine(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 }
 
-// What a guest writes into its share lies on the host's disk, where the other machine's disk is as well.
+// A guest's writes to its share use the host's disk, where the other machine's disk is as well.
 func TestGuest_TEN6_ThatFillsItsHostsDiskIsEnded(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)

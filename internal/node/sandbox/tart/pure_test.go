@@ -289,7 +289,7 @@ func TestConditions(t *testing.T) {
 	require.Equal(t, corev1.ConditionFalse, ghostCondition(0).Status)
 }
 
-// What a node offers is what the autoscaler takes for its size: a host that can start nothing more offers what it runs, no less.
+// The autoscaler takes a node's offer for its size: a host that can start no further machine offers exactly those that run.
 func TestLedger_NODE9_OffersWhatRunsAndNoMoreWhenNothingCanBeStarted(t *testing.T) {
 	now := time.Unix(1000, 0)
 	l := ledger{total: MaxSlots, held: map[string]bool{}}

@@ -50,7 +50,7 @@ func (s *Sandbox) ensureSession(ctx context.Context) string {
 	defer look.Stop()
 	var kickErr error
 	for kicked := false; ; {
-		// That launchctl cannot be asked says nothing of the session.
+		// A failure to ask launchctl proves nothing about the session.
 		if !kicked && !errors.Is(missing, errNotAnswered) {
 			if why := s.leaveLoginWindow(ctx); why != "" {
 				return s.sessionMissing(missing, why)

@@ -409,8 +409,8 @@ func TestGather_66_Property_ASetOfIDs(t *testing.T) {
 	})
 }
 
-// What every sequence of decisions keeps to: the bounds, more at once, less only after so much time in which it was enough and
-// could be seen.
+// Every sequence of decisions keeps the bounds, raises at once, and lowers only after the cooldown in which fewer were enough and the data
+// was complete.
 func TestDecide_SCALE3_Property_Sequences(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := newOwner(t, rapid.IntRange(0, 5).Draw(t, "min"), rapid.IntRange(1, 9).Draw(t, "max"))

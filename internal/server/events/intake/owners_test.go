@@ -113,7 +113,7 @@ func TestTake_R14_AnEventWithoutAnInstallationIsServedByItsOwner(t *testing.T) {
 	require.Equal(t, []string{"acme", "ada/app"}, d.github.asked, "the ledger knows the installation from then on")
 }
 
-// What the ledger knows needs no request to GitHub, also when GitHub is unavailable.
+// Owners that the ledger knows need no request to GitHub, also when GitHub is unavailable.
 func TestTake_R14_AKnownOwnerCostsNoCall(t *testing.T) {
 	d := newDirect(t)
 	d.github.err = errors.New("GitHub is away")
@@ -182,7 +182,7 @@ func TestTake_TEN10_ManyUnknownOwnersCostFewCalls(t *testing.T) {
 	require.LessOrEqual(t, len(noted), 100)
 }
 
-// What GitHub cannot say is not taken for a no: the delivery is refused, and can be made again.
+// A failed lookup is not taken for a no: the delivery is refused, and can be repeated.
 func TestTake_R14_WhatCannotBeLookedUpIsAskedForAgain(t *testing.T) {
 	d := newDirect(t)
 	for _, err := range []error{fleet.ErrUncertain, fleet.ErrForbidden, &fleet.RateLimitedError{Resource: "core", Until: d.now.Add(time.Hour)}} {
