@@ -33,8 +33,8 @@ var answersByStatus = []answered{
 	{http.StatusConflict, fleet.ErrNameTaken}, {http.StatusGone, fleet.ErrRejected}, {http.StatusUnprocessableEntity, fleet.ErrRejected},
 }
 
-// servedPod is served, by a clock that advances between two requests: a claim that follows another of the same pod has a name
-// of its own.
+// servedPod returns a pod whose poll was given a job. The clock advances between two requests: a claim that follows another of the same pod
+// has a name of its own.
 func (h *harness) servedPod(d *dispatch.Dispatcher, c *clock) dispatch.Pod {
 	h.t.Helper()
 	pod := h.pod("linux")
