@@ -127,7 +127,7 @@ func TestToolchain_IsTheProducts(t *testing.T) {
 	}
 }
 
-// What Go's linker makes for Macs is signed and needs macOS alone; a program for another system is refused.
+// A binary of Go's linker for Macs is signed and needs only macOS; a program for another system is refused.
 func TestInspect_AcceptsWhatRunsOnMacs(t *testing.T) {
 	built := build(t, filepath.Join("testdata", "fixture"), mac, nil)
 	require.NotEmpty(t, built.Content)

@@ -52,7 +52,7 @@ func TestProduct_RunsFromAReadOnlyRootAsNobody(t *testing.T) {
 	const agent = "/" + agentPath
 	require.Contains(t, output, "(default "+agent+")", "runner pods start the agent from where the image has it")
 
-	// What the pods of runners do: the init container copies the agent into a volume, the others start it from there.
+	// As the pods of runners do: the init container copies the agent into a volume, the others start it from there.
 	const installed = "/bullpen/shared/bullpen-agent"
 	output, err = started(runnerUser, agent, "install", "--to", installed)
 	require.NoError(t, err, output)

@@ -37,8 +37,8 @@ func productImage(t *testing.T) (pair, member) {
 	return built.Own[0], s.Members[0]
 }
 
-// What was compiled before is taken from Go's cache, which knows no directories with -trimpath; that compiling from nothing
-// gives the same is shown with a smaller program (TestCompile_IsTheSameInEveryFolderAndForEverybody).
+// Packages that were compiled before come from Go's cache, which knows no directories with -trimpath; a smaller program shows that
+// compiling from nothing gives the same (TestCompile_IsTheSameInEveryFolderAndForEverybody).
 func TestProduct_IsTheSameInEveryFolder(t *testing.T) {
 	if os.Getenv("BULLPEN_TEST_DEEP") == "" {
 		t.Skip("runs in make test-deep; the smaller instance is TestCompile_IsTheSameInEveryFolderAndForEverybody")
@@ -84,7 +84,7 @@ func TestProduct_ItsSBOMNamesEveryModule(t *testing.T) {
 	require.Greater(t, len(found), 30)
 }
 
-// What a person runs once, in bullpen-migrate, is not in an image. Names of functions are in a binary without symbols, too.
+// bullpen-migrate, which an administrator runs once, is not in an image. Names of functions are in a binary without symbols, too.
 func TestProduct_HasNoPartOfTheMigration(t *testing.T) {
 	all, err := product()
 	require.NoError(t, err)

@@ -55,7 +55,7 @@ func TestWrite_IsTheSameInEveryFolder(t *testing.T) {
 	made := hashes(t, first)
 	require.Equal(t, made, hashes(t, second), "and what an older build left is gone")
 	require.NoError(t, write(second, testRelease(), testSet(t)))
-	require.Equal(t, made, hashes(t, second), "twice into one folder")
+	require.Equal(t, made, hashes(t, second), "twice into one directory")
 
 	sums, err := os.ReadFile(filepath.Join(first, "SHA256SUMS"))
 	require.NoError(t, err)

@@ -75,7 +75,7 @@ func library(name, version, url string) cdx.Component {
 func moduleComponent(module *debug.Module) cdx.Component {
 	component := library(module.Path, module.Version, purl(module.Path, module.Version))
 	if module.Sum != "" {
-		// What go.sum has. It is a hash over the hashes of files, and so not one that the format has a name for.
+		// The hash in go.sum. It is a hash over the hashes of files, and so not one that the format has a name for.
 		component.Properties = &[]cdx.Property{{Name: "bullpen:go.sum", Value: module.Sum}}
 	}
 	return component

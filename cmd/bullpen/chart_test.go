@@ -74,13 +74,13 @@ func TestChart_CommandLinesAreTheProgramsOwn(t *testing.T) {
 	}, looked)
 }
 
-// What the chart's alerts and dashboard, and the runbooks, name of the server is what it exports; the controller's test looks at the
-// rest.
+// Each server metric that the chart's alerts and dashboard and the runbooks name is exported; the controller's test checks the other
+// metrics.
 func TestChart_MetricsAreTheServersOwn(t *testing.T) {
 	exported := serverMetrics(t)
 	names, err := helmchart.MetricNames()
 	require.NoError(t, err)
-	inRunbooks, err := helmchart.MetricNamesIn(os.DirFS(runbooksFolder), "*.md")
+	inRunbooks, err := helmchart.MetricNamesIn(os.DirFS(runbooksDir), "*.md")
 	require.NoError(t, err)
 	looked := 0
 	for _, name := range append(names, inRunbooks...) {
@@ -93,12 +93,12 @@ func TestChart_MetricsAreTheServersOwn(t *testing.T) {
 	require.False(t, helmchart.Exports(exported, "bullpen_nothing_total"))
 }
 
-// wired is a server that serves nobody yet, with its files in a folder of its own.
+// wired is a server that serves no requests yet, with its files in a directory of its own.
 func wired(t *testing.T, change func(cfg *serverConfig, file func(name, content string) string)) *replica {
 	t.Helper()
-	folder := t.TempDir()
+	dir := t.TempDir()
 	file := func(name, content string) string {
-		path := filepath.Join(folder, name)
+		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}

@@ -58,7 +58,7 @@ func completionServer(t *testing.T) (address string, asked *atomic.Int32) {
 	return server.URL, asked
 }
 
-// tab is what the shell is told when somebody presses Tab after these words; what follows names, and what is said besides.
+// tab returns what the shell receives for Tab after these words: the names, and the messages.
 func tab(t *testing.T, words ...string) (offered []string, said string) {
 	t.Helper()
 	root, out, errs := newRootCommand(), bytes.Buffer{}, bytes.Buffer{}
@@ -146,7 +146,7 @@ func splitWords(line string) (before []string, begun string) {
 	return words[:len(words)-1], words[len(words)-1]
 }
 
-// Whatever goes wrong is not said in the line that somebody types.
+// Errors are not printed into the line that the user types.
 func TestCompletion_SaysNothingWhenItFails(t *testing.T) {
 	server, asked := completionServer(t)
 	t.Setenv("BULLPEN_SERVER", "")

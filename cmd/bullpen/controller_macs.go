@@ -58,7 +58,7 @@ func (f *macFlags) prepare(leaseNamespace string) (*controller.MacOptions, error
 }
 
 func digestOf(path string) (string, error) {
-	file, err := os.Open(path) //nolint:gosec // the operator names it
+	file, err := os.Open(path) //nolint:gosec // the administrator names it
 	if err != nil {
 		return "", err
 	}

@@ -56,7 +56,7 @@ isolation. Those for macOS run on a node that stands in for a Mac, with a fake T
 	return cmd
 }
 
-// describeTerminal says whether standard output is a terminal, and its current size.
+// describeTerminal records whether standard output is a terminal, and its current size.
 func describeTerminal(opts *onebox.DemoOptions) {
 	out, isFile := opts.Out.(*os.File)
 	if !isFile || !term.IsTerminal(int(out.Fd())) || os.Getenv("TERM") == "dumb" {

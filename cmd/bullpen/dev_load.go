@@ -35,7 +35,7 @@ type loadError struct {
 // Error says what is wrong with it.
 func (e loadError) Error() string { return e.text }
 
-// ExitCode is what scripts go by.
+// ExitCode is the exit code for scripts.
 func (e loadError) ExitCode() int { return e.code }
 
 // loadFlags are the command line of bullpen dev load.

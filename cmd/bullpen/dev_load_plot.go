@@ -11,8 +11,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/load"
 )
 
-// loadPlot is where a load's waits are to be drawn. It is opened before the load, for an hour of that must not end in a folder
-// that does not exist; what is there already stays until there is something to draw. A nil one draws nothing.
+// loadPlot is the file of a load's plot. It is opened before the load, so that an hour of that does not end in a directory that does not
+// exist; an existing file stays until there is something to draw. A nil one draws nothing.
 type loadPlot struct {
 	file       *os.File
 	made, used bool
@@ -61,7 +61,7 @@ func (p *loadPlot) close() error {
 	return nil
 }
 
-// untouched: the name is still that file's, and nobody else has drawn into it.
+// untouched reports whether the name is still that file's, and no other process has written to it.
 func (p *loadPlot) untouched() bool {
 	is, err := p.file.Stat()
 	there, err2 := os.Lstat(p.file.Name())

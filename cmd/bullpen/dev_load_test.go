@@ -26,7 +26,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// loadedFleet is a genuine stand-in, and an operators' API by which its jobs have ended, but for those that ask for "never".
+// loadedFleet is a real stand-in, and an admin API in which its jobs have ended, except those that ask for "never".
 func loadedFleet(t *testing.T) (github *standin.AdminClient, server string) {
 	t.Helper()
 	key, _, err := standin.GenerateAppKey()

@@ -83,7 +83,7 @@ func devRunnerLog(cmd *cobra.Command, verbose bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 }
 
-// configured says whether a runner was registered in the folder.
+// configured reports whether a runner was registered in the directory.
 func configured(root string) bool {
 	_, err := os.Lstat(filepath.Join(root, ".runner"))
 	return err == nil

@@ -78,7 +78,7 @@ func TestSimulate_ComparesPolicies(t *testing.T) {
 	require.ErrorContains(t, err, `names the pool "mac"`)
 }
 
-// What was recorded is the jobs that ran, as they were queued: an approval is no queue of ours.
+// The recording contains the jobs that ran, from when they were queued: pending approval is no queue of ours.
 func TestRecorded_IsWhatRan(t *testing.T) {
 	at := func(s int) *time.Time { t := time.Unix(int64(s), 0).UTC(); return &t }
 	job := adminapi.Job{Account: "acme", Repository: "acme/app", Labels: []string{"linux-4"}, QueuedAt: *at(10), StartedAt: at(30), CompletedAt: at(90)}

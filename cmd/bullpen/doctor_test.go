@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Nothing to look at is not the same as nothing wrong, and a wrong way to ask is neither.
+// Nothing to check is distinct from no problems, and from a usage error.
 func TestDoctor_ExitCodes(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("XDG_STATE_HOME", t.TempDir())

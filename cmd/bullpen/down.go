@@ -53,7 +53,7 @@ With --delete, also delete the state directory, with the database and the logs. 
 	return cmd
 }
 
-// inputIsTerminal says whether a person can answer.
+// inputIsTerminal reports whether a person can answer.
 func inputIsTerminal(in io.Reader) bool {
 	file, is := in.(*os.File)
 	return is && term.IsTerminal(int(file.Fd()))

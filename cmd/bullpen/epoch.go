@@ -60,7 +60,7 @@ func newKeeper(cfg serverConfig, r *replica, forge *github.Client, lists *roster
 	})
 }
 
-// unexplained reports pods at work that the ledger has never heard of.
+// unexplained reports busy pods that are not in the ledger.
 func (r *replica) unexplained(ctx context.Context) (bool, error) {
 	pods, err := r.view.ListPods(ctx)
 	if err != nil {
@@ -75,14 +75,14 @@ func (r *replica) unexplained(ctx context.Context) (bool, error) {
 	if len(working) == 0 {
 		return false, nil
 	}
-	heard, err := r.store.Heard(ctx, working)
-	return len(heard) < len(working), err
+	known, err := r.store.Heard(ctx, working)
+	return len(known) < len(working), err
 }
 
-// A server that has just started holds until it has looked at its database, for a moment: passes wait that out.
+// A server that has just started does not dispatch until it has read its database: passes wait for so long.
 const gatePatience = 5 * time.Second
 
-// unlessFrozen has passes do nothing while the ledger is frozen: what they would go by is being rebuilt (CLAIM-17).
+// unlessFrozen makes passes do nothing while the ledger is frozen: their input is being rebuilt (CLAIM-17).
 func unlessFrozen(gate dispatch.Gate, list []periodic.Pass) []periodic.Pass {
 	for i, pass := range list {
 		list[i].Run = func(ctx context.Context) error {
@@ -119,7 +119,7 @@ func checkUnlessFrozen(gate dispatch.Gate, check func(context.Context, string) e
 	}
 	return func(ctx context.Context, podUID string) error {
 		if !opens(ctx, gate) {
-			return nil // recovery's pass looks at every pod afterwards
+			return nil // recovery's pass checks every pod afterwards
 		}
 		return check(ctx, podUID)
 	}

@@ -20,7 +20,7 @@ func newHostCommand() *cobra.Command {
 	return cmd
 }
 
-// hostRoot is where the host lies: this machine, or a model of a Mac below a folder.
+// hostRoot is the root of the host's files: this machine's, or a model of a Mac below a directory.
 type hostRoot struct{ dir string }
 
 func (r *hostRoot) add(cmd *cobra.Command) {

@@ -83,8 +83,8 @@ func (f hostApplyFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	// A connection that drops takes terminal and pipes away; a step that was begun is to be finished all the same. They are caught, not ignored,
-	// because programs that are started would inherit that.
+	// A dropped connection closes terminal and pipes; a step that has begun must still be finished. The signals are caught, not ignored,
+	// because child processes would inherit the latter.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGPIPE)
 	input := bufio.NewReader(cmd.InOrStdin())
 	payload, err := f.payload(cmd, input)
@@ -212,7 +212,7 @@ func (f hostApplyFlags) sessionAddress() (netip.Addr, error) {
 	return address.Unmap(), nil
 }
 
-// errUnconfirmed says that nobody at the other end has shown that the host can still be reached.
+// errUnconfirmed reports that the other end has not confirmed that the host can still be reached.
 var errUnconfirmed = errors.New("standard input has ended without the confirmation")
 
 // confirmations asks the other end by an event, and reads its answers, a line each, from standard input.

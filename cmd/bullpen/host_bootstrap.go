@@ -113,7 +113,7 @@ func (f hostBootstrapFlags) run(cmd *cobra.Command, address string) error {
 	return err
 }
 
-// options are all but the target. What is wrong with files and flags is said before anybody is reached.
+// options are all but the target. Invalid files and flags are reported before any connection.
 func (f hostBootstrapFlags) options(cmd *cobra.Command) (remote.Options, error) {
 	o := remote.Options{Plan: f.plan, RemoteRoot: f.root, Timing: remote.Timing{Wait: f.wait}}
 	var err error

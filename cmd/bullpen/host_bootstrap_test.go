@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// machO is the header of a program for macOS, which is all that is looked at.
+// machO is the header of a program for macOS, the only part that is read.
 func machO(cpu, kind uint32) []byte {
 	var header []byte
 	for _, word := range []uint32{0xfeedfacf, cpu, 0, kind, 0, 0, 0, 0} {

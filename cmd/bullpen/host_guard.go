@@ -18,9 +18,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost/steps"
 )
 
-// startWatchdog starts `bullpen host revert-guard` as a session of its own: it outlives the apply, its sudo and the SSH connection that they
-// came by (HOST-7). It returns once the watchdog says that it is at work: a program that macOS ends as soon as it starts would have
-// started, too.
+// startWatchdog starts `bullpen host revert-guard` as a session of its own: it outlives the apply, its sudo and its SSH connection
+// (HOST-7). It returns once the watchdog reports that it is running: a program that macOS kills as soon as it starts would have started,
+// too.
 func startWatchdog(root string) func(context.Context, string) error {
 	return func(ctx context.Context, token string) error {
 		binary, err := os.Executable()
@@ -31,7 +31,7 @@ func startWatchdog(root string) func(context.Context, string) error {
 	}
 }
 
-// watchdogPatience is how long a watchdog may take to say that it is at work.
+// watchdogPatience is how long a watchdog may take to report that it is running.
 const watchdogPatience = 20 * time.Second
 
 func startProgram(ctx context.Context, cmd *exec.Cmd) error {

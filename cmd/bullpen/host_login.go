@@ -17,7 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost/remote"
 )
 
-// hostLogin says who logs in to a host, and how it is known that it is the right one.
+// hostLogin says which user logs in to a host, and how the host is verified.
 type hostLogin struct {
 	user, identity      string
 	hostKey, knownHosts string
@@ -65,7 +65,7 @@ func (l *hostLogin) target(cmd *cobra.Command, address string, terminal bool) (r
 	return t, func() { conn.Close() }, nil
 }
 
-// trust asks, unless the first key is to be believed, and stores what was accepted.
+// trust asks, unless the first key is to be trusted, and stores the accepted key.
 func (l *hostLogin) trust(cmd *cobra.Command, file string) func(string, ssh.PublicKey) error {
 	return func(address string, key ssh.PublicKey) error {
 		fingerprint := ssh.FingerprintSHA256(key)

@@ -85,7 +85,7 @@ func applyPart(ctx context.Context, out io.Writer, host machost.Local, list []ma
 	return err
 }
 
-// passwordFrom reads one line. What follows it is left alone, and says that no password was meant.
+// passwordFrom reads one line. An empty line means no password; further lines are not read.
 func passwordFrom(in io.Reader) (machost.Secret, error) {
 	const most = 4096
 	line, err := bufio.NewReader(io.LimitReader(in, most)).ReadString('\n')
@@ -97,7 +97,7 @@ func passwordFrom(in io.Reader) (machost.Secret, error) {
 
 var errPasswordsDiffer = errors.New("the passwords differ; nothing was changed")
 
-// askTwice asks for the password, and once more, because nobody sees what he types. Nothing entered is no password.
+// askTwice asks for the password twice, because the input is hidden. Empty input is no password.
 func askTwice(prompt io.Writer, user string, read func() ([]byte, error)) (machost.Secret, error) {
 	_, _ = fmt.Fprintf(prompt, "Password of %s on this Mac (empty: only verify): ", user)
 	first, err := read()

@@ -20,7 +20,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
-// What this program starts of itself is the tests' own executable, and then it is the program.
+// The program starts its own executable, which in tests is the test binary: it then acts as the program.
 func init() {
 	if os.Getenv("BULLPEN_TEST_IS_BULLPEN") != "" {
 		os.Exit(run(context.Background(), os.Args[1:]))
@@ -83,10 +83,10 @@ func TestIncident_HOST3_PrepareWhereAllIsThereAndTheFileSealedSince(t *testing.T
 	require.Equal(t, 1, code, said)
 	require.Contains(t, said, "sealed")
 	code, said = bullpenOn(t, mac, devmac.DefaultPassword, prepare...)
-	require.Zero(t, code, said, "given the right one, it is mended")
+	require.Zero(t, code, said, "given the right one, it is repaired")
 }
 
-// What macOS could not store is refused before anything is written.
+// A password that macOS could not store is refused before anything is written.
 func TestPrepare_TakesOneLine(t *testing.T) {
 	for in, want := range map[string]string{"secret\n": "secret", "secret": "secret", "a \"b\" 'c'\nrest": "a \"b\" 'c'", "\n": "", "": "", "päß\n": "päß"} {
 		password, err := passwordFrom(strings.NewReader(in))
@@ -130,7 +130,7 @@ func TestConfirmOnTerminal_HOST7_WantsAYes(t *testing.T) {
 	}
 }
 
-// The watchdog is a process of its own: it is there when whoever started it is not any more.
+// The watchdog is a process of its own: it outlives the process that started it.
 func TestWatchdog_HOST7_OutlivesTheApply(t *testing.T) {
 	mac := mactest.Boot(t)
 	t.Setenv("DEVMAC_USER", "root")

@@ -8,7 +8,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// printHostJSON prints an event a line. That nobody reads any more is no reason to stop.
+// printHostJSON prints an event a line. A closed output does not stop the apply.
 func printHostJSON(w io.Writer) func(machost.Event) {
 	encoder := json.NewEncoder(w)
 	return func(e machost.Event) { _ = encoder.Encode(e) }

@@ -109,7 +109,7 @@ func TestConfirmations_TakeTheAnswerToTheQuestion(t *testing.T) {
 	go func() { _, _ = io.WriteString(answer, "confirm old\nconfirm one\nconfirm two\n"); _ = answer.Close() }()
 	first, over := context.WithCancel(t.Context())
 	require.NoError(t, confirm(first, "one"))
-	over() // whoever asked has his answer
+	over() // the question is answered
 	require.NoError(t, confirm(t.Context(), "two"))
 	require.ErrorIs(t, confirm(t.Context(), "three"), errUnconfirmed, "HOST-7: whose input has ended has confirmed nothing")
 	require.Len(t, asked, 3)
@@ -127,7 +127,7 @@ func TestPrintHost_AStepALine(t *testing.T) {
 	for _, e := range []machost.Event{
 		{Step: "preflight", Phase: machost.PhaseUnchanged},
 		{Step: "tart", Phase: machost.PhaseDeferred, Changes: []string{"x\x1b[2Jy"}, Message: "1 virtual machines run"},
-		{Step: "egress", Phase: machost.PhaseFailed, Message: "told by the program at its end"},
+		{Step: "egress", Phase: machost.PhaseFailed, Message: "reported by the program at its end"},
 		{Phase: machost.PhaseDone, Message: "nothing to do"},
 	} {
 		tell(e)

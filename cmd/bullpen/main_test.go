@@ -16,7 +16,7 @@ func TestRun_AGroupWithoutAKnownSubcommandFails(t *testing.T) {
 	}
 }
 
-// Whoever knows one command for operators knows them all: whom they ask as, where, in which form they answer, and an example.
+// The administrators' commands share their flags: the user, the server, the output format, and an example.
 func TestCommands_ShareTheirHabits(t *testing.T) {
 	checked := 0
 	var check func(*cobra.Command)

@@ -36,7 +36,7 @@ const referenceFolder = "../../docs/reference"
 
 // The pages of the commands are what the program has.
 func TestReference_CLI(t *testing.T) {
-	for _, variable := range reference.Variables() { // whoever generates has an environment of their own, and pages have none
+	for _, variable := range reference.Variables() { // the environment of the generating user must not get into the pages
 		t.Setenv(variable.Name, "")
 	}
 	root := newRootCommand()
@@ -46,17 +46,17 @@ func TestReference_CLI(t *testing.T) {
 		development = append(development, cmd.Name())
 	}
 	pages := reference.CLI(root, func(cmd *cobra.Command) bool { return slices.Contains(development, cmd.Name()) })
-	folder := filepath.Join(referenceFolder, "cli")
+	dir := filepath.Join(referenceFolder, "cli")
 	if *updateReference {
-		require.NoError(t, reference.Write(folder, pages, reference.Others()...))
+		require.NoError(t, reference.Write(dir, pages, reference.Others()...))
 	}
-	there, err := filepath.Glob(filepath.Join(folder, "*.md"))
+	there, err := filepath.Glob(filepath.Join(dir, "*.md"))
 	require.NoError(t, err)
 	require.Len(t, there, len(pages)+len(reference.Others()), "run make generate: a command was added, or has gone")
 	home, err := os.UserHomeDir()
 	require.NoError(t, err)
 	for name, page := range pages {
-		text, err := os.ReadFile(filepath.Join(folder, name))
+		text, err := os.ReadFile(filepath.Join(dir, name))
 		require.NoError(t, err, "run make generate")
 		require.Equal(t, string(text), page, "%s: run make generate", name)
 		require.NotContains(t, page, home+"/", "%s: a page is of every machine", name)
@@ -139,7 +139,7 @@ func controllerMetrics(t *testing.T) []reference.Metric {
 	return metricsOf(t, registry)
 }
 
-// emptyCluster answers as an API server that has the kinds that a controller looks at, and no object of any.
+// emptyCluster answers as an API server that has the kinds that a controller reads, and no object of any.
 func emptyCluster(w http.ResponseWriter, r *http.Request) {
 	kinds := map[string]map[string]string{ // by group and version, what is listed of each
 		"v1":                   {"pods": "Pod", "serviceaccounts": "ServiceAccount", "nodes": "Node", "secrets": "Secret"},

@@ -21,8 +21,8 @@ import (
 
 const envVerify = "BULLPEN_TEST_VERIFY"
 
-// TestRoots_ComeWithTheBinary looks at certificates as a container of the image does, where the system has none, and as one
-// does into which somebody has mounted a bundle. Roots are read once per process, so this test starts itself again.
+// TestRoots_ComeWithTheBinary verifies certificates as in a container of the image, where the system has none, and as in one with a mounted
+// bundle. Roots are read once per process, so this test starts itself again.
 func TestRoots_ComeWithTheBinary(t *testing.T) {
 	if file := os.Getenv(envVerify); file != "" {
 		require.NoError(t, verify(file))

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	runbooksFolder = "../../docs/runbooks"
-	runbooksURL    = "https://github.com/bullpen-ci/bullpen/blob/main/docs/runbooks/"
+	runbooksDir = "../../docs/runbooks"
+	runbooksURL = "https://github.com/bullpen-ci/bullpen/blob/main/docs/runbooks/"
 )
 
-// alert is what tests look at of one.
+// alert is the part of an alert that tests check.
 type alert struct {
 	Alert       string
 	Expr        string
@@ -46,7 +46,7 @@ func readAlerts(t *testing.T) []alert {
 // runbooks are the pages by name, README.md among them.
 func runbooks(t *testing.T) map[string]string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(runbooksFolder, "*"))
+	files, err := filepath.Glob(filepath.Join(runbooksDir, "*"))
 	require.NoError(t, err)
 	pages := map[string]string{}
 	for _, file := range files {
@@ -63,8 +63,7 @@ var (
 	noAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// Who is woken by an alert finds a page that says what to do, in the same four steps each time; and no page is left of an alert
-// that is gone.
+// Every alert has a page that says what to do, in the same four steps; and no page is left of an alert that was removed.
 func TestRunbooks_EveryAlertHasOneAndEveryOneAnAlert(t *testing.T) {
 	pages := runbooks(t)
 	index := pages["README.md"]
@@ -162,7 +161,7 @@ func TestRunbooks_LinksLeadSomewhere(t *testing.T) {
 	for name, page := range runbooks(t) {
 		for _, found := range link.FindAllStringSubmatch(page, -1) {
 			looked++
-			text, err := os.ReadFile(filepath.Join(runbooksFolder, found[1]))
+			text, err := os.ReadFile(filepath.Join(runbooksDir, found[1]))
 			require.NoError(t, err, "%s links %s", name, found[1])
 			if found[2] != "" {
 				require.Contains(t, anchors(string(text)), found[2], "%s links a heading of %s", name, found[1])

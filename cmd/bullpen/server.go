@@ -152,7 +152,7 @@ type replica struct {
 	secrets       *github.WebhookSecrets
 	githubCA      []credential.Source
 	repositories  *installations.Repositories
-	tracer        *tracing.Tracer // nil when nobody wants traces
+	tracer        *tracing.Tracer // nil without a collector of traces
 	closers       []func()        // called in reverse by close
 }
 
@@ -166,10 +166,10 @@ func runServer(ctx context.Context, cfg serverConfig) error {
 	return r.serve(ctx)
 }
 
-// close lets go of the database.
+// close closes the database connections.
 func (r *replica) close() {
-	for _, letGo := range slices.Backward(r.closers) {
-		letGo()
+	for _, closer := range slices.Backward(r.closers) {
+		closer()
 	}
 }
 

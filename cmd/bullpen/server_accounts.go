@@ -99,7 +99,7 @@ func pagesOf(site string) string {
 	return site
 }
 
-// fleetView is what operators are told of beside the ledger. It is asked only while requests are served: the dispatcher is made later.
+// fleetView is what the admin API reads beside the ledger. It is called only while requests are served: the dispatcher is made later.
 type fleetView struct{ r *replica }
 
 func (f fleetView) Pools() []dispatch.Pool { return f.r.view.Pools() }
@@ -167,8 +167,8 @@ func (r *replica) accountPasses() []periodic.Pass {
 	}
 }
 
-// registersAtRepositories says whether runners of organizations may be registered at repositories (EXCL-6): a reading that
-// leaves those out proves nobody's absence.
+// registersAtRepositories reports whether runners of organizations may be registered at repositories (EXCL-6): a reading that leaves those
+// out proves no runner absent.
 func (r *replica) registersAtRepositories() bool {
 	return r.cfg.operators.repositoryCaps || r.view.RegistersAtRepositories()
 }

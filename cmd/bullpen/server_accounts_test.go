@@ -39,8 +39,7 @@ func TestServer_DefaultLimits(t *testing.T) {
 	require.EqualValues(t, 3, limits[fleet.Linux].JobsPerRepository)
 }
 
-// EXCL-6: where caps are honoured, runners of an organization may be registered at repositories, and whoever proves a
-// runner's absence has to look there.
+// EXCL-6: where caps are honoured, runners of an organization may be registered at repositories, and a proof of absence must include those.
 func TestServer_EXCL6_CapsHaveRepositoriesRead(t *testing.T) {
 	r := &replica{cfg: serverConfig{operators: operatorFlags(t, "--repository-caps")}}
 	require.True(t, r.registersAtRepositories())

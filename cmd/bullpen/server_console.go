@@ -8,8 +8,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/console"
 )
 
-// newConsole makes the pages for people. Their sessions are sealed with a key that comes from the App's private key: every replica has that, nobody
-// else does, and when it is replaced people log in again.
+// newConsole makes the pages for people. Their sessions are sealed with a key that is derived from the App's private key: all replicas have
+// that, no other process does, and when it is replaced users log in again.
 func newConsole(cfg serverConfig, r *replica) (*console.Console, error) {
 	secret, err := os.ReadFile(cfg.keyFile)
 	if err != nil {

@@ -61,7 +61,7 @@ func TestServer_NET6_WebhookSecretsFollowTheirFiles(t *testing.T) {
 	require.Equal(t, http.StatusOK, ping("new"))
 	require.Equal(t, map[string]float64{"current": 2, "previous": 1}, r.gauges(t, "bullpen_webhook_signatures_total"))
 
-	require.NoError(t, os.WriteFile(current, []byte("\n"), 0o600)) // somebody's mistake
+	require.NoError(t, os.WriteFile(current, []byte("\n"), 0o600)) // an administrator's mistake
 	require.NoError(t, os.Remove(previous))
 	r.credentials.Look(t.Context())
 	require.Equal(t, http.StatusOK, ping("new"))

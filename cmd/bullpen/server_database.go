@@ -67,8 +67,8 @@ func (c *databaseConfig) encrypted(url string) (string, error) {
 	return url, nil
 }
 
-// credential watches the certificates. Nothing has to be done when they change, for each connection reads them; but who
-// replaces them by something broken is told, while connections go on with those before.
+// credential watches the certificates. A change needs no action, for each connection reads them; but a broken replacement is logged, while
+// connections go on with the previous ones.
 func (c *databaseConfig) credential() []credential.Source {
 	if c.tls.CAFile == "" {
 		return nil

@@ -39,13 +39,13 @@ func (c *oidcConfig) flags(f *pflag.FlagSet) {
 	f.DurationVar(&c.life, "oidc-session-life", 4*time.Hour, "lifetime of a session after a login at the provider")
 }
 
-// options are nil where nobody has named a provider.
+// options are nil without a provider.
 func (c *oidcConfig) options() (*web.OIDC, error) {
 	if c.issuer == "" {
 		if c.clientID != "" || c.secretFile != "" {
 			return nil, errors.New("--oidc-client-id and --oidc-client-secret-file need --oidc-issuer-url")
 		}
-		return nil, nil //nolint:nilnil // nobody logs in that way
+		return nil, nil //nolint:nilnil // logins by OpenID Connect are off
 	}
 	if c.life < time.Minute || c.life > 24*time.Hour {
 		return nil, fmt.Errorf("--oidc-session-life must be between 1m and 24h, got %s", c.life)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What cannot work is said when the server starts, with the flag to look at; a secret that is replaced is read anew.
+// Settings that cannot work are reported at start, with the flag to check; a replaced secret is read again.
 func TestOIDC_FlagsMakeAProvider(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

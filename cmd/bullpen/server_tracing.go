@@ -11,7 +11,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/tracing"
 )
 
-// traceConfig is where the traces of jobs go. Everything else (headers, certificates, attributes) is said by OpenTelemetry's own variables.
+// traceConfig is the destination of jobs' traces. Other settings (headers, certificates, attributes) come from OpenTelemetry's own
+// variables.
 type traceConfig struct {
 	endpoint, link string
 	sample         float64
@@ -24,7 +25,7 @@ func (c *traceConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.link, "trace-link", "", "URL of the page of a trace, with {trace_id} in it; linked from the job's page")
 }
 
-// wanted says whether anybody has named a collector.
+// wanted reports whether a collector is configured.
 func (c *traceConfig) wanted() bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return false
@@ -35,7 +36,7 @@ func (c *traceConfig) wanted() bool {
 // traceFlush is how long the end of a server waits for a collector to take what is left.
 const traceFlush = 5 * time.Second
 
-// newTracer returns nil when nobody wants traces: that traces nothing.
+// newTracer returns nil without a collector: a nil tracer traces nothing.
 func newTracer(ctx context.Context, cfg serverConfig, r *replica) (*tracing.Tracer, error) {
 	if !cfg.traces.wanted() {
 		return nil, nil //nolint:nilnil // a nil Tracer is one that does nothing

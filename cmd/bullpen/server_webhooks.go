@@ -19,7 +19,7 @@ const (
 	webhooksPoll = "poll"
 )
 
-// webhookConfig is how the server hears of jobs, and for how long it believes what it heard.
+// webhookConfig is how the server receives webhooks, and the limits of the catch-up.
 type webhookConfig struct {
 	mode         string
 	secretFile   string
@@ -72,7 +72,7 @@ func (c *webhookConfig) credential(into *github.WebhookSecrets) credential.Sourc
 	}}
 }
 
-// newCatchUp finds what GitHub did not tell, or told in vain.
+// newCatchUp finds the events that GitHub did not deliver, or failed to.
 func newCatchUp(r *replica, forge *github.Client) (*catchup.CatchUp, error) {
 	opt := r.cfg.webhooks.limits
 	opt.Ledger, opt.Forge, opt.Intake, opt.Pools = r.store, forge, r.intake, r.view.Pools

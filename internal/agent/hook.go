@@ -11,7 +11,8 @@ const (
 	envJIT      = "ACTIONS_RUNNER_INPUT_JITCONFIG"
 	envHook     = "ACTIONS_RUNNER_HOOK_JOB_STARTED"
 	envHookDone = "ACTIONS_RUNNER_HOOK_JOB_COMPLETED"
-	// envTellsVersion has GitHub's runner exit with 7 when GitHub does not talk to its version any more; without it that is a 1 like any other.
+	// envTellsVersion makes GitHub's runner exit with 7 when GitHub no longer supports its version; without it the code is 1, as for any
+	// other error.
 	envTellsVersion = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE"
 )
 

@@ -45,7 +45,7 @@ func processes() []seen {
 	return all
 }
 
-// seesWorkers says whether workerRuns can tell.
+// seesWorkers reports whether workerRuns can tell.
 const seesWorkers = true
 
 // workerRuns reports whether GitHub's runner has started its worker, which it does for a job only. It comes before
@@ -72,7 +72,7 @@ func listenerOf(group int) int {
 	return all[listener].pid
 }
 
-// reapOrphans takes off the dead children of this process, the runner apart, whose end is waited for elsewhere.
+// reapOrphans reaps the zombie children of this process, except the runner, which another goroutine waits for.
 func reapOrphans(runner int) {
 	self := os.Getpid()
 	for _, p := range processes() {

@@ -6,7 +6,7 @@ import "syscall"
 
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// seesWorkers says whether workerRuns can tell.
+// seesWorkers reports whether workerRuns can tell.
 const seesWorkers = false
 
 // workerRuns cannot tell here: the hook's marker is the only sign.

@@ -29,7 +29,7 @@ func init() { // another of the modes that TestMain knows, on this system only
 	os.Exit(0)
 }
 
-// superviseAsFirst supervises like the first process of a container.
+// superviseAsFirst supervises as PID 1 of a container does.
 func superviseAsFirst(dir string) error {
 	const setChildSubreaper = 36
 	if _, _, errno := syscall.Syscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {

@@ -51,7 +51,7 @@ func TestStatic_POOL9_StopAtAJobsEnd(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(s.dir, "took.2"))
 }
 
-// POOL-9: what GitHub has answered while the listener was held is not read any more, however late an order to stop would be seen: a job
+// POOL-9: GitHub's responses that arrived while the listener was frozen are never read, however late an order to stop would be seen: a job
 // that was acquired then would be cancelled.
 func TestStatic_POOL9_AJobThatReachedTheSocketIsLeftToOthers(t *testing.T) {
 	t.Parallel()

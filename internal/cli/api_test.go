@@ -24,17 +24,17 @@ import (
 
 func TestMain(m *testing.M) { postgrestest.Main(m) }
 
-// everybody is a cluster that lets whoever has the token do anything.
-type everybody struct{}
+// allowAll is an authorizer that grants every right to the token's user.
+type allowAll struct{}
 
-func (everybody) Identify(_ context.Context, token string) (admin.User, error) {
+func (allowAll) Identify(_ context.Context, token string) (admin.User, error) {
 	if token != "ada's" {
 		return admin.User{}, admin.ErrRejected
 	}
 	return admin.User{Name: "ada", Credential: "JTI=1"}, nil
 }
 
-func (everybody) Allowed(context.Context, admin.User, admin.Right) (bool, error) {
+func (allowAll) Allowed(context.Context, admin.User, admin.Right) (bool, error) {
 	return true, nil
 }
 
@@ -54,7 +54,7 @@ func newDesk(t *testing.T) *desk {
 	t.Cleanup(store.Close)
 	store.UseRepositoryCaps()
 	fleet := newKnownFleet()
-	api, err := admin.New(admin.Options{Store: store, Access: everybody{}, Fleet: fleet})
+	api, err := admin.New(admin.Options{Store: store, Access: allowAll{}, Fleet: fleet})
 	require.NoError(t, err)
 	server := httptest.NewServer(apicontract.Checked(t, api.Handler()))
 	t.Cleanup(server.Close)
@@ -167,7 +167,7 @@ func TestAPI_BadInput(t *testing.T) {
 	require.Len(t, events, 1, "the installation alone")
 }
 
-// Lists longer than a page are read whole, in order, whoever appears meanwhile.
+// Lists longer than a page are read whole, in order, regardless of new items.
 func TestAPI_Pages(t *testing.T) {
 	d := newDesk(t)
 	for id := int64(2); id <= 12; id++ {

@@ -20,7 +20,7 @@ type box struct {
 	Owner      childproc.Process `json:"owner"`
 }
 
-// KilledError says that the `bullpen up` of a state directory did not stop by itself: its status file is there, and its process is not.
+// KilledError reports that the `bullpen up` of a state directory did not stop by itself: its status file is there, and its process is not.
 type KilledError struct {
 	Dir string
 	PID int
@@ -48,7 +48,7 @@ func readBox(dir string) (box, error) {
 	return b, nil
 }
 
-// errNotRunning says that no `bullpen up` runs in a directory that was named.
+// errNotRunning reports that no `bullpen up` runs in a directory that was named.
 func errNotRunning(dir string, err error) error {
 	var killed *KilledError
 	if errors.As(err, &killed) {

@@ -15,7 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/cli"
 )
 
-// A pool that is in the state that was asked for is said to be, and by which change.
+// A pool that already is in the requested state is reported so, with the change that set it.
 func TestPoolIntake_Already(t *testing.T) {
 	for want, p := range map[string]cli.PoolIntake{
 		"": {Name: "linux", Intake: v1alpha1.IntakePaused, Changed: true},

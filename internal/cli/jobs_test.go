@@ -33,7 +33,7 @@ func ids(jobs []adminapi.Job) []int64 {
 	return out
 }
 
-// Jobs are listed by account, repository and state, the latest first, page after page; completed ones only with --completed.
+// Jobs are listed by account, repository and state, newest first, page by page; completed ones only with --completed.
 func TestJobs_AreFilteredAndPaged(t *testing.T) {
 	d := newDesk(t)
 	d.install("created", 2, "globex")

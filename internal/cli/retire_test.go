@@ -58,7 +58,7 @@ func TestRetire_EXCL5_AnIdleRunner(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, string(fleet.ClaimRetired), again.State)
 	require.False(t, again.Changed)
-	d.fleet.runners[0].PollerEnded = true // it was told, and goes
+	d.fleet.runners[0].PollerEnded = true // it was asked to stop, and exits
 	again, err = d.Retire(t.Context(), "runners", pod.Name, "")
 	require.NoError(t, err)
 	require.False(t, again.Changed)

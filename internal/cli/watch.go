@@ -18,7 +18,7 @@ type Watch struct {
 
 	// Ticks are when it is printed again; time.NewTicker's when nil.
 	Ticks func(every time.Duration) (ticks <-chan time.Time, stop func())
-	// Screen says whether the output is cleared each time; when nil it is if it is a terminal.
+	// Screen indicates whether the output is cleared each time; when nil it is if it is a terminal.
 	Screen func(w io.Writer) bool
 }
 

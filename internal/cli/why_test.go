@@ -27,7 +27,7 @@ type knownFleet struct {
 	held    string
 	group   string // the account has no runner group of that name
 	runners []dispatch.Pod
-	changed []string // the pods of which it was told
+	changed []string // the pods that it was notified of
 
 	described []adminapi.Pool
 	pods      []admin.RunnerPod
@@ -127,8 +127,8 @@ func (d *desk) claim(pod string) {
 	require.LessOrEqual(d.t, len(result.Claims), 1)
 }
 
-// Every answer is brought about in a real ledger, asked for by the API, and shown as the command shows it. What the fleet says
-// is played, from what the server's own parts have tests for.
+// Every answer is produced in a real ledger, requested from the API, and printed as the command prints it. The fleet's part is scripted
+// with values that the server's own tests verify.
 func TestWhy_EachAnswerIsTrue(t *testing.T) {
 	queue := func(d *desk) { d.tell(fleet.JobEventQueued, 7) }
 	limit := func(d *desk, change adminapi.LimitsChange) {

@@ -239,7 +239,7 @@ func TestRoles_NET8_AreLeastPrivilege(t *testing.T) {
 	require.NoError(t, controller.Delete(t.Context(), account))
 }
 
-// What looks like those contradictions and is none.
+// Fields that resemble those contradictions and are none.
 func TestRunnerPool_FieldsThatAgreeAreAccepted(t *testing.T) {
 	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)

@@ -62,7 +62,7 @@ func (b *bench) keepReady(node string) {
 	})
 }
 
-// shrunk waits until the pool has exactly n pods. Deleted ones on the node go when somebody plays its kubelet.
+// shrunk waits until the pool has exactly n pods. Deleted pods disappear from the node when a test acts as its kubelet.
 func (b *bench) shrunk(pool string, n int) []corev1.Pod {
 	b.t.Helper()
 	var left []corev1.Pod
@@ -92,7 +92,7 @@ func (b *bench) scaled(name string, minIdle, most int32, change ...func(*v1alpha
 
 func (b *bench) ask(pool string, demand runnerapi.PoolSignals) { b.server.ask(pool, demand) }
 
-// passes waits until the autoscaler has asked the server so many more times.
+// passes waits until the autoscaler has asked the server n more times.
 func (b *bench) passes(n int) {
 	b.t.Helper()
 	from := b.server.timesLooked()
@@ -133,7 +133,7 @@ func TestAutoscale_SCALE3_GrowsAtOnceAndShrinksAfterTheWindow(t *testing.T) {
 	require.Equal(t, names[:1], b.podNames("burst"), "busy is busy, whatever is desired")
 	b.finish(names[0])
 	b.shrunk("burst", 0)
-	require.EqualValues(t, 1, *b.get("burst").Spec.Replicas, "the spec is nobody's but its owner's")
+	require.EqualValues(t, 1, *b.get("burst").Spec.Replicas, "only its owner writes the spec")
 
 	b.ask("burst", runnerapi.PoolSignals{Withheld: map[runnerapi.WithheldReason]int{runnerapi.WithheldLimit: 7}})
 	b.havePods("burst", 1)

@@ -23,7 +23,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-// What deletes pods in Kubernetes by itself, each for real.
+// Kubernetes' own deletions of pods, each for real.
 
 func (y *yard) evict(pod *corev1.Pod, options *metav1.DeleteOptions) error {
 	return y.env.Kube.PolicyV1().Evictions(pod.Namespace).Evict(y.t.Context(), &policyv1.Eviction{
@@ -104,8 +104,8 @@ func TestBusyRunner_EXCL7_ANamespaceWaitsForItsEnd(t *testing.T) {
 	})
 }
 
-// A Node object that somebody deletes: after a quarantine of 40 s the pod garbage collector would take its pods, while
-// the machine, and the job on it, run on. (The collector looks every 20 s and has no flag for it, so this takes a while.)
+// Deleting a Node object while its machine and the job on it continue. The pod garbage collector would delete the pods after a quarantine
+// of 40 s. (The collector runs every 20 s and has no flag for the interval, so this test is slow.)
 func TestBusyRunner_EXCL7_ThePodGarbageCollectorLeavesItAlone(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
@@ -132,7 +132,7 @@ func busyRuns(y *yard, pod *corev1.Pod) bool {
 	return err == nil && now.DeletionTimestamp == nil && now.Status.Phase == corev1.PodRunning
 }
 
-// disrupted says that a part of the control plane has marked the pod as one that it is about to delete.
+// disrupted reports whether a component of the control plane has marked the pod as one that it is about to delete.
 func (y *yard) disrupted(pod *corev1.Pod, reason string) bool {
 	var now corev1.Pod
 	if err := y.admin.Get(y.t.Context(), client.ObjectKeyFromObject(pod), &now); err != nil {
@@ -209,7 +209,7 @@ func (y *yard) known(pod *corev1.Pod, condition func() bool) {
 	y.eventually("the API server knows "+pod.Name, condition)
 }
 
-// keepsItsGrace says that an eviction with a grace period of its own is refused.
+// keepsItsGrace requires that an eviction with a grace period of its own is refused.
 func (y *yard) keepsItsGrace(pod *corev1.Pod, grace int64) {
 	y.t.Helper()
 	options := metav1.DeleteOptions{GracePeriodSeconds: &grace}
@@ -233,7 +233,7 @@ func (y *yard) evictions(pod *corev1.Pod) map[string]error {
 	}
 }
 
-// budgetOf waits until a budget has been computed for exactly so many pods.
+// budgetOf waits until a budget has been computed for exactly that many pods.
 func (y *yard) budgetOf(name string, pods int32) {
 	y.t.Helper()
 	y.eventually("the budget "+name+" has counted them", func() bool {

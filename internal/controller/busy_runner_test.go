@@ -47,7 +47,7 @@ func newYard(t *testing.T) *yard {
 	return y
 }
 
-// as is somebody with rights of their own; the groups of ServiceAccounts are added.
+// as returns the client of a user with its own rights; the groups of ServiceAccounts are added.
 func (y *yard) as(user string) client.WithWatch {
 	return y.env.ClientAs(y.t, y.env.As(y.t, user, "system:serviceaccounts", "system:authenticated"))
 }
@@ -100,7 +100,7 @@ func (y *yard) become(pod *corev1.Pod, state func(*corev1.Pod)) {
 	}))
 }
 
-// untouched says that nobody has deleted the pod, not even begun to.
+// untouched fails the test if the pod's deletion has been requested.
 func (y *yard) untouched(pod *corev1.Pod) {
 	y.t.Helper()
 	var now corev1.Pod
@@ -236,7 +236,7 @@ func TestBusyRunner_EXCL7_RunnersWithoutWorkMayGo(t *testing.T) {
 		require.True(t, y.gone(pod), name)
 	}
 	foreign := y.runner("foreign", working, func(pod *corev1.Pod) { delete(pod.Labels, runnerpod.LabelRunner) })
-	require.NoError(t, y.admin.Delete(t.Context(), foreign), "a pod that is no runner is nobody's business")
+	require.NoError(t, y.admin.Delete(t.Context(), foreign), "a pod that is no runner is not protected")
 }
 
 func TestBusyRunner_EXCL7_BreakGlassNeedsAReason(t *testing.T) {
@@ -253,10 +253,10 @@ func TestBusyRunner_EXCL7_BreakGlassNeedsAReason(t *testing.T) {
 	require.True(t, y.gone(pod))
 }
 
-// The audit log says who broke the glass and why, and of everybody else that they were refused.
+// The audit log records who used the break-glass annotation and why, and each refused deletion.
 func TestBusyRunner_EXCL7_BreakGlassIsAudited(t *testing.T) {
-	folder := t.TempDir()
-	policy, log := filepath.Join(folder, "policy.yaml"), filepath.Join(folder, "audit.log")
+	dir := t.TempDir()
+	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
 	require.NoError(t, os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\n"+
 		"rules: [{level: Metadata, verbs: [delete], namespaces: [default], resources: [{group: \"\", resources: [pods]}]}, {level: None}]\n"), 0o600))
 	env := kit.Private(t, func(o *controlplane.Options) {
@@ -295,8 +295,8 @@ func TestBusyRunner_EXCL7_BreakGlassIsAudited(t *testing.T) {
 	require.Contains(t, annotations()["hangs 403"]["validation.policy.admission.k8s.io/validation_failure"], "would kill the job")
 }
 
-// A pod whose deletion was accepted while it was idle can have been given a job in the same moment. It has its grace
-// period then, and nobody takes that away from it.
+// A pod whose deletion was accepted while it was idle can have received a job in the same moment. Its grace period then protects the job,
+// and no request may shorten it.
 func TestBusyRunner_EXCL7_NobodyShortensTheGraceOfARunnerThatIsBeingDeleted(t *testing.T) {
 	y := newYard(t)
 	node := y.env.RegisterNode(t, "graceful", nil)
@@ -350,7 +350,7 @@ func TestBusyRunner_EXCL7_NobodyCutsTheGraceOfARunnerThatCouldHaveBeenGivenAJob(
 	require.NoError(t, y.admin.Delete(t.Context(), pod, immediate))
 }
 
-// What a node takes as an order to stop a container that runs.
+// Changes that a node takes as an order to stop a running container.
 func TestBusyRunner_EXCL7_NobodyMakesItsNodeStopIt(t *testing.T) {
 	y := newYard(t)
 	merge := func(body string) client.Patch { return client.RawPatch(types.StrategicMergePatchType, []byte(body)) }
@@ -409,7 +409,7 @@ func TestBusyRunner_EXCL7_CannotBeMadeToLookLikeSomethingElse(t *testing.T) {
 	refusedAs(t, y.admin.Status().Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelOwner, "null")), "only the server")
 	require.NoError(t, server.Patch(t.Context(), pod.DeepCopy(), label(runnerpod.LabelOwner, "null")))
 
-	// Its end: the node alone. What the pod garbage collector would believe it then deletes.
+	// Only the node may report its end: the pod garbage collector would trust that report and delete the pod.
 	for name, state := range map[string]func(*corev1.Pod){
 		"owned-2": owned, "polled": pollerEnded, "taken": takenRunner,
 	} {

@@ -51,8 +51,8 @@ func labelled(labels ...string) func(*v1alpha1.RunnerPool) {
 	return func(p *v1alpha1.RunnerPool) { p.Spec.Labels = labels }
 }
 
-// Two live pools with one label name each other; a changed label, or a pool that goes, heals the other without anybody
-// touching it.
+// Two live pools with the same label name each other; a changed label or a deleted pool clears the conflict on the other without a change
+// to it.
 func TestPool_CLAIM12_LabelConflictIsSeenAndHealsByItself(t *testing.T) {
 	b := newBench(t)
 	b.pool("one", 0, labelled("Big-Linux"))
@@ -85,8 +85,8 @@ func TestPool_CLAIM12_LabelConflictIsSeenAndHealsByItself(t *testing.T) {
 	b.eventually("gone", func() bool { return b.poolGone("two") && b.poolGone("three") })
 }
 
-// What has ended and does not go, because a finalizer of somebody holds it, is seen: a condition names it and what holds
-// it, an Event is about it, and both end when it goes. Its place was given to another long before.
+// A completed pod that a foreign finalizer keeps is reported: a condition and an Event name the pod and the finalizer, and both end when
+// the pod is deleted. Its replacement was created long before.
 func TestPool_POOL10_APodThatDoesNotGoIsSeen(t *testing.T) {
 	b := newBench(t)
 	b.stop()
@@ -111,8 +111,8 @@ func TestPool_POOL10_APodThatDoesNotGoIsSeen(t *testing.T) {
 	c := b.isOn("stuck", v1alpha1.ConditionStuckTerminating, true)
 	require.Contains(t, c.Message, "1 deleted pod still terminating: "+name)
 	require.Contains(t, c.Message, "held by example.com/holds")
-	told := b.event("stuck", "StuckTerminating", name)
-	require.Equal(t, name, told.Related.Name)
+	recorded := b.event("stuck", "StuckTerminating", name)
+	require.Equal(t, name, recorded.Related.Name)
 
 	free := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 	require.NoError(t, b.admin.Patch(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: name}}, free))
@@ -123,13 +123,13 @@ func TestPool_POOL10_APodThatDoesNotGoIsSeen(t *testing.T) {
 func TestPool_StarvedRepeatsWhatTheSchedulerSays(t *testing.T) {
 	b := newBench(t)
 	b.pool("starved", 2, func(p *v1alpha1.RunnerPool) { p.Spec.Template.NodeSelector = map[string]string{"no": "node"} })
-	b.eventually("the condition", func() bool { // until the scheduler has looked, it is that no node is there
+	b.eventually("the condition", func() bool { // until the scheduler has tried, the message is that there is no node
 		c := b.condition("starved", v1alpha1.ConditionStarved)
 		return c != nil && c.Status == metav1.ConditionTrue && c.Reason == "Unschedulable" &&
 			strings.Contains(c.Message, "cannot be scheduled: Unschedulable: ")
 	})
 	require.Equal(t, []float64{1, 0}, []float64{b.gauge("bullpen_runnerpool_starved", "starved"), b.gauge("bullpen_runnerpool_saturated", "starved")})
-	b.event("starved", v1alpha1.ConditionStarved, "no") // the first word on it, whoever had it: nodes or the scheduler
+	b.event("starved", v1alpha1.ConditionStarved, "no") // the first message, from the nodes or from the scheduler
 }
 
 // An autoscaler that has never seen what it decides on leaves a pool at the number in its status, within the ceiling, and

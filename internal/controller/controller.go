@@ -76,9 +76,9 @@ type Options struct {
 	DisruptionTaints []string
 	// ScaleEvery is the time between two passes of the autoscaler while there is something to scale; 0 for the default.
 	ScaleEvery time.Duration
-	// Macs has MacHosts reconciled; nil: nobody looks at them.
+	// Macs enables the MacHost reconciler; nil disables it.
 	Macs *MacOptions
-	// SelfRegistering has the kinds of self-registering runners reconciled; nil: nobody looks at them.
+	// SelfRegistering enables the reconcilers of self-registering runners; nil disables them.
 	SelfRegistering *SelfRegisteringOptions
 	// Registry takes the metrics; the default is the one that MetricsAddress serves.
 	Registry prometheus.Registerer
@@ -207,8 +207,7 @@ func newManager(options Options) (manager.Manager, error) {
 	})
 }
 
-// unlimited takes off the client's own rate limit: the bounded number of workers is the limit, and the API server has
-// its priority and fairness.
+// unlimited removes the client's own rate limit: the bounded number of workers is the limit, and the API server has priority and fairness.
 func unlimited(c *rest.Config) *rest.Config {
 	c = rest.CopyConfig(c)
 	c.QPS = -1

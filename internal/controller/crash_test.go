@@ -20,9 +20,9 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/deep"
 )
 
-// crash kills a controller at one of its steps, as SIGKILL would: at the n-th request that changes something, to the API
-// server or to our own, either before the request is sent, or when it was carried out and before its answer is read. From
-// then on nothing that the controller does reaches anybody.
+// crash kills a controller at one of its steps, as SIGKILL would: at the n-th mutating request to the API server or to Bullpen's server,
+// either before the request is sent, or after it took effect and before its response is read. From then on none of the controller's
+// requests reaches a server.
 type crash struct {
 	mu     sync.Mutex
 	left   int  // requests until it happens; 0 for a controller that lives
@@ -58,14 +58,14 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// step says whether a request is sent, and whether its answer arrives.
+// step reports whether a request is sent, and whether its answer arrives.
 func (c *crash) step(r *http.Request) (send, answer bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dead {
 		return false, false
 	}
-	// Events change nothing that anybody acts on, and come when they like.
+	// Events change no state that another component reads, and their order is not fixed.
 	if r.Method == http.MethodGet || filepath.Base(filepath.Dir(r.URL.Path)) == "events" || filepath.Base(r.URL.Path) == "events" {
 		return true, true
 	}
@@ -98,8 +98,8 @@ func (b *bench) startFragile(c *crash) {
 	b.stop = b.run(options)
 }
 
-// POOL-2, EXCL-2, POOL-1: a controller that is killed at any step of a drain, and restarted, kills nobody, forgets nothing,
-// and ends where one that lives does. The steps are found by counting, so that a new one is covered as it comes.
+// POOL-2, EXCL-2, POOL-1: a controller that is killed at any step of a drain and restarted deletes no busy runner, forgets no pod, and
+// reaches the same end state as one that was not killed. The steps are counted, so that a new step is covered without a change here.
 func TestPool_POOL2_ADrainSurvivesTheControllersDeathAtEachStep(t *testing.T) {
 	b := newBench(t)
 	b.orphanGrace = 2 * time.Second // nothing that a dead controller of this test has sent takes that long
@@ -123,7 +123,7 @@ func TestPool_POOL2_ADrainSurvivesTheControllersDeathAtEachStep(t *testing.T) {
 }
 
 // drainWithDeath deletes a pool of an idle and a busy runner under a controller that dies on the way, lets another
-// finish, and says whether the first has died at all.
+// finish, and reports whether the first has died at all.
 func (b *bench) drainWithDeath(name string, c *crash) bool {
 	t := b.t
 	b.pool(name, 2)
@@ -144,8 +144,8 @@ func (b *bench) drainWithDeath(name string, c *crash) bool {
 	b.survive("the pool goes with its last runner", c, func() bool {
 		return b.poolGone(name) && len(b.podNames(name)) == 0 && len(b.accountNames(name)) == 0
 	})
-	report, told := b.server.reportOf(names[1])
-	require.True(t, told && report.existed, "POOL-4: reported before it is deleted; the first controller did: %v", c.steps)
+	report, reported := b.server.reportOf(names[1])
+	require.True(t, reported && report.existed, "POOL-4: reported before it is deleted; the first controller did: %v", c.steps)
 	c.disarm()
 	b.bury(c)
 	return c.happened()
@@ -178,14 +178,14 @@ func (c *crash) disarm() {
 	c.left = 0
 }
 
-// happened says whether the controller has died.
+// happened reports whether the controller has died.
 func (c *crash) happened() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.dead
 }
 
-// onlyBusy says whether the busy runner is the pool's only one; that it is being deleted is the end of the test.
+// onlyBusy reports whether the busy runner is the pool's only one; that it is being deleted is the end of the test.
 func (b *bench) onlyBusy(pool, busy string) bool {
 	b.t.Helper()
 	found, others := false, 0

@@ -83,7 +83,7 @@ func TestRunnerPool_SCALE3_LimitsOutOfOrderAreRefusedWithASentence(t *testing.T)
 	require.NoError(t, admin.Patch(t.Context(), pool, client.RawPatch(types.MergePatchType, off)), "one that does not autoscale needs no ceiling")
 }
 
-// What kubectl get prints: a person sees at a glance what a pool wants and has, and in wide what is in the way.
+// The columns of kubectl get: a pool's desired and actual runners, and in wide its problem.
 func TestRunnerPool_ColumnsAPersonReads(t *testing.T) {
 	b := newBench(t)
 	b.pool("columns", 1)

@@ -20,9 +20,9 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// What people and Kubernetes do to a pool with busy runners, on a real API server with its real garbage collector.
+// Actions of users and of Kubernetes on a pool with busy runners, on a real API server with its real garbage collector.
 
-// alive says that a runner is there, and that nobody has begun to delete it.
+// alive fails the test unless each runner exists and its deletion has not been requested.
 func (b *bench) alive(pool string, names ...string) {
 	b.t.Helper()
 	pods := b.pods(pool)
@@ -33,9 +33,9 @@ func (b *bench) alive(pool string, names ...string) {
 	}
 }
 
-// EXCL-2, POOL-2: in the foreground the garbage collector deletes what a pool owns before the pool, at once. A runner that
-// was given a job a moment ago looks like any idle one: the fence alone knows, and the collector asks nobody. Its
-// ServiceAccount stays as long as it does (POOL-1).
+// EXCL-2, POOL-2: with foreground deletion the garbage collector deletes a pool's dependents before the pool, at once. A runner that
+// received a job a moment ago looks idle: only the fence knows, and the collector does not ask it. The runner's ServiceAccount stays as
+// long as the runner (POOL-1).
 func TestPool_EXCL2_POOL2_ForegroundDeletionTakesNoRunnerThatWasJustClaimed(t *testing.T) {
 	b := newBench(t)
 	pool := b.pool("fore", 3)
@@ -44,7 +44,7 @@ func TestPool_EXCL2_POOL2_ForegroundDeletionTakesNoRunnerThatWasJustClaimed(t *t
 	b.makeIdle(names...)
 	b.server.claim(b.uid(names[2]), fleet.ClaimMinted)
 	require.NoError(t, b.admin.Delete(t.Context(), pool, client.PropagationPolicy(metav1.DeletePropagationForeground)))
-	b.eventually("the controller takes what nobody has claimed", func() bool { return slices.Equal(b.podNames("fore"), names[2:]) })
+	b.eventually("the controller removes unclaimed runners", func() bool { return slices.Equal(b.podNames("fore"), names[2:]) })
 	b.eventually("with its ServiceAccounts", func() bool { return slices.Equal(b.accountNames("fore"), names[2:]) })
 	b.eventually("the collector has tried to take what was", func() bool {
 		return collectorWasRefused(t, b.env, b.namespace, names[2]) || len(b.podNames("fore")) == 0
@@ -60,7 +60,7 @@ func TestPool_EXCL2_POOL2_ForegroundDeletionTakesNoRunnerThatWasJustClaimed(t *t
 	})
 }
 
-// A pool whose finalizers somebody takes off by force is gone at once. Its runners are drained all the same.
+// A pool whose finalizers are removed by force disappears at once. Its runners are still drained.
 func TestPool_POOL2_AForcedDeletionKillsNobody(t *testing.T) {
 	b := newBench(t)
 	pool := b.pool("forced", 2)
@@ -69,7 +69,7 @@ func TestPool_POOL2_AForcedDeletionKillsNobody(t *testing.T) {
 	b.makeIdle(names...)
 	b.makeBusy(names[0])
 	b.eventually("seen", func() bool { s := b.get("forced").Status; return s.Idle == 1 && s.Busy == 1 })
-	b.stop() // what it holds is taken off under its nose
+	b.stop() // its finalizers are removed without the controller
 	require.NoError(t, b.admin.Delete(t.Context(), pool))
 	b.freePools()
 	b.eventually("the pool is gone", func() bool { return b.poolGone("forced") })
@@ -82,8 +82,8 @@ func TestPool_POOL2_AForcedDeletionKillsNobody(t *testing.T) {
 	})
 }
 
-// POOL-2: a rename is a new pool and the deletion of the old one, in one breath, as Helm does it. The new pool serves the
-// label at once, and the job of the old one goes on; so it does when the rename is taken back.
+// POOL-2: a rename creates a new pool and deletes the old one in the same moment, as Helm does. The new pool serves the label at once, and
+// the job of the old one continues; and so it does when the rename is reverted.
 func TestPool_POOL2_ARenameMidJobAndItsRollback(t *testing.T) {
 	b := newBench(t)
 	sameLabel := func(p *v1alpha1.RunnerPool) { p.Spec.Labels = []string{"linux-4cpu"} }
@@ -198,7 +198,7 @@ func TestPool_POOL9_KubectlDrainWaitsForTheJob(t *testing.T) {
 	require.NoError(t, await.ReceiveWithin(t, 5*time.Minute, ended, "the drain ends"), "%s", &said)
 	require.Contains(t, said.String(), "node/"+node.Name+" drained")
 	b.eventually("the end of the job was reported", func() bool {
-		report, told := b.server.reportOf(names[0])
-		return told && report.ExitCode != nil && *report.ExitCode == 0
+		report, reported := b.server.reportOf(names[0])
+		return reported && report.ExitCode != nil && *report.ExitCode == 0
 	})
 }

@@ -91,7 +91,7 @@ func (b *bench) describe() {
 		b.t.Logf("pod %s created %s labels %v phase %s deleting %v: %s", pod.Name, pod.CreationTimestamp, pod.Labels, pod.Status.Phase, pod.DeletionTimestamp, status)
 	}
 	retires, reports := b.server.asked()
-	b.t.Logf("the server was asked %d times and told %d times", retires, reports)
+	b.t.Logf("the server got %d requests and %d reports", retires, reports)
 }
 
 // start runs a controller under the role that is shipped (NET-8), until stop.
@@ -182,7 +182,7 @@ func logWriter() io.Writer {
 	return io.Discard
 }
 
-// freePools lets the namespace go after a test, whatever the controller left.
+// freePools removes the finalizers that keep the namespace from being deleted after a test.
 func (b *bench) freePools() {
 	var pools v1alpha1.RunnerPoolList
 	require.NoError(b.t, b.admin.List(context.Background(), &pools, client.InNamespace(b.namespace)))

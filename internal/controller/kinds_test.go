@@ -42,7 +42,7 @@ func kindsOf(namespace, name string, spec v1alpha1.RunnerSpec) map[string]client
 	}
 }
 
-// What no runner can be made from is refused when it is written, by each of the kinds, with a sentence that says what to do.
+// A template that no runner can be made from is refused on write, by each of the kinds, with a sentence that says what to do.
 func TestKinds_BadRunnersAreRefusedWithASentence(t *testing.T) {
 	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)
@@ -68,7 +68,7 @@ func TestKinds_BadRunnersAreRefusedWithASentence(t *testing.T) {
 		}, "kubernetes and containerMode Kubernetes require each other"},
 		"a daemon without its mode": {func(s *v1alpha1.RunnerSpec) { s.Dind = &v1alpha1.Dind{} }, "dind requires containerMode Dind"},
 		"an unknown mode":           {func(s *v1alpha1.RunnerSpec) { s.ContainerMode = "podman" }, "Unsupported value"},
-		"a work volume nobody may write": {func(s *v1alpha1.RunnerSpec) {
+		"a read-only work volume": {func(s *v1alpha1.RunnerSpec) {
 			s.ContainerMode = v1alpha1.ContainerModeKubernetes
 			s.Kubernetes = &v1alpha1.KubernetesMode{ServiceAccountName: "hooks", WorkVolumeClaim: corev1.PersistentVolumeClaimSpec{
 				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany},

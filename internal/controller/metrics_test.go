@@ -14,7 +14,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
 
-// What the chart's alerts and dashboard, and the runbooks, name of the controller is what it exports; the server's test looks at the rest.
+// Each controller metric that the chart's alerts and dashboard and the runbooks name is exported; the server's test checks the other
+// metrics.
 func TestMetrics_ThatTheChartNamesExist(t *testing.T) {
 	b := newBench(t)
 	options := b.options()

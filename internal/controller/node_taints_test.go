@@ -18,7 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// taint puts a taint on a node, as the tools do that take nodes away.
+// taint puts a taint on a node, as tools that disrupt nodes do.
 func (y *fleetBench) taint(name string, taint corev1.Taint) {
 	y.t.Helper()
 	require.NoError(y.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -114,8 +114,8 @@ func TestPool_R5_EXCL1_EXCL7_ARunnerThatWasJustClaimedKeepsItsJobWhenKarpenterTa
 	require.EqualValues(t, runnerpod.DefaultGraceSeconds, *pod.DeletionGracePeriodSeconds, "its grace period was not cut")
 	y.finish(claimed.Name)
 	y.eventually("its end is reported", func() bool {
-		report, told := y.server.reportOf(claimed.Name)
-		return told && report.ExitCode != nil && *report.ExitCode == 0
+		report, reported := y.server.reportOf(claimed.Name)
+		return reported && report.ExitCode != nil && *report.ExitCode == 0
 	})
 }
 

@@ -102,7 +102,7 @@ func (y *fleetBench) podOf(name string) (corev1.Pod, bool) {
 	return pod, !apierrors.IsNotFound(err)
 }
 
-// pass lets time go by, and has the pool looked at, until the condition holds.
+// pass advances the clock and reconciles the pool until the condition holds.
 func (y *fleetBench) pass(pool, what string, condition func() bool) {
 	y.t.Helper()
 	y.eventually(what, func() bool {
@@ -185,8 +185,8 @@ func TestPool_POOL7_RunnersOfAVanishedNode(t *testing.T) {
 	y.server.prove(string(busy.UID), "GitHub says that it is gone")
 	y.pass("lost", "and goes by GitHub's word", func() bool { _, there := y.podOf(busy.Name); return !there })
 	y.eventually("nothing of it is left, and the server knows", func() bool {
-		_, told := y.server.reportOf(busy.Name)
-		return told && !slices.Contains(y.accountNames("lost"), busy.Name) && !slices.Contains(y.accountNames("lost"), idle.Name)
+		_, reported := y.server.reportOf(busy.Name)
+		return reported && !slices.Contains(y.accountNames("lost"), busy.Name) && !slices.Contains(y.accountNames("lost"), idle.Name)
 	})
 	y.eventually("replaced", func() bool {
 		live := 0
@@ -199,7 +199,7 @@ func TestPool_POOL7_RunnersOfAVanishedNode(t *testing.T) {
 	})
 }
 
-// POOL-7: while nobody can say for certain that the node is gone, and when it is registered again, nothing happens.
+// POOL-7: nothing happens while the node may still exist, nor when it is registered again.
 func TestPool_POOL7_NODE8_DoubtAndARegisteredNodeChangeNothing(t *testing.T) {
 	y := newFleetBench(t)
 	node := y.node("flaps")

@@ -18,8 +18,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-// NET-8: an object that keeps its owner from being deleted is accepted only from somebody who may set the owner's finalizers. Each right to
-// that stands for a kind of owner: without it what the owner makes is refused.
+// NET-8: the API server accepts blockOwnerDeletion only from a client that may update the owner's finalizers. Each right to that stands for
+// a kind of owner: without it the owner's dependents are refused.
 func TestRoles_NET8_WhatBlocksItsOwnersDeletionNeedsTheOwnersFinalizers(t *testing.T) {
 	env := kit.Cluster(t)
 	admin, namespace := env.Client(t, v1alpha1.AddToScheme), env.Namespace(t)

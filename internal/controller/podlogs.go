@@ -17,7 +17,7 @@ import (
 // podLogs reads logs through the API server, which asks the kubelet, or a node agent.
 type podLogs struct{ client kubernetes.Interface }
 
-// mostRead bounds what is read for the last lines: the API counts bytes from the front, so that what is kept is cut out here.
+// mostRead bounds what is read for the last lines: the API counts bytes from the front, so the end is cut out here.
 const mostRead = 1 << 20
 
 func newPodLogs(config *rest.Config) (podLogs, error) {
@@ -44,7 +44,7 @@ func (l podLogs) Tail(ctx context.Context, namespace, pod, container string) ([]
 	return log, nil
 }
 
-// lastBytes reads all, and keeps so many of the last bytes.
+// lastBytes reads all, and keeps the last bytes, up to most.
 func lastBytes(from io.Reader, most int) ([]byte, error) {
 	kept := make([]byte, 0, 64<<10)
 	buffer := make([]byte, 32<<10)

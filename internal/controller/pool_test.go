@@ -31,14 +31,14 @@ func TestPool_POOL1_PodsAndServiceAccountsComeAndGoTogether(t *testing.T) {
 	b.scale("up", 2)
 	b.havePods("up", 2)
 	b.eventually("ServiceAccounts follow", func() bool { return slices.Equal(b.podNames("up"), b.accountNames("up")) })
-	b.eventually("the server is told of those that are gone", func() bool {
-		told := 0
+	b.eventually("the ends are reported to the server", func() bool {
+		reported := 0
 		for _, pod := range pods {
 			if _, ok := b.server.reportOf(pod.Name); ok {
-				told++
+				reported++
 			}
 		}
-		return told == 3
+		return reported == 3
 	})
 	b.eventually("status", func() bool { return b.get("up").Status.Replicas == 2 })
 	require.Equal(t, "UpToDate", b.condition("up", v1alpha1.ConditionProgressing).Reason)
@@ -70,7 +70,7 @@ func TestPool_POOL4_TheReportedEndPrecedesDeletionAndReplacementWaitsForNobody(t
 	b.makeBusy(names[0])
 	b.server.setDown(true)
 	b.finish(names[0])
-	b.havePods("reap", 2) // the replacement is there although nobody can be told
+	b.havePods("reap", 2) // the replacement exists although the end could not be reported
 	b.eventually("a report was tried twice", func() bool { _, reports := b.server.asked(); return reports >= 2 })
 	require.Contains(t, b.podNames("reap"), names[0], "kept until its end is reported")
 
@@ -101,7 +101,7 @@ func TestPool_EXCL2_AClaimedPodIsNotScaledDown(t *testing.T) {
 	b.eventually("and it is shown as busy", func() bool { return b.get("claimed").Status.Busy == 1 })
 }
 
-// A drained pool lets its idle runners go by the fence, keeps every runner that works, and comes back when it is open again.
+// A drained pool releases its idle runners through the fence, keeps every busy runner, and comes back when it is open again.
 func TestPool_EXCL2_ADrainedPoolKeepsWhoeverWorks(t *testing.T) {
 	b := newBench(t)
 	b.pool("drained", 3)
@@ -118,7 +118,7 @@ func TestPool_EXCL2_ADrainedPoolKeepsWhoeverWorks(t *testing.T) {
 		require.NoError(t, b.admin.Update(t.Context(), pool))
 	}
 	intake(v1alpha1.IntakePaused)
-	b.eventually("a paused pool is looked at", func() bool { p := b.get("drained"); return p.Status.ObservedGeneration == p.Generation })
+	b.eventually("a paused pool is reconciled", func() bool { p := b.get("drained"); return p.Status.ObservedGeneration == p.Generation })
 	require.Equal(t, names, b.podNames("drained"), "and keeps its runners")
 
 	intake(v1alpha1.IntakeDrained)

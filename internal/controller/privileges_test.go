@@ -67,11 +67,11 @@ func TestRunner_NET7_LeavesItsPodUnderAMicroVMOnly(t *testing.T) {
 			refusedAs(t, make(nil, false), c.says)
 			refusedAs(t, make(ptr.To("gvisor"), false), "set runtimeClassName to a class of microVMs: kata, ")
 			require.NoError(t, make(ptr.To("kata"), false))
-			require.NoError(t, make(nil, true), "pods that are no runners are nobody's business")
+			require.NoError(t, make(nil, true), "pods that are no runners are not protected")
 		})
 	}
 
-	// What kubectl debug --profile=sysadmin adds to a pod that runs.
+	// The container that kubectl debug --profile=sysadmin adds to a running pod.
 	debug := func(pod *corev1.Pod, privileges *corev1.SecurityContext) error {
 		pod = pod.DeepCopy()
 		pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{

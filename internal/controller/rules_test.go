@@ -155,7 +155,7 @@ func TestRules_POD2_R11_PodSecurityTakesRunners(t *testing.T) {
 	})
 }
 
-// What installations of Kyverno ask for as a rule, as a policy of the API server's own.
+// The usual rules of Kyverno installations, as a ValidatingAdmissionPolicy.
 func TestRules_POD1_POD2_R10_PoliciesTakeRunners(t *testing.T) {
 	r := newRuled(t)
 	policy := &admissionv1.ValidatingAdmissionPolicy{
@@ -172,7 +172,7 @@ func TestRules_POD1_POD2_R10_PoliciesTakeRunners(t *testing.T) {
 				{Expression: "variables.all.all(c, c.?securityContext.?capabilities.?drop.orValue([]).exists(d, d == 'ALL'))", Message: "no capabilities"},
 				{Expression: "object.spec.?securityContext.?runAsNonRoot.orValue(false) == true", Message: "no root"},
 				{Expression: "!object.spec.?automountServiceAccountToken.orValue(true)", Message: "no token"},
-				{Expression: "!object.spec.?volumes.orValue([]).exists(v, has(v.hostPath))", Message: "no folder of the host"},
+				{Expression: "!object.spec.?volumes.orValue([]).exists(v, has(v.hostPath))", Message: "no directory of the host"},
 			},
 		},
 	}
@@ -258,7 +258,7 @@ func TestRules_POD3_R10_AnInjectedSidecarKeepsNoRunner(t *testing.T) {
 	r.eventually("idle", func() bool { return r.get("meshed").Status.Idle == 1 })
 	r.beside(pod.Name, exited(0), running(), false)
 	r.eventually("busy", func() bool { return r.get("meshed").Status.Busy == 1 })
-	require.True(t, apierrors.IsForbidden(r.admin.Delete(t.Context(), pod.DeepCopy())), "EXCL-7: nobody deletes it")
+	require.True(t, apierrors.IsForbidden(r.admin.Delete(t.Context(), pod.DeepCopy())), "EXCL-7: no client deletes it")
 
 	r.beside(pod.Name, exited(0), exited(0), false)
 	var last corev1.Pod

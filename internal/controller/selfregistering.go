@@ -31,7 +31,7 @@ type SelfRegisteringOptions struct {
 	App *github.Client
 	// GitHub is what clients with other credentials have in common: see registration.HubOptions.
 	GitHub github.Options
-	// Keep keeps the App's key as its file is, until ctx ends; nil: nobody does.
+	// Keep reloads the App's key when its file changes, until ctx ends; nil: the key is read once.
 	Keep func(ctx context.Context)
 }
 
@@ -102,7 +102,7 @@ func setupSelfRegistering(mgr manager.Manager, taints nodes.Taints, loads *nodel
 	)
 }
 
-// trimPod takes out of a pod what is not read of its kind, before it enters the cache (P8).
+// trimPod removes the fields of a pod that are not read of its kind, before it enters the cache (P8).
 func trimPod(object any) (any, error) {
 	if pod, is := object.(*corev1.Pod); is && pod.Labels[runnerpod.LabelSelfRegistering] == "true" {
 		return registered.TrimPod(object)

@@ -72,7 +72,7 @@ func TestSelfRegistering_EXCL7_NobodyCutsItsGrace(t *testing.T) {
 	y.freed(pod)
 }
 
-// RUN-2: who it belongs to, and whether GitHub may still give it a job, is said by the controller alone.
+// RUN-2: only the controller writes the runner's owner, and whether GitHub may still give it a job.
 func TestSelfRegistering_EXCL7_CannotBeMadeToLookLikeSomethingElse(t *testing.T) {
 	y := newYard(t)
 	pod := y.runner("busy", alone(takenRunner), registering)
@@ -94,7 +94,7 @@ func TestSelfRegistering_EXCL7_CannotBeMadeToLookLikeSomethingElse(t *testing.T)
 	require.NoError(t, patched(y.as(controllerUser), unfinalized))
 }
 
-// RUN-2: a StatefulSet whose RunnerSet is deleted goes by the controller's hand, not by the garbage collector's.
+// RUN-2: the controller deletes a StatefulSet whose RunnerSet is deleted, not the garbage collector.
 func TestSelfRegistering_EXCL2_TheGarbageCollectorTakesNoStatefulSet(t *testing.T) {
 	y := newYard(t)
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: "owner"}}

@@ -174,7 +174,7 @@ type Owner struct {
 // Roster is a whole reading of the list of a scope's registrations.
 type Roster struct {
 	Runners []Registration
-	// Complete says that a registration which existed when the reading began, and still does, is in Runners: then absence
+	// Complete indicates that a registration which existed when the reading began, and still does, is in Runners: then absence
 	// from it proves something. Otherwise Doubt says, in a sentence, why it does not.
 	Complete bool
 	Doubt    string

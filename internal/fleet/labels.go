@@ -6,7 +6,7 @@ import "strings"
 // the processor of their image.
 var implied = map[string]bool{"self-hosted": true, "linux": true, "x64": true, "arm64": true, "arm": true}
 
-// RunnerTakes says whether a runner that registers itself with those labels may be given a job that asks for these. It
+// RunnerTakes reports whether a runner that registers itself with those labels may be given a job that asks for these. It
 // needs all of them, in any case, except those that GitHub adds. A job that asks for no labels fits no runner.
 //
 // With bare, the runner has no labels beside those.

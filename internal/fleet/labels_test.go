@@ -24,6 +24,6 @@ func TestRunnerTakes(t *testing.T) {
 		require.Equal(t, c.want, RunnerTakes(own, c.asked, false), "%v", c.asked)
 	}
 	require.True(t, RunnerTakes([]string{"windows"}, []string{"Windows", "self-hosted"}, false))
-	require.False(t, RunnerTakes([]string{"gpu"}, []string{"gpu", "self-hosted"}, true), "it was told not to have that")
+	require.False(t, RunnerTakes([]string{"gpu"}, []string{"gpu", "self-hosted"}, true), "its configuration excludes that")
 	require.True(t, RunnerTakes([]string{"gpu", "self-hosted"}, []string{"gpu", "self-hosted"}, true))
 }

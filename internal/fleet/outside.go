@@ -72,8 +72,8 @@ func matchesPattern(pattern, label string) bool {
 	return strings.HasSuffix(rest, parts[len(parts)-1])
 }
 
-// OutsideRunners are the labels of runners outside of RunnerPools: GitHub's own, and those of other fleets or of runners that register
-// themselves. A pool that has all labels of a job takes the job all the same: ask only about jobs that no pool serves.
+// OutsideRunners are the labels of runners outside of RunnerPools: GitHub's own, and those of other fleets or of self-registering runners.
+// A pool with all labels of a job still takes the job: ask only about jobs that no pool serves.
 type OutsideRunners struct {
 	GitHub, Other LabelPatterns
 }

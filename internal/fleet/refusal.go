@@ -5,10 +5,10 @@ import (
 	"net/http"
 )
 
-// Refused is what an answer of GitHub that is not a success speaks of, and so how much waits for it (CLAIM-19).
+// Refused is the scope of a failed request to GitHub, and so how much waits for it (CLAIM-19).
 type Refused string
 
-// What GitHub's answers speak of, the widest first.
+// The scopes of GitHub's refusals, the widest first.
 const (
 	// RefusedAccount: the App's own credentials, its installation, or GitHub as a whole.
 	RefusedAccount Refused = "account"
@@ -29,8 +29,8 @@ type Answer interface {
 	GitHubMessage() string
 }
 
-// RefusedBy says what an answer to a request for a registration speaks of. scope is where it was to be registered. A *RateLimitedError is the
-// account's, and says itself when it ends.
+// RefusedBy returns the scope of a refused registration. scope is where it was to be registered. A *RateLimitedError is the account's, and
+// has its own end.
 func RefusedBy(err error, scope Scope) Refused {
 	var answer Answer
 	switch {
@@ -49,7 +49,7 @@ func RefusedBy(err error, scope Scope) Refused {
 	}
 }
 
-// ofRequest reports whether a status speaks of what was sent, and not of where it was sent.
+// ofRequest reports whether a status is about the request's content, and not about its target.
 func ofRequest(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusConflict || status == http.StatusUnprocessableEntity
 }

@@ -19,7 +19,7 @@ func (a answered) Unwrap() error         { return a.meaning }
 func (a answered) GitHubStatus() int     { return a.status }
 func (a answered) GitHubMessage() string { return "" }
 
-// CLAIM-19: what each answer speaks of, by where the runner was to be registered.
+// CLAIM-19: the scope of each status, by where the runner was to be registered.
 func TestRefusedBy_CLAIM19_EveryStatusAndRoute(t *testing.T) {
 	organization, repository := Scope{Owner: "acme"}, Scope{Owner: "acme", Repo: "app"}
 	for _, c := range []struct {

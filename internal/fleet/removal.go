@@ -8,9 +8,9 @@ type RemovalProof int
 // Unproven is the zero value on purpose: what was not proven is not known (EXCL-3).
 const (
 	Unproven       RemovalProof = iota
-	ProvenGone                  // the runner is not registered any more
+	ProvenGone                  // the runner is not registered
 	ProvenBusy                  // it has a job
-	NeedsScopeRead              // a 403 or 404: it means something beside a read of the same scope that began after it, and nothing alone
+	NeedsScopeRead              // a 403 or 404: it means something only beside a read of the same scope that began after it
 )
 
 // ScopeRead is a read of the scope that the runner is registered in. It begins after the answer that it stands beside: a permission that was lost between the

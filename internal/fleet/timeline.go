@@ -58,7 +58,7 @@ func (s Step) Words() string {
 	}[s]
 }
 
-// whole says whether a step's time is GitHub's word, which has no fractions of a second.
+// whole reports whether a step's time is GitHub's word, which has no fractions of a second.
 func (s Step) whole() bool { return s == StepQueued || s == StepExecuting || s == StepEnded }
 
 // JobTimes are the steps that are known of one job; zero: not known, or not taken yet. Queued, Executing and Ended are by GitHub's clock
@@ -143,7 +143,7 @@ func (t JobTimes) Split() []Spent {
 	return split
 }
 
-// Open is the phase that a job in this state is in, and since when; false for one that has ended, or of which no step is known.
+// Open is the current phase of a job in this state, and its start; false for a job that is completed, or without a known step.
 func (t JobTimes) Open(state JobState) (phase Phase, since time.Time, ok bool) {
 	taken := t.stages()
 	if len(taken) == 0 || state.Terminal() || state == JobAbsent {

@@ -90,7 +90,7 @@ func TestJobTimes_StepsDoNotRunBackwards(t *testing.T) {
 	require.Equal(t, StepAt{StepEnded, at(9000), true}, times.Steps()[6], "GitHub's own second where nothing contradicts it")
 }
 
-// What a job waits for now begins where its last step was taken, and a job that is over waits for nothing.
+// A job's present phase begins at its last step, and a completed job has none.
 func TestJobTimes_OpenIsWhatGoesOn(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Date(2026, 11, 1, 12, 0, seconds, 0, time.UTC) }
 	queued := JobTimes{Queued: at(0), Received: at(1)}

@@ -16,10 +16,9 @@ const (
 	circuitLongest = 30 * time.Second
 )
 
-// circuit stops the calls of an installation that fails, and sends one probe at a time to see whether it is over
-// (CLAIM-11). Others are not affected. What counts as a failure is that nothing is known of the outcome (5xx, timeouts,
-// broken connections) or that no token is given. A 403 or 404 of a single call does not: the control read that gives it
-// its meaning has to follow (EXCL-6).
+// circuit stops the calls of an installation that fails, and sends one probe at a time to see whether it is over (CLAIM-11). Others are not
+// affected. A failure is a call with an unknown outcome (5xx, timeouts, broken connections) or one that gets no token. A 403 or 404 of a
+// single call is none: the control read that gives it its meaning has to follow (EXCL-6).
 type circuit struct {
 	mu       sync.Mutex
 	failures int
@@ -62,7 +61,7 @@ func (c *circuit) leave(probe bool, r result, now time.Time, jitter float64) {
 	switch {
 	case r == resultWorked:
 		c.failures, c.until = 0, time.Time{}
-	case r == resultFailed && (probe || c.failures < circuitTrips): // what was under way when it opened counts no more
+	case r == resultFailed && (probe || c.failures < circuitTrips): // a request from before the opening no longer counts
 		c.failures++
 		if over := c.failures - circuitTrips; over >= 0 {
 			wait := min(circuitLongest, circuitFirst<<min(over, 10))

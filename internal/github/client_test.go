@@ -41,7 +41,7 @@ var (
 	repo = fleet.Scope{Owner: "acme", Repo: "app"}
 )
 
-// forge answers like GitHub: it hands out tokens, and has one handler for everything else.
+// forge answers like GitHub: it issues tokens, and has one handler for everything else.
 type forge struct {
 	*httptest.Server
 	tokens  atomic.Int64 // handed out
@@ -301,7 +301,7 @@ func TestToken_IsSharedAndRenewedWhenRefused(t *testing.T) {
 		})
 	}
 	await.Return(t, all.Wait, "the concurrent calls return")
-	require.Equal(t, int64(2), f.tokens.Load(), "one renewal for everybody")
+	require.Equal(t, int64(2), f.tokens.Load(), "one renewal for all")
 
 	f.refused.Store(1000)
 	before := f.calls.Load()

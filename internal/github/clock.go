@@ -108,8 +108,8 @@ func (c *clocked) send(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// misdated: the request carries a JWT of the App, and a JWT that is signed now would be dated otherwise. What it says is read and not verified:
-// it is our own.
+// misdated: the request carries a JWT of the App, and a JWT that is signed now would have other times. Its claims are read and not
+// verified: it is our own.
 func (c *clocked) misdated(req *http.Request) bool {
 	text, isJWT := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
 	var claims jwt.RegisteredClaims

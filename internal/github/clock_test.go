@@ -96,7 +96,7 @@ func TestClient_R13_CallsAtTheSameTimeAllLearnIt(t *testing.T) {
 	require.NoError(t, calls.Wait())
 }
 
-// A clock that is put right, or wrong, while the client works is followed, too.
+// A clock that is corrected, or becomes wrong, while the client works is followed, too.
 func TestClient_R13_AClockThatJumpsIsFollowed(t *testing.T) {
 	t.Parallel()
 	var jump atomic.Int64

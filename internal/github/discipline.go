@@ -22,7 +22,7 @@ type discipline struct {
 	places  *placeCircuits
 	pace    *pace
 	all     chan struct{} // a slot for each request under way
-	sweeps  chan struct{} // of which so many may be sweeps
+	sweeps  chan struct{} // the slots of sweeps, a part of all
 	fixed   bool          // its token cannot be renewed
 }
 
@@ -37,8 +37,8 @@ func newDiscipline(o Options) *discipline {
 // leaving is called once with what became of a request that was let through.
 type leaving func(caller context.Context, resp *gh.Response, err error, now time.Time, jitter float64)
 
-// enter lets a request through, or refuses it with a *fleet.RateLimitedError that says when to come again. It waits for
-// nothing but a slot, and for that no longer than the request itself may take.
+// enter admits a request, or refuses it with a *fleet.RateLimitedError that has the time of the next attempt. It waits only for a slot, and
+// no longer than the request itself may take.
 func (d *discipline) enter(ctx context.Context, of class, now func() time.Time) (leaving, error) {
 	place := placeOf(ctx)
 	release, err := d.slot(ctx, of, now)
@@ -97,7 +97,7 @@ func (d *discipline) slot(ctx context.Context, of class, now func() time.Time) (
 	return release, nil
 }
 
-// ofCredentials says whether an answer speaks of the credentials, or of the token that was asked for with them, and not of what was asked for.
+// ofCredentials reports whether a response is about the credentials, or the token that was requested with them, and not about the request.
 func ofCredentials(resp *gh.Response, err error) bool {
 	var token *ghinstallation.HTTPError
 	return errors.As(err, &token) || resp != nil && resp.Response != nil && resp.StatusCode == http.StatusUnauthorized

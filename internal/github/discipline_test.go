@@ -57,7 +57,7 @@ func TestCircuit_CLAIM11_AFailingInstallationIsProbedAndHarmsNoOther(t *testing.
 	require.Equal(t, int64(circuitTrips), asked.Load())
 	require.NoError(t, c.ControlRead(t.Context(), 2, org), "another installation")
 
-	for _, wait := range []int{1, 2, 4, 8, 16, 30, 30} { // what is known is asked again only then, by one call
+	for _, wait := range []int{1, 2, 4, 8, 16, 30, 30} { // only then is it asked again, by one call
 		clock.set(clock.after(wait).Add(-time.Millisecond))
 		refusal(t, c.ControlRead(t.Context(), 1, bad))
 		clock.set(clock.read().Add(time.Millisecond))
@@ -196,7 +196,7 @@ func TestPace_CLAIM14_NeverMoreThanAllowedInAMinute(t *testing.T) {
 			if err := p.gate(classMint, now); errors.As(err, &limited) {
 				now = limited.Until
 				if p.gate(classMint, now) != nil {
-					t.Fatalf("refused when it was told to come")
+					t.Fatalf("refused when it was due")
 				}
 			}
 			p.spend(classMint, now)
@@ -266,7 +266,7 @@ func TestSlots_OneInstallationsSlownessIsItsOwn(t *testing.T) {
 	open()
 }
 
-// What was read before is asked for with its ETag: "unchanged" costs nothing, and reads like the first answer.
+// A repeated read sends the ETag: "unchanged" costs nothing, and returns the first response.
 func TestETags_UnchangedAnswersAreFree(t *testing.T) {
 	var full, unchanged atomic.Int64
 	var version atomic.Int64
@@ -292,7 +292,7 @@ func TestETags_UnchangedAnswersAreFree(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "v0", list[0].Name)
 	}
-	require.Equal(t, int64(2), free.Load(), "who asks is told what cost nothing")
+	require.Equal(t, int64(2), free.Load(), "the caller learns what cost nothing")
 	require.Equal(t, []int64{1, 2}, []int64{full.Load(), unchanged.Load()})
 	rate, _ := c.RateState(1, ResourceCore)
 	require.Equal(t, 3999, rate.Remaining, "the limits are those of the last answer")
@@ -333,7 +333,7 @@ func TestETags_ARedirectionIsNotFree(t *testing.T) {
 	}
 }
 
-// However much is read, what is kept has a bound, and answers that are too long are passed on whole.
+// However much is read, the cache is bounded, and responses that are too long are passed on whole.
 func TestETags_KeepsNoMoreThanItsBound(t *testing.T) {
 	e := newETagStore()
 	at := func(url string) etagKey { return etagKey{1, url} }

@@ -48,7 +48,7 @@ type CreatedApp struct {
 	WebhookSecret fleet.Secret
 }
 
-// manifestCode is what a code may look like. It becomes a part of a path.
+// manifestCode is the pattern of a code. It becomes a part of a path.
 var manifestCode = regexp.MustCompile(`^[A-Za-z0-9_-]{1,255}$`)
 
 // ValidManifestCode reports whether text can be a code of GitHub's.

@@ -13,8 +13,8 @@ const ResourcePace = "points_per_minute"
 // DefaultPoints is GitHub's secondary limit of points a minute for REST calls. A server of one's own has none.
 const DefaultPoints = 900
 
-// What a call costs, and which share of the points its class may use up: what is left is for those above. Removals and
-// control reads free runners and budgets, and are never held back; sweeps only look for what was missed.
+// The cost of a call, and the share of the points that its class may use: the rest is for higher classes. Removals and control reads free
+// runners and budgets, and are never held back; sweeps only look for lost events.
 const (
 	readPoints  = 1
 	writePoints = 5

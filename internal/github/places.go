@@ -84,7 +84,7 @@ func (c *Client) ForgetRunnerGroup(installationID int64, scope fleet.Scope, name
 	c.groups.forget(groupOf(installationID, scope, name))
 }
 
-// mintGroup is the id of the group in which a runner is to be registered.
+// mintGroup is the id of the group in which a runner must be registered.
 func (c *Client) mintGroup(ctx context.Context, installationID int64, ask fleet.MintRequest) (int64, error) {
 	if ask.RunnerGroup == "" {
 		return max(ask.RunnerGroupID, defaultGroup), nil
@@ -92,7 +92,7 @@ func (c *Client) mintGroup(ctx context.Context, installationID int64, ask fleet.
 	return c.RunnerGroup(ctx, installationID, ask.Scope, ask.RunnerGroup)
 }
 
-// groupless says whether GitHub has refused a registration because the scope has no such group; its answer does not say so.
+// groupless reports whether GitHub has refused a registration because the scope has no such group; its answer does not say so.
 // A group may also have been made again, with another id: its name is looked up again next time.
 func (c *Client) groupless(ctx context.Context, installationID int64, ask fleet.MintRequest, id int64, refusal error) bool {
 	if id == defaultGroup || !errors.Is(refusal, fleet.ErrNotFound) && !errors.Is(refusal, fleet.ErrRejected) {
@@ -151,8 +151,8 @@ type repositoryKey struct {
 	name           string // in lower case
 }
 
-// Repository looks a repository up by its name, or by one that it had before: its id, and what it is called now. What was found
-// is taken for true for 10 minutes; fleet.ErrNotFound for one.
+// Repository looks a repository up by its name, or by a former one: its id, and its present name. The result is cached for 10 minutes,
+// fleet.ErrNotFound for one.
 func (c *Client) Repository(ctx context.Context, installationID int64, name string) (fleet.Repository, error) {
 	scope, err := repositoryScope(opRepositoryID, name)
 	if err != nil {

@@ -51,7 +51,7 @@ func TestRemoteClock_R13_MovesNoFurtherThanAnAnswerProves(t *testing.T) {
 	require.True(t, ends.After(c.now()))
 }
 
-// What is refused for another reason is not repeated, and what is refused again is repeated once.
+// A refusal for another reason is not repeated, and a repeated refusal is repeated once.
 func TestClient_R13_ARefusalIsRepeatedOnceAndOnlyForTheClock(t *testing.T) {
 	for by, want := range map[time.Duration]int64{0: 1, 10 * time.Minute: 2, -10 * time.Minute: 2} {
 		f := newForge(t, status(http.StatusUnauthorized, `{}`))

@@ -11,12 +11,11 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// GitHub redirects a call by a former name of a repository to the same repository under its id, until another repository is
-// made by the old name. From then on the name is the other's, which is read as well as ever and has none of the first one's
-// jobs and runners. (developer.github.com/changes/2015-04-17-preview-repository-redirects; docs.github.com, "Renaming a
-// repository".) So what is not found under a name proves something only if the name is still the repository's own. Where
-// its id is known, that is checked before anything is concluded from an absence, and the call is repeated under the name
-// that the repository has by then.
+// GitHub redirects a call by a former name of a repository to the same repository under its id, until another repository takes the old
+// name. From then on the name is the other's, which can be read and has none of the first one's jobs and runners.
+// (developer.github.com/changes/2015-04-17-preview-repository-redirects; docs.github.com, "Renaming a repository".) So absence under a name
+// proves something only if the name is still the repository's own. If its id is known, that is checked before anything is concluded from an
+// absence, and the call is repeated under the name that the repository has by then.
 
 const opRepository = "reading a repository"
 

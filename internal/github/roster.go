@@ -19,7 +19,7 @@ const (
 	maxRosterPages = 100
 )
 
-// Roster reads the scope's whole list and says whether absence from it proves anything.
+// Roster reads the scope's whole list and reports whether absence from it proves anything.
 //
 // GitHub numbers pages and documents no order, and neither does it document whether its filter "name" ("the name of a
 // self-hosted runner") accepts a prefix, so this does not rely on it. A runner that is removed while pages are read moves
@@ -147,7 +147,7 @@ func (c *Client) Owners(ctx context.Context) ([]fleet.Owner, error) {
 	return owners, nil
 }
 
-// Repositories lists the repositories that an installation may use, at most so many; whole says that there are no more.
+// Repositories lists the repositories that an installation may use, up to most; whole indicates that there are no more.
 func (c *Client) Repositories(ctx context.Context, installationID int64, most int) (list []fleet.Repository, whole bool, err error) {
 	options := &gh.ListOptions{PerPage: pageSize}
 	for {
@@ -185,7 +185,7 @@ type RepositoryPage struct {
 	Unchanged    bool   // the page is still what it was when it had the ETag that was sent; nothing else is filled in
 }
 
-// RepositoryPage reads a page of that list; the first is 1. With the ETag of an earlier reading GitHub says whether the page
+// RepositoryPage reads a page of that list; the first is 1. With the ETag of an earlier reading GitHub reports whether the page
 // has changed since; "unchanged" costs nothing of the installation's rate limit.
 func (c *Client) RepositoryPage(ctx context.Context, installationID int64, number int, etag string) (RepositoryPage, error) {
 	var out RepositoryPage

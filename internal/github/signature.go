@@ -71,8 +71,8 @@ func (s *WebhookSecrets) Verify(header string, body []byte) (SecretPosition, err
 	return v.Verify()
 }
 
-// Verifier of one webhook with this HeaderSignature, whose body is to be written to it. ErrBadSignature when no body can match: the
-// header is missing or malformed, or there is no secret.
+// Verifier of one webhook with this HeaderSignature; its body must be written to it. ErrBadSignature when no body can match: the header is
+// missing or malformed, or there is no secret.
 func (s *WebhookSecrets) Verifier(header string) (*Verifier, error) {
 	pair := s.pair.Load()
 	if pair == nil || pair[0] == "" {

@@ -22,7 +22,7 @@ const (
 	InstallationPermissionsAccepted = "new_permissions_accepted"
 )
 
-// InstallationEvent says that the App was installed somewhere, removed, suspended or given other permissions.
+// InstallationEvent reports that the App was installed somewhere, removed, suspended or given other permissions.
 type InstallationEvent struct {
 	Action         string
 	InstallationID int64
@@ -37,7 +37,7 @@ const (
 	RepositoriesRemoved = "removed"
 )
 
-// InstallationRepositoriesEvent says that an installation may see more or fewer repositories than before.
+// InstallationRepositoriesEvent reports that an installation may see more or fewer repositories than before.
 type InstallationRepositoriesEvent struct {
 	Action         string
 	InstallationID int64
@@ -54,7 +54,7 @@ const (
 	JobCompleted  = "completed"
 )
 
-// WorkflowJobEvent says that a job was queued, waits, was started or has ended. Deliveries arrive late, twice and in
+// WorkflowJobEvent reports that a job was queued, waits, was started or has ended. Deliveries arrive late, twice and in
 // any order.
 type WorkflowJobEvent struct {
 	Action         string

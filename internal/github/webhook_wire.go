@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// This file reads payloads as GitHub's schema describes them: a member may be null, absent or empty, and an account may be an
-// enterprise. What an event cannot do without is refused with the member's name, and everything else has a zero value. What is
-// refused once is refused at every redelivery, so no payload may reach the ledger that it cannot store.
+// This file reads payloads as GitHub's schema describes them: a member may be null, absent or empty, and an account may be an enterprise. A
+// missing member that an event needs is an error with the member's name, and everything else has a zero value. A payload that is refused
+// once is refused at every redelivery, so no payload may reach the ledger that it cannot store.
 
 const (
 	// mostName bounds names that are keys in the ledger, in bytes. GitHub's own limits are 39 for an account, 140 for owner/name
@@ -250,10 +250,10 @@ type wireInstallation struct {
 	SuspendedAt wireTime    `json:"suspended_at"`
 }
 
-// holder says whose installation it is: an organization or a user, an enterprise, or, with neither, one that GitHub does not name.
+// holder returns the owner of the installation: an organization or a user, an enterprise, or, with neither, one that GitHub does not name.
 //
 // The headers that name the event are not signed, and the bodies of other events have an installation with an id alone: one of them under
-// another header must not read as the end of the installation (NET-6). So an account that is null is there, and null.
+// another header must not read as the end of the installation (NET-6). So a null account is distinct from an absent one.
 func (w wireInstallation) holder(body []byte) (account Account, enterprise bool, err error) {
 	account = w.Account.account()
 	switch {

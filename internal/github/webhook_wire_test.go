@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What GitHub's schema lets be null, absent or empty has a zero value.
+// Members that GitHub's schema allows to be null, absent or empty have a zero value.
 func TestParseWebhook_R12_WhatMayBeNullIsZero(t *testing.T) {
 	for name, c := range map[string]struct{ member, value string }{
 		"a number":             {`"run_id": 9`, `"run_id": 9.0`},

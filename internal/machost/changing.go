@@ -8,8 +8,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 )
 
-// changing is the host that a step's Apply is given. Between one change and the next it can be told to stop, and tests can kill it; a
-// change that was begun is finished.
+// changing is the host that a step's Apply receives. Between two changes it can be asked to stop, and tests can kill it; a change that has
+// begun is finished.
 type changing struct{ Host }
 
 // changePatience is how long a program that is in the middle of a change may go on after its context has ended.

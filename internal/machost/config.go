@@ -4,7 +4,8 @@ import (
 	"net/netip"
 )
 
-// Config is what a host is to be. It holds no secret, and is the same in the file of `bullpen host apply --config` (YAML) as on the wire (JSON).
+// Config is the desired state of a host. It holds no secret, and is the same in the file of `bullpen host apply --config` (YAML) as on the
+// wire (JSON).
 //
 // Each field says by its tag `scope` whether it is of the fleet, so that a change of it reaches every host, or of one host alone.
 // The drift hash is over the former (see DriftHash).
@@ -22,7 +23,7 @@ type Config struct {
 	Logs             Logs   `json:"logs,omitzero"`
 }
 
-// Tart is the archive that the operator supplies: this project redistributes none.
+// Tart is the archive that the administrator supplies: this project redistributes none.
 type Tart struct {
 	// Archive is an https:// address, or a path on the host, of a .tar.gz or .zip that holds tart.app. Empty: Tart is installed by other means, and only looked for.
 	Archive string `json:"archive,omitempty" scope:"fleet"`
@@ -32,7 +33,7 @@ type Tart struct {
 
 // Egress says what machines may reach. The internet always; nothing private, on this host or beside it, but what is in Allow.
 type Egress struct {
-	// Off leaves out every rule, and takes out those that are there.
+	// Off omits all rules, and removes existing ones.
 	Off bool `json:"disabled,omitempty" scope:"fleet"`
 	// Machines are the networks that vmnet gives to machines. Default 192.168.64.0/18, see package steps.
 	Machines []netip.Prefix `json:"machines,omitempty" scope:"fleet"`
@@ -99,5 +100,5 @@ func (c Config) Default() Config {
 	return c
 }
 
-// WantsNode says whether the host is to run a node agent.
+// WantsNode reports whether the host is to run a node agent.
 func (c Config) WantsNode() bool { return !c.Node.Off && c.Node.Name+c.Hostname != "" }

@@ -9,9 +9,9 @@ import (
 	"reflect"
 )
 
-// DriftHash names what a host of the fleet is to be: the configuration's fleet-wide fields, with their defaults, and the binary that
-// applies it, by its SHA-256, because that is what renders every file. What is of one host alone is not in it, and no secret is: a
-// changed password or token makes no host differ.
+// DriftHash names the desired state of a host of the fleet: the configuration's fleet-wide fields, with their defaults, and the SHA-256 of
+// the binary that applies it, because that renders every file. Fields of one host are not in it, and no secret is: a changed password or
+// token makes no host differ.
 func (c Config) DriftHash(binarySHA256 string) string {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "binary %q\n", binarySHA256)

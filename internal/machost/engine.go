@@ -21,7 +21,7 @@ type Report struct {
 type Options struct {
 	Host  Host
 	Steps []Step
-	// Events is told what happens, in order, by one goroutine. Nil: nobody is.
+	// Events receives each event, in order, from one goroutine. Nil: events are dropped.
 	Events func(Event)
 	// Busy says how many virtual machines run on the host. Its error counts as busy. Nil: none ever does.
 	Busy func(context.Context) (int, error)
@@ -153,7 +153,7 @@ func (r *run) planMessage(diff Diff) string {
 	return ""
 }
 
-// idle says whether no virtual machine runs; that nobody knows is no reason to end one.
+// idle reports whether no virtual machine runs; if that is unknown, none may be ended.
 func (r *run) idle(ctx context.Context, name string, diff Diff) bool {
 	if r.Hold {
 		r.tell(Event{Step: name, Phase: PhaseDeferred, Changes: diff.Changes, Message: "it is held back until the Mac is out of service: a virtual machine may start at any time"})
@@ -174,8 +174,8 @@ func (r *run) idle(ctx context.Context, name string, diff Diff) bool {
 	return false
 }
 
-// change applies a step and looks again. What is recorded as applied does not hold any more from the first change on, whether or not
-// this apply gets to its end.
+// change applies a step and checks it again. The record of what is applied is void from the first change on, whether or not this apply
+// completes.
 func (r *run) change(ctx context.Context, step Step) error {
 	host := changing{r.Host}
 	if !r.dirty {
@@ -198,7 +198,7 @@ func (r *run) change(ctx context.Context, step Step) error {
 	return nil
 }
 
-// failed tells of a failure, once, with no secret in it.
+// failed reports a failure, once, with no secret in it.
 func (r *run) failed(step string, err error) error {
 	failure := r.redactor.Failure(explain(step, err))
 	r.tell(Event{Step: step, Phase: PhaseFailed, Message: failure.Err.Error(), File: failure.File, Remedy: failure.Remedy,
@@ -206,7 +206,7 @@ func (r *run) failed(step string, err error) error {
 	return failure
 }
 
-// AppliedFile says what was applied last. There is none while an apply is under way, or after one that did not get to its end.
+// AppliedFile records what was applied last. It does not exist while an apply is running, or after one that did not complete.
 const AppliedFile = StateDir + "/applied.json"
 
 // StateDir is where the bootstrap keeps what it knows of a host.
@@ -264,7 +264,8 @@ func (r *run) record() error {
 // it applies.
 const candidateSuffix = ".candidate"
 
-// tidy removes the candidates of an apply that was killed. Such a one has left no record, so whoever writes the next one comes by here.
+// tidy removes the candidates of an apply that was killed. Such an apply has left no record, so the next one runs tidy before it writes
+// one.
 func (r *run) tidy() error {
 	names, err := r.Host.ReadDir(StateDir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -70,8 +70,8 @@ func (b *bench) options(steps ...machost.Step) machost.Options {
 	}
 }
 
-// told is what happened, without times.
-func (b *bench) told() string {
+// sequence lists the events in order, without times.
+func (b *bench) sequence() string {
 	var lines []string
 	for _, e := range b.events {
 		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Step, e.Phase, strings.Join(e.Changes, ","))))
@@ -87,7 +87,7 @@ func TestApply_HOST1_ChecksAppliesChecksAgainAndVerifies(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"two"}, report.Changed)
 	require.Equal(t, "one.check one.verify two.check two.apply two.check two.verify", strings.Join(b.log, " "))
-	require.Equal(t, "one Unchanged\ntwo Applying set two\ntwo Applied\nDone", b.told())
+	require.Equal(t, "one Unchanged\ntwo Applying set two\ntwo Applied\nDone", b.sequence())
 	require.Equal(t, "h1", b.events[len(b.events)-1].Hash)
 
 	b.log, b.events = nil, nil
@@ -182,7 +182,7 @@ func TestApply_DisruptiveChangesWaitForVirtualMachines(t *testing.T) {
 			require.ErrorIs(t, err, machost.ErrBusy)
 			require.Equal(t, machost.Report{Changed: []string{"two"}, Deferred: []string{"one"}}, report)
 			require.NotContains(t, b.log, "one.apply")
-			require.Equal(t, "one Deferred set one\ntwo Applying set two\ntwo Applied\nDeferred", b.told())
+			require.Equal(t, "one Deferred set one\ntwo Applying set two\ntwo Applied\nDeferred", b.sequence())
 			_, err = machost.ReadApplied(b.host)
 			require.ErrorIs(t, err, fs.ErrNotExist)
 
@@ -194,7 +194,7 @@ func TestApply_DisruptiveChangesWaitForVirtualMachines(t *testing.T) {
 	}
 }
 
-// A host that was A, failed to become B, and is told to be A again must not be taken for A.
+// A host that was A, failed to become B, and is configured as A again must not be taken for A.
 func TestApply_TheRecordIsVoidFromTheFirstChangeOn(t *testing.T) {
 	b := newBench(t)
 	one, two := b.step("one"), b.step("two")
@@ -223,7 +223,7 @@ func TestApply_AHalfWrittenRecordIsWrittenAnew(t *testing.T) {
 	require.Equal(t, "h1", applied.Hash)
 }
 
-// Killed between putting a file in force and removing its candidate, there is nothing left that a step would look at.
+// If an apply is killed between activating a file and removing its candidate, no step differs that would remove it.
 func TestApply_HOST1_CandidatesOfAKilledApplyAreRemoved(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"sudoers.candidate", "node-agent.json"} {

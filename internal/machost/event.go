@@ -17,7 +17,7 @@ type Event struct {
 	Token         string `json:"token,omitempty"` // with PhaseConfirm: what the answer on standard input repeats, "confirm TOKEN"
 }
 
-// Phase is what an event tells of a step.
+// Phase is the state of a step in an event.
 type Phase string
 
 // Phases. Each step ends in one of Unchanged, Planned, Applied, Deferred and Failed; the whole ends in Done, Deferred or Failed.

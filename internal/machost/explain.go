@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// ProgramError says that a program could not be started.
+// ProgramError reports that a program could not be started.
 type ProgramError struct {
 	Path string
 	Err  error
@@ -21,7 +21,7 @@ func (e *ProgramError) Error() string { return fmt.Sprintf("starting %s: %v", e.
 // Unwrap returns the reason.
 func (e *ProgramError) Unwrap() error { return e.Err }
 
-// LinkError says that a path leads through a symbolic link that another user than root could have planted.
+// LinkError reports that a path leads through a symbolic link that another user than root could have planted.
 type LinkError struct{ Path, Link string }
 
 // Error names the link.
@@ -32,18 +32,18 @@ func (e *LinkError) Error() string {
 // explain makes a *StepError of whatever a step has returned.
 func explain(step string, err error) *StepError {
 	failure := &StepError{Step: step, Err: err}
-	var told *StepError
-	if errors.As(err, &told) {
-		failure.File, failure.Remedy, failure.Err = told.File, told.Remedy, told.Err
-		// What was wrapped around it counts; step, file and remedy are said once.
-		if text := strings.Replace(err.Error(), told.Error(), told.Err.Error(), 1); text != told.Err.Error() {
+	var stepError *StepError
+	if errors.As(err, &stepError) {
+		failure.File, failure.Remedy, failure.Err = stepError.File, stepError.Remedy, stepError.Err
+		// Only the wrapping text is kept; step, file and remedy are printed once.
+		if text := strings.Replace(err.Error(), stepError.Error(), stepError.Err.Error(), 1); text != stepError.Err.Error() {
 			failure.Err = &reworded{text, err}
 		}
 	}
 	if failure.File == "" {
 		failure.File = fileOf(err)
 	}
-	// What a step advises is about a program that failed, not about one that was interrupted.
+	// A step's advice is about a program that failed, not about one that was interrupted.
 	if failure.Remedy == "" || errors.Is(err, context.Canceled) {
 		failure.Remedy = remedyOf(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// What a user has put into the folder of the state, while it was his, leads root's hand nowhere: the holder's number once overwrote the file that
-// a link led to.
+// A link that a user planted in the state directory, while it was his, is not followed by root: the holder's number once overwrote the file
+// that such a link led to.
 func TestLocker_HOST7_FollowsNoLink(t *testing.T) {
 	host := machost.Local{Root: t.TempDir()}
 	const sudoers = "root ALL=(ALL) ALL\n"

@@ -18,14 +18,14 @@ import (
 // Local is the machine that this process runs on, or a model of one below Root. It must run as root to change what belongs to
 // others.
 type Local struct {
-	// Root is the folder in which the host's files and programs lie; empty is the machine itself.
+	// Root is the directory in which the host's files and programs lie; empty is the machine itself.
 	Root string
 	// Patience is how long a program may take. Default 5 minutes.
 	Patience time.Duration
 }
 
-// beside ends the names of files that are not finished. Each path has one such name, so that a crash leaves no more than that, and the
-// next write takes it over. It holds a dot and ends like nothing else: sudo, newsyslog and launchd look past it.
+// beside is the suffix of unfinished files. Each path has one such name, so that a crash leaves no more than that, and the next write
+// reuses it. The suffix has a dot and is unique: sudo, newsyslog and launchd ignore such files.
 const beside = ".bullpen-new"
 
 func besideOf(name string) string { return "." + name + beside }
@@ -98,13 +98,13 @@ func (l Local) Stat(file string) (FileInfo, error) {
 		return FileInfo{}, pathError("inspecting", file, err)
 	}
 	uid, gid := owner(info)
-	told := FileInfo{Attributes: Attributes{Mode: info.Mode().Perm(), UID: uid, GID: gid}, IsDir: info.IsDir(), Size: info.Size()}
+	found := FileInfo{Attributes: Attributes{Mode: info.Mode().Perm(), UID: uid, GID: gid}, IsDir: info.IsDir(), Size: info.Size()}
 	if info.Mode()&fs.ModeSymlink != 0 {
-		if told.Target, err = at.dir.Readlink(at.name); err != nil {
+		if found.Target, err = at.dir.Readlink(at.name); err != nil {
 			return FileInfo{}, pathError("inspecting", file, err)
 		}
 	}
-	return told, nil
+	return found, nil
 }
 
 func owner(info fs.FileInfo) (uid, gid int) {
@@ -133,7 +133,7 @@ func (l Local) WriteFile(file string, content io.Reader, attributes Attributes) 
 	defer func() {
 		if err != nil {
 			_ = at.dir.Remove(temporary)
-			err = pathErrorUnlessTold("writing", file, err)
+			err = pathErrorOfSystem("writing", file, err)
 		}
 	}()
 	_, err = io.Copy(f, content)
@@ -141,7 +141,7 @@ func (l Local) WriteFile(file string, content io.Reader, attributes Attributes) 
 		err = f.Chown(attributes.UID, attributes.GID)
 	}
 	if err == nil {
-		err = f.Chmod(attributes.Mode.Perm()) // after chown, which takes bits away
+		err = f.Chmod(attributes.Mode.Perm()) // after chown, which clears bits
 	}
 	if err == nil {
 		err = f.Sync()
@@ -156,8 +156,8 @@ func (l Local) WriteFile(file string, content io.Reader, attributes Attributes) 
 	return at.sync()
 }
 
-// pathErrorUnlessTold leaves errors of the content's reader, such as a wrong digest, as they are.
-func pathErrorUnlessTold(op, file string, err error) error {
+// pathErrorOfSystem leaves errors of the content's reader, such as a wrong digest, as they are.
+func pathErrorOfSystem(op, file string, err error) error {
 	var number syscall.Errno
 	if errors.As(err, &number) {
 		return pathError(op, file, number)

@@ -33,7 +33,7 @@ func TestLocal_WritesAFileAsAWhole(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, fs.FileMode(0o755), info.Mode)
 
-	// What a crash has left beside it is taken over, whatever it is.
+	// The remains of a crash are overwritten, whatever they are.
 	require.NoError(t, os.MkdirAll(filepath.Join(h.Root, "/etc/new/.file.bullpen-new/x"), 0o700))
 	require.NoError(t, h.WriteFile("/etc/new/file", strings.NewReader("two"), own(0o600)))
 	require.Equal(t, []string{"file"}, names(t, h, "/etc/new"))
@@ -98,10 +98,10 @@ func TestLocal_LinksOfRootAreFollowedUnderTheRoot(t *testing.T) {
 	require.ErrorIs(t, second(h.ReadFile("/out")), fs.ErrNotExist, "no link leads out of the root")
 }
 
-// A user who can write a folder must not lead root's hand by a link in it.
+// A user who can write to a directory must not redirect root's writes by a link in it.
 func TestLocal_LinksThatAUserHasPlantedAreNotFollowed(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("takes root: a folder of another user's")
+		t.Skip("needs root: a directory of another user's")
 	}
 	h := machost.Local{Root: t.TempDir()}
 	ci := machost.Attributes{Mode: 0o755, UID: 501, GID: 20}
@@ -113,7 +113,7 @@ func TestLocal_LinksThatAUserHasPlantedAreNotFollowed(t *testing.T) {
 	}
 	plant("../../etc", "/Users/ci/state")
 	plant("/etc/sudoers", "/Users/ci/log")
-	plant("../Users/ci", "/etc/theirs") // a link of theirs in a folder of root's
+	plant("../Users/ci", "/etc/theirs") // a link of theirs in a directory of root's
 	require.NoError(t, os.Symlink("../../etc", filepath.Join(h.Root, "/Users/ci/roots")))
 
 	var link *machost.LinkError
@@ -142,7 +142,7 @@ func TestLocal_RenamesAndRemoves(t *testing.T) {
 	require.NoError(t, h.WriteFile("/a/new/x", strings.NewReader(""), own(0o600)))
 	require.NoError(t, h.Rename("/a/new", "/a/done"))
 	require.Equal(t, []string{"x"}, names(t, h, "/a/done"))
-	require.Error(t, h.Rename("/a/done", "/b/done"), "one folder is one rename")
+	require.Error(t, h.Rename("/a/done", "/b/done"), "one directory is one rename")
 	require.NoError(t, h.Remove("/a"))
 	require.ErrorIs(t, second(h.Stat("/a")), fs.ErrNotExist)
 }
@@ -181,7 +181,7 @@ func TestLocal_RunsWithAFixedEnvironmentAndBoundedOutput(t *testing.T) {
 	require.NotContains(t, err.Error(), h.Root)
 }
 
-// What a program has started must not go on after the apply has given it up.
+// Processes that a program has started must not continue after the apply has given it up.
 func TestLocal_EndsTheWholeProcessGroup(t *testing.T) {
 	h := machost.Local{Root: t.TempDir()}
 	program(t, h, "/bin/hang", `(trap '' TERM; echo $$ > started; while :; do sleep 60; done) & wait`)
@@ -214,7 +214,7 @@ func groupAlive(t *testing.T, group string) bool {
 
 func TestLocal_OneApplyAtATime(t *testing.T) {
 	h := machost.Local{Root: t.TempDir()}
-	unlock, err := h.Locker(time.Second)(t.Context(), func(string) { t.Error("nobody to wait for") })
+	unlock, err := h.Locker(time.Second)(t.Context(), func(string) { t.Error("no holder to wait for") })
 	require.NoError(t, err)
 
 	said := make(chan string, 1)

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// place is an entry of an open folder: whatever is renamed above it meanwhile, it stays that folder.
+// place is an entry of an open directory: a rename of a parent does not change which directory that is.
 type place struct {
 	dir  *os.Root
 	name string
@@ -18,7 +18,7 @@ type place struct {
 
 func (p place) close() { _ = p.dir.Close() }
 
-// sync makes the folder's entries last.
+// sync makes the directory's entries durable.
 func (p place) sync() error {
 	f, err := p.dir.Open(".")
 	if err != nil {
@@ -34,14 +34,14 @@ func (p place) sync() error {
 // Ways of find.
 const (
 	follow   = 1 << iota // a link at the end of the path is followed
-	makeDirs             // folders that are missing are made
+	makeDirs             // missing directories are created
 )
 
 // maxLinks is as many links as a kernel follows.
 const maxLinks = 32
 
-// find walks to the folder that a path lies in, entry by entry, so that no link is followed but those of root in folders of root: in
-// a folder of theirs, a user could plant one that leads root's hand anywhere.
+// find walks to the directory that a path lies in, entry by entry, and follows only root's links in root's directories: in their own
+// directories, a user could plant one that redirects root's writes.
 func (l Local) find(file string, how int) (place, error) {
 	if !path.IsAbs(file) {
 		return place{}, &fs.PathError{Op: "finding", Path: file, Err: errors.New("the path is not absolute")}

@@ -21,7 +21,7 @@ const maxOutput = 64 << 10
 // pipePatience is how long a program's output is waited for after its end: what it left running may hold it open for ever.
 const pipePatience = 2 * time.Second
 
-// bounded keeps the first part of what is written to it, and lets the writer go on.
+// bounded keeps the first bytes that are written to it, and discards the rest.
 type bounded struct{ text []byte }
 
 // Write never fails.
@@ -32,8 +32,7 @@ func (b *bounded) Write(part []byte) (int, error) {
 	return len(part), nil
 }
 
-// environment is the same whoever applies, and from wherever: PATH, HOME and LANG of root's. A model of a host also gets what says who its
-// user is.
+// environment is the same for every caller: PATH, HOME and LANG of root. A model of a host also receives the variable with its user.
 func (l Local) environment() []string {
 	env := []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.real("/var/root"), "LANG=C"}
 	if strings.Trim(l.Root, "/") == "" {
@@ -51,7 +50,7 @@ func (l Local) environment() []string {
 // against every later apply.
 const programPatience = 5 * time.Minute
 
-// HungError says that a program did not end. It was killed.
+// HungError reports that a program did not end. It was killed.
 type HungError struct {
 	Path  string
 	After time.Duration
@@ -114,7 +113,7 @@ func reason(err error) error {
 // lockFile is held by the apply that works on the host.
 const lockFile = StateDir + "/lock"
 
-// LockedError says that another apply has held the host for longer than was waited.
+// LockedError reports that another apply has held the host for longer than was waited.
 type LockedError struct{ PID int }
 
 // Error names the holder.
@@ -132,7 +131,7 @@ func (l Local) Locker(patience time.Duration) func(context.Context, func(string)
 		}
 		again := time.NewTicker(lockEvery) // waiting in flock itself could not be ended
 		defer again.Stop()
-		for told := false; ; told = true {
+		for reported := false; ; reported = true {
 			held, err := l.lock()
 			if err == nil {
 				return func() { _ = held.Close() }, nil
@@ -141,7 +140,7 @@ func (l Local) Locker(patience time.Duration) func(context.Context, func(string)
 			if !errors.As(err, &other) {
 				return nil, err
 			}
-			if !told {
+			if !reported {
 				waiting(fmt.Sprintf("waiting for %v", &LockedError{other.PID}))
 			}
 			select {
@@ -157,7 +156,7 @@ func (l Local) Locker(patience time.Duration) func(context.Context, func(string)
 	}
 }
 
-// lock opens the file as all others are opened: in the folder itself, and through no link that another user has put there before.
+// lock opens the file as all others are opened: relative to its directory, and through no link that another user has planted.
 func (l Local) lock() (*os.File, error) {
 	at, err := l.find(lockFile, 0)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// YAML takes off, on, yes and no for truth values, also where a field's name stands.
+// YAML reads off, on, yes and no as booleans, also as a field's name.
 func TestParseConfig_HasNoFieldWhoseNameYAMLTakesForAValue(t *testing.T) {
 	c, err := ParseConfig([]byte("user: ci\negress: {disabled: true}\nnode: {disabled: true}\n"))
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Payload is what `bullpen host apply --stdin` is given: what the host is to be, and the secrets that takes. Printing it shows no secret.
+// Payload is the input of `bullpen host apply --stdin`: the desired state of the host, and the secrets for it. Printing it shows no secret.
 type Payload struct {
 	Config  Config
 	Secrets Secrets
@@ -19,7 +19,7 @@ type Payload struct {
 // maxPayload bounds the line that a payload is: a kubeconfig has some 10 KiB.
 const maxPayload = 1 << 20
 
-// wirePayload is the only form in which secrets travel, and it is not exported: whoever encodes a Payload by other means gets none.
+// wirePayload is the only form in which secrets travel, and it is not exported: any other encoding of a Payload has none.
 type wirePayload struct {
 	Config  json.RawMessage `json:"config"`
 	Secrets wireSecrets     `json:"secrets,omitzero"`
@@ -33,7 +33,7 @@ type wireSecrets struct {
 // EncodePayload makes the line, with its end, that ReadPayload reads. It holds the secrets in the clear: write it to the other
 // end's standard input, and nowhere else (HOST-6).
 //
-// What is not UTF-8 is refused: JSON would put another letter in its place, and the password would be a wrong one.
+// Text that is not UTF-8 is refused: JSON would replace a letter, and the password would be wrong.
 func EncodePayload(p Payload) ([]byte, error) {
 	for name, secret := range map[string]Secret{"password": p.Secrets.Password, "bootstrap kubeconfig": p.Secrets.BootstrapKubeconfig} {
 		if !utf8.ValidString(secret.Reveal()) {

@@ -15,7 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost/autologin"
 )
 
-// Redactor takes secrets out of what is told to others (HOST-6). It is the last line of defence: no step puts one there.
+// Redactor removes secrets from all output (HOST-6). It is the last line of defence: no step puts one there.
 type Redactor struct {
 	forms []string // the longest first
 	// hidesAll: a secret of one or two letters is in every text, and crossing it out would tell where.
@@ -148,7 +148,7 @@ func (r *Redactor) Failure(e *StepError) *StepError {
 	return safe
 }
 
-// saysOne says whether an error, or what it wraps, holds a secret.
+// saysOne reports whether an error, or what it wraps, holds a secret.
 func (r *Redactor) saysOne(err error) bool {
 	if err == nil {
 		return false

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 )
 
-// Secrets are what nobody may see (HOST-6). They reach a host on standard input alone.
+// Secrets are never shown (HOST-6). They reach a host on standard input alone.
 type Secrets struct {
 	// Password is the user's, for automatic login and for the first sudo. Empty: both must have been set up, and are only checked.
 	Password Secret
@@ -38,7 +38,7 @@ func (s Secret) Reveal() string {
 	return *s.text
 }
 
-// Empty says whether there is no text.
+// Empty reports whether there is no text.
 func (s Secret) Empty() bool { return s.text == nil }
 
 // String does not return the text.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// Step is one part of what a host is to be.
+// Step is one part of the desired state of a host.
 //
-// Apply must converge from whatever a crash of an earlier Apply left, at any instant. None of the methods may end the way by which the
-// host is managed (HOST-7), and no text that they return may hold a secret (HOST-6).
+// Apply must converge from whatever a crash of an earlier Apply left, at any instant. None of the methods may cut off the connection by
+// which the host is managed (HOST-7), and no text that they return may hold a secret (HOST-6).
 type Step interface {
 	// Name is a short name in kebab case, such as "auto-login". It never changes: conditions and documents refer to it.
 	Name() string
@@ -17,7 +17,8 @@ type Step interface {
 	Check(ctx context.Context, h Host) (Diff, error)
 	// Apply changes what differs. It is called after a Check that found something, and after it Check must find nothing.
 	Apply(ctx context.Context, h Host) error
-	// Verify proves that what is configured is in force. It is called in every apply, also where nothing differed (HOST-3), and in no plan.
+	// Verify verifies that the configuration is in force. It is called in every apply, also where nothing differed (HOST-3), and in no
+	// plan.
 	Verify(ctx context.Context, h Host) error
 }
 
@@ -25,11 +26,11 @@ type Step interface {
 type Diff struct {
 	// Changes are sentences for a person, without a full stop: "write /etc/kcpassword: mode 0644, want 0600". Empty when nothing differs.
 	Changes []string
-	// Disruptive says that applying would end virtual machines that run. The engine applies it only while none does.
+	// Disruptive indicates that applying would end virtual machines that run. The engine applies it only while none does.
 	Disruptive bool
 }
 
-// Empty says whether nothing differs.
+// Empty reports whether nothing differs.
 func (d Diff) Empty() bool { return len(d.Changes) == 0 }
 
 // StepError is why an apply stopped. It holds no secret.
@@ -56,8 +57,8 @@ func (e *StepError) Error() string {
 // Unwrap returns the reason.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// ErrBusy says that a disruptive change waits for virtual machines to end. Steps that do not need it were applied.
+// ErrBusy reports that a disruptive change waits for virtual machines to end. Steps that do not need it were applied.
 var ErrBusy = errors.New("virtual machines are running")
 
-// ErrWrongPassword says that macOS has refused the password. Nobody tries the same one again by himself: accounts get locked.
+// ErrWrongPassword reports that macOS has refused the password. The same password is not tried again automatically: macOS locks accounts.
 var ErrWrongPassword = errors.New("macOS refuses the password")

@@ -16,7 +16,7 @@ import (
 	"unicode"
 )
 
-// ConfigError is everything that is wrong with a configuration. Nothing is rendered from such a one.
+// ConfigError lists everything that is wrong with a configuration. Nothing is rendered from it.
 type ConfigError struct{ Problems []FieldProblem }
 
 // FieldProblem is what is wrong with one field, named as in the file.
@@ -151,7 +151,7 @@ func (v *validator) node(n Node) {
 	}
 }
 
-// onlyCertificates is strict so that a private key that was pasted along does not get into a file that everybody may read.
+// onlyCertificates is strict so that a private key that was pasted along does not get into a world-readable file.
 func onlyCertificates(text string) bool {
 	rest, found := []byte(text), false
 	for {

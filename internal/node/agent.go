@@ -31,7 +31,7 @@ type Agent struct {
 	cluster cluster
 	events  record.EventRecorder
 
-	// nodeUID is the UID of the Node object, "" until it is registered; nodeKick asks for a look at it.
+	// nodeUID is the UID of the Node object, "" until it is registered; nodeKick requests a check of the object.
 	nodeUID  atomic.Pointer[types.UID]
 	nodeKick chan struct{}
 
@@ -41,7 +41,7 @@ type Agent struct {
 	workers map[string]*worker // by pod UID
 	wg      sync.WaitGroup
 
-	// What Report tells beside the workers' own: set by the lease's and the registrar's goroutines.
+	// The report's fields beside the workers' own: set by the lease's and the registrar's goroutines.
 	leaseRenewed atomic.Pointer[time.Time]
 	nodeProblem  atomic.Pointer[string]
 	nodeStatus   atomic.Pointer[corev1.NodeStatus]
@@ -79,8 +79,8 @@ func (a *Agent) machine(podIP string) machine {
 	return machine{HostIP: a.opts.IP, PodIP: podIP, Allocatable: a.opts.Capacity, APIService: a.opts.APIService}
 }
 
-// Run works until ctx is done. It returns early only with an error that trying again cannot mend; an API server that does not
-// answer is waited for. The pods' containers go on without it (NODE-3).
+// Run runs the agent until ctx is done. It returns early only with an error that a retry cannot fix; it waits for an API server that is
+// unreachable. The pods' containers continue without it (NODE-3).
 func (a *Agent) Run(ctx context.Context) error {
 	if err := os.MkdirAll(a.volumesDir(), 0o700); err != nil {
 		return fmt.Errorf("making the directory for volumes: %w", err)
@@ -228,8 +228,8 @@ func (a *Agent) finish(w *worker) bool {
 	return true
 }
 
-// adoptOrphans gives a worker to every pod that the sandbox remembers and the API server does not show. Each will ask for
-// itself whether its pod is really gone. It does not give up: nobody else would ever end what runs for them.
+// adoptOrphans gives a worker to every pod that the sandbox remembers and the API server does not show. The worker checks that its pod is
+// really gone, and retries without limit: nothing else would stop the pod's containers.
 func (a *Agent) adoptOrphans(ctx context.Context) {
 	refs, err := a.opts.Sandbox.List(ctx)
 	for pause := firstRetry; err != nil; pause = min(2*pause, lastRetry) {

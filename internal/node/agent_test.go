@@ -177,7 +177,7 @@ func (f *fixture) create(change func(*corev1.Pod), containers ...corev1.Containe
 	return made
 }
 
-// volume is the host folder of the pod's shared volume.
+// volume is the host directory of the pod's shared volume.
 func (f *fixture) volume(pod *corev1.Pod) string {
 	return filepath.Join(f.stateDir, "volumes", string(pod.UID), "shared")
 }
@@ -188,7 +188,7 @@ func (f *fixture) log(pod *corev1.Pod, container string) string {
 	return string(text)
 }
 
-// await watches the pod until it is as wished. A pod that goes away is nil.
+// await watches the pod until ok returns true. A deleted pod is nil.
 func (f *fixture) await(pod *corev1.Pod, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), patience)

@@ -21,9 +21,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 
-// statusWrites is how many pods' statuses an agent writes at a time. A kubelet writes one. Without a bound, nodes whose pods all change
-// at once fill the queue of an API server that is short of time; what it then refuses is asked again, on top of what is new, and hardly
-// any write succeeds. Two: one that hangs holds up nobody.
+// statusWrites is how many pods' statuses an agent writes concurrently. A kubelet writes one at a time. Without a bound, nodes whose pods
+// all change at once fill the request queue of a busy API server; rejected requests are retried on top of new ones, and hardly any write
+// succeeds. Two: a request that hangs does not block the other.
 const statusWrites = 2
 
 // cluster is what the agent asks of the API server: no more than a node may.
@@ -118,8 +118,8 @@ func (c cluster) deletePod(ctx context.Context, pod *corev1.Pod) error {
 	})
 }
 
-// ownClient makes a client whose connections nobody else uses, so that nothing can starve it, and a function that closes
-// them: after a network change an old connection may hang for minutes.
+// ownClient makes a client with connections of its own, so that no other request can starve it, and a function that closes them: after a
+// network change an old connection may hang for minutes.
 func ownClient(config *rest.Config, timeout time.Duration) (kubernetes.Interface, func(), error) {
 	dialer := connrotation.NewDialer((&net.Dialer{Timeout: timeout, KeepAlive: timeout}).DialContext)
 	config = rest.CopyConfig(config)

@@ -32,7 +32,7 @@ type containerView struct {
 	KillSent bool
 }
 
-// view is all that decide looks at.
+// view is the input of decide.
 type view struct {
 	Presence      presence
 	Deleting      bool // has a deletionTimestamp
@@ -104,7 +104,7 @@ func decideGone(v view) []action {
 	return []action{{Verb: doFinish}}
 }
 
-// decideDeleting is a strict order: stop, tell how it ended, remove the sandbox, let go of the object.
+// decideDeleting has a strict order: stop the containers, report how they ended, remove the sandbox, release the object.
 func decideDeleting(v view) []action {
 	if steps, stopped := stopFirst(v); !stopped {
 		return append(steps, report(v)...)
@@ -159,7 +159,7 @@ func report(v view) []action {
 	return []action{{Verb: doWrite}}
 }
 
-// stopFirst returns the steps that bring everything to an end, and whether that has been reached.
+// stopFirst returns the steps that stop all containers, and whether they have stopped.
 func stopFirst(v view) ([]action, bool) {
 	active := v.Preparing || slices.ContainsFunc(v.Containers, func(c containerView) bool { return c.Starting || c.Stage == running })
 	return stop(v), !active

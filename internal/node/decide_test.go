@@ -147,7 +147,7 @@ func settle(v *view) bool {
 func TestDecide_NODE1_WhateverIsDeletedGoes(t *testing.T) {
 	everyView(func(v view) {
 		killed := slices.ContainsFunc(v.Containers, func(c containerView) bool { return c.KillSent })
-		// To end what it was told to kill is the sandbox's duty; what cannot matter here is left at one value.
+		// Carrying out a requested kill is the sandbox's duty; fields that cannot matter here keep one value.
 		if v.Presence != present || !v.Deleting || killed || v.Refused || v.KillDue || v.Containers[0].Starting {
 			return
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 
-// What is done about a disk that fills up, in multiples of what has to be free (Options.MinDiskFree), less than which is DiskPressure. Images
-// are removed before the node says that it is short, and until there is some room to spare.
+// The thresholds of a disk that fills up, in multiples of the reserve (Options.MinDiskFree), below which is DiskPressure. Images are
+// removed before the node reports that, and until there is some space to spare.
 const (
 	clearTimes   = 1.2 // so much is free, and DiskPressure ends: it does not come and go
 	collectTimes = 1.5 // less, and unused images go
@@ -27,10 +27,10 @@ const (
 	collectPause   = 5 * time.Minute
 )
 
-// DiskSpace is what is free for ordinary users, and the size of, the file system that holds a folder, in bytes.
+// DiskSpace returns the bytes free for ordinary users, and the size in bytes, of the file system that holds a directory.
 type DiskSpace func(dir string) (free, total uint64, err error)
 
-// disks are the folders whose file systems the node needs: its own and, where that is another one, the images'.
+// disks are the directories whose file systems the node needs: its own and, if that is another one, the images'.
 func (a *Agent) disks() []string {
 	dirs := []string{a.opts.StateDir}
 	if located, ok := a.opts.Sandbox.(sandbox.ImageLocator); ok && !sameDisk(located.ImagesDir(), a.opts.StateDir) {
@@ -50,7 +50,7 @@ func sameDisk(a, b string) bool {
 	return ok && ok2 && x.Dev == y.Dev
 }
 
-// diskShort says in a sentence which of the node's disks is nearly full; empty when none is. Short says whether one was when last asked.
+// diskShort says in a sentence which of the node's disks is nearly full; empty when none is. Short reports whether one was when last asked.
 func (a *Agent) diskShort(short bool) string {
 	times := 1.0
 	if short {
@@ -65,7 +65,7 @@ func (a *Agent) diskShort(short bool) string {
 	return ""
 }
 
-// imagesDir is where images are; that of the state folder where the back end does not say.
+// imagesDir is the directory of the images; the state directory if the back end does not name one.
 func (a *Agent) imagesDir() string {
 	if located, ok := a.opts.Sandbox.(sandbox.ImageLocator); ok {
 		return located.ImagesDir()
@@ -94,7 +94,7 @@ func (a *Agent) collectImages(ctx context.Context, images sandbox.ImageCollector
 			if !a.collectOnce(ctx, images, want) {
 				notBefore = a.opts.Clock.Now().Add(collectPause)
 			}
-			a.kickNode() // it may be short no more
+			a.kickNode() // the shortage may be over
 		}
 		select {
 		case <-ctx.Done():
@@ -104,7 +104,7 @@ func (a *Agent) collectImages(ctx context.Context, images sandbox.ImageCollector
 	}
 }
 
-// collectOnce says whether trying again soon makes sense.
+// collectOnce reports whether trying again soon makes sense.
 func (a *Agent) collectOnce(ctx context.Context, images sandbox.ImageCollector, want int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()

@@ -281,7 +281,7 @@ func TestStatus_PeopleOnTheHostSeeWhatPodsWaitFor(t *testing.T) {
 	require.Equal(t, f.name, last.Node)
 }
 
-// report waits until the agent reports what is wished.
+// report waits until the agent's report satisfies ok.
 func (f *fixture) report(ok func(node.Report) bool) node.Report {
 	f.Helper()
 	var last node.Report

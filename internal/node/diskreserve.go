@@ -47,7 +47,7 @@ func malformedReserve(text string) error {
 	return fmt.Errorf("%q: give a percentage of up to 50%% such as 10%%, a quantity such as 20Gi, or both for the lesser of the two: 10%%,20Gi", text)
 }
 
-// mostPercent of a disk is what has to be free at the most, whatever is asked for: with more a node could be full for ever.
+// mostPercent caps the reserve of a disk: with a higher one a node could report DiskPressure for ever.
 const mostPercent = 50
 
 // of is the reserve in bytes of a file system of that size.

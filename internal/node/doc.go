@@ -10,15 +10,15 @@
 // Whatever else a pod asks for is refused with a sentence in the container's waiting state, not ignored, except resources and
 // security contexts, which are the sandbox's business. Logs and commands are served by package kubeletapi, beside the agent.
 //
-// No container is started twice. Where restartPolicy is to have one started again the pod fails instead, and its ReplicaSet or Job
-// makes another; without an owner nobody does.
+// No container is started twice. A pod whose restartPolicy demands a restart fails instead, and its ReplicaSet or Job makes another; a pod
+// without an owner is not replaced.
 //
 // # How it is built
 //
-// Each pod has a worker, a goroutine of its own (NODE-6). A worker observes (the pod, the sandbox's word, what is under way), asks decide, a pure
-// function, what to do next, and starts that as an operation beside it; it never waits for one. The node's lease has a
-// client of its own. All that is not in the API server is in the sandbox: an agent that is killed and started again
-// finds everything there (NODE-3).
+// Each pod has a worker, a goroutine of its own (NODE-6). A worker observes (the pod, the sandbox's state, running operations), asks
+// decide, a pure function, what to do next, and starts that as an operation in the background; it never waits for one. The node's lease has
+// a client of its own. All state that is not in the API server is in the sandbox: an agent that is killed and restarted finds everything
+// there (NODE-3).
 //
 // Begin with Agent.Run in agent.go, then decide.go.
 package node

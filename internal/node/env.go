@@ -25,11 +25,11 @@ type references interface {
 type resolver struct {
 	refs    references
 	machine machine
-	// volume is the host folder of one of the pod's volumes.
+	// volume is the host directory of one of the pod's volumes.
 	volume func(name string) string
 }
 
-// container resolves everything. What is missing in the cluster may come later: every error may be tried again.
+// container resolves everything. Objects that are missing in the cluster may be created later: every error may be retried.
 func (r resolver) container(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (sandbox.Container, error) {
 	env, err := r.env(ctx, pod, c)
 	if err != nil {

@@ -11,16 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// What counts as pressure.
+// The thresholds of pressure.
 const (
 	minMemoryFree = 100 << 20 // bytes
 	minPIDsFree   = 0.05
 )
 
-// pressure is what the host is short of: a sentence each, empty when there is enough or nobody can tell.
+// pressure says what the host is short of: one sentence each, empty when there is enough or it is unknown.
 type pressure struct{ memory, disk, pids string }
 
-// measure looks at the host. short says whether a disk was nearly full when it last looked.
+// measure measures the host. short reports whether a disk was nearly full at the previous measurement.
 func (a *Agent) measure(short bool) pressure {
 	p := pressure{disk: a.diskShort(short)}
 	if free, ok := memoryFree(); ok && free < minMemoryFree {

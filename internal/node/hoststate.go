@@ -12,8 +12,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// AnnotationConditions names, on a node, the conditions that its back end has set: so that an agent which is started with another
-// back end, or another version of it, takes off what nobody keeps any more, and nothing that others have set.
+// AnnotationConditions names, on a node, the conditions that its back end has set. An agent that is restarted with another back end, or
+// another version of it, removes those that are no longer reported, and no conditions that other clients have set.
 const AnnotationConditions = "bullpen.dev/sandbox-conditions"
 
 // hostLook is how often the back end is asked whether something has changed.
@@ -97,7 +97,7 @@ func ownedConditions(node *corev1.Node) []string {
 	return strings.FieldsFunc(node.Annotations[AnnotationConditions], func(r rune) bool { return r == ',' })
 }
 
-// fillHostConditions sets the back end's conditions, and takes off those that it does not report any more.
+// fillHostConditions sets the back end's conditions, and removes those that it no longer reports.
 func (r *registrar) fillHostConditions(node *corev1.Node, now time.Time) {
 	st := &node.Status
 	reported := map[string]bool{}

@@ -18,7 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// reporting is a back end that says what it is told to.
+// reporting is a back end with a scripted state.
 type reporting struct {
 	sandbox.Sandbox
 	mu    sync.Mutex
@@ -77,7 +77,7 @@ func TestNode_NODE9_AHostThatCannotStartVMsIsOutOfSchedulingAndComesBack(t *test
 	require.Equal(t, "arm64", n.Status.NodeInfo.Architecture)
 	require.Equal(t, corev1.Taint{Key: runnerpod.TaintMacOS, Effect: corev1.TaintEffectNoSchedule}, n.Spec.Taints[0])
 	require.Equal(t, corev1.ConditionTrue, nodeCondition(n, "GUISession").Status)
-	require.Equal(t, int64(50), n.Status.Capacity.Pods().Value(), "what the agent was told to offer stays")
+	require.Equal(t, int64(50), n.Status.Capacity.Pods().Value(), "the agent's configured capacity stays")
 
 	mac.say(func(s *sandbox.HostState) {
 		s.Allocatable = slots(0)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// lease keeps the node's lease. It has a client of its own and does nothing else: no pod and no slow look at the host delays it
+// lease keeps the node's lease. It has a client of its own and does nothing else: no pod and no slow measurement of the host delays it
 // (NODE-6).
 type lease struct {
 	a      *Agent
@@ -45,7 +45,7 @@ func (l *lease) run(ctx context.Context) {
 			l.a.opts.Log.Warn("renewing the node's lease failed, retrying", "error", err)
 			l.last = nil
 			if !answered(err) {
-				l.redial() // whoever does not answer may be at the end of a dead connection
+				l.redial() // without a response the connection may be dead
 			}
 		}
 		select {
@@ -56,7 +56,7 @@ func (l *lease) run(ctx context.Context) {
 	}
 }
 
-// answered says whether the API server itself gave the error.
+// answered reports whether the API server itself gave the error.
 func answered(err error) bool { return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown }
 
 func (l *lease) renew(ctx context.Context) error {
@@ -85,7 +85,7 @@ func (l *lease) renew(ctx context.Context) error {
 	return nil
 }
 
-// next is the lease as it should be now. It belongs to the Node object, so that it goes when that one goes for good.
+// next is the lease as it should be now. It belongs to the Node object, and is deleted with it.
 func (l *lease) next(old *coordinationv1.Lease) *coordinationv1.Lease {
 	n := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: l.a.opts.Name}}
 	if old != nil {

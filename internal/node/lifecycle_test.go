@@ -115,8 +115,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (r roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
 
-// What an agent that put terminal phases first left behind: pods that have ended, that are being deleted, and that nothing on the
-// node remembers, held by the finalizer alone.
+// The remains of an agent that put terminal phases first: pods that have ended, that are being deleted, and that nothing on the node
+// remembers, held by the finalizer alone.
 func TestDelete_NODE1_PodsThatAnOlderAgentLeftStuckAreFreed(t *testing.T) {
 	f := newFixture(t)
 	var stuck []*corev1.Pod
@@ -140,7 +140,7 @@ func TestDelete_NODE1_PodsThatAnOlderAgentLeftStuckAreFreed(t *testing.T) {
 type gated struct {
 	sandbox.Sandbox
 	remove chan struct{} // Remove waits for it, if not nil
-	asked  chan string   // told of every Remove, if not nil
+	asked  chan string   // receives each call of Remove, if not nil
 }
 
 func (g gated) Remove(ctx context.Context, uid string) error {
@@ -168,7 +168,7 @@ func TestDelete_NODE2_TheSandboxIsGoneBeforeThePodIs(t *testing.T) {
 	seen, err := f.kube.CoreV1().Pods(f.ns).Get(t.Context(), pod.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Contains(t, seen.Finalizers, runnerpod.FinalizerSandbox)
-	require.Equal(t, corev1.PodFailed, seen.Status.Phase, "how it ended was told first")
+	require.Equal(t, corev1.PodFailed, seen.Status.Phase, "its end was reported first")
 	require.Equal(t, int32(143), terminated(seen, "main").ExitCode)
 	// Even a deletion without grace cannot take the object.
 	f.delete(pod, ptr.To(int64(0)))
@@ -240,7 +240,7 @@ func TestRestart_NODE3_ANewAgentAdoptsWhatRuns(t *testing.T) {
 	pod := f.awaitPhase(f.create(nil, shared(sh("main", untilStopped+"; exit 5"))), corev1.PodRunning)
 	ended := f.awaitPhase(f.create(nil, shared(sh("main", untilStopped+"; exit 6"))), corev1.PodRunning)
 	stop()
-	f.finish(ended) // nobody watches
+	f.finish(ended) // no agent watches
 	f.run(f.process())
 	require.Equal(t, int32(6), terminated(f.awaitPhase(ended, corev1.PodFailed), "main").ExitCode)
 
@@ -297,7 +297,7 @@ func TestRestart_NODE4_WhatTheSandboxDoesNotKnowIsNotStartedAgain(t *testing.T) 
 	stop := f.run(synthetic.New(synthetic.NewMachine(nil)))
 	pod := f.awaitPhase(f.create(nil, sh("main", "")), corev1.PodRunning)
 	stop()
-	empty := synthetic.NewMachine(nil) // the state folder was lost
+	empty := synthetic.NewMachine(nil) // the state directory was lost
 	f.run(synthetic.New(empty))
 	pod = f.awaitPhase(pod, corev1.PodFailed)
 	require.Equal(t, "ContainerStatusUnknown", terminated(pod, "main").Reason)

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// metrics tell how the node fares. No label names a pod: those come and go by the thousand.
+// metrics are those of the node. No label names a pod: the number of pods over time is unbounded.
 type metrics struct {
 	operations *prometheus.CounterVec
 	durations  *prometheus.HistogramVec

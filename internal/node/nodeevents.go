@@ -22,7 +22,7 @@ var kubeletReasons = map[corev1.NodeConditionType]map[corev1.ConditionStatus]str
 	corev1.NodeReady:          {corev1.ConditionTrue: "NodeReady", corev1.ConditionFalse: "NodeNotReady"},
 }
 
-// conditionEvents tells of conditions that have changed.
+// conditionEvents records an Event for each changed condition.
 func (a *Agent) conditionEvents(before, after []corev1.NodeCondition) {
 	was := map[corev1.NodeConditionType]corev1.ConditionStatus{}
 	for _, c := range before {
@@ -48,7 +48,7 @@ func (a *Agent) conditionEvents(before, after []corev1.NodeCondition) {
 // maxNews bounds what is kept for a worker that is busy.
 const maxNews = 16
 
-// tellNews brings a back end's news of a pod to its worker. What it has not read yet may be many; then the oldest go.
+// tellNews passes a back end's news of a pod to its worker. Unread news are bounded; the oldest are dropped.
 func (a *Agent) tellNews(podUID string, news sandbox.News) {
 	a.mu.Lock()
 	w := a.workers[podUID]
@@ -65,7 +65,7 @@ func (a *Agent) tellNews(podUID string, news sandbox.News) {
 	w.poke()
 }
 
-// readNews shows what the back end has told.
+// readNews records the back end's reports as Events.
 func (w *worker) readNews() {
 	w.mail.mu.Lock()
 	news := w.mail.news

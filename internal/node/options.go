@@ -44,8 +44,8 @@ type Options struct {
 	// KubeletPort is where logs and commands are served at IP (package kubeletapi), as the node's status tells the API server. 0: they
 	// are not.
 	KubeletPort int32
-	// APIService is what containers are told of the API server by KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT: the
-	// address of the Service kubernetes, where one is reached. Nothing when it is zero. No other Service is told of.
+	// APIService is the value of KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT in containers: the address of the Service kubernetes,
+	// where one is reachable. When zero, neither is set. No other Service has such variables.
 	APIService netip.AddrPort
 	// Dial connects to pods, for probes. Default: as any program of this machine does.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -60,12 +60,12 @@ type Options struct {
 	StatusInterval time.Duration
 	// RequestTimeout bounds every call of the API server that is not a watch. Default 10 s.
 	RequestTimeout time.Duration
-	// OrphanGrace is what the containers of a pod that vanished from the API server get to end by themselves when the pod's
-	// own grace period is not known any more. Default 30 s.
+	// OrphanGrace is the grace period of the containers of a pod that vanished from the API server, when the pod's own is no longer known.
+	// Default 30 s.
 	OrphanGrace time.Duration
 
-	// MinDiskFree is how much has to be free where the state folder and images are, or the node says DiskPressure and gets no new pods.
-	// Default: DefaultDiskReserve.
+	// MinDiskFree is the free space that the file systems of the state directory and the images need; below it the node reports
+	// DiskPressure and receives no new pods. Default: DefaultDiskReserve.
 	MinDiskFree DiskReserve
 	// DiskSpace measures disks. Default: as the system says.
 	DiskSpace DiskSpace

@@ -195,7 +195,7 @@ func orDefault(n, otherwise int32) int32 {
 	return otherwise
 }
 
-// probeCounter turns a probe's answers into a state: so many in a row change it. It begins as not good.
+// probeCounter turns a probe's results into a state: a number of consecutive results changes it. It begins as failed.
 type probeCounter struct {
 	successThreshold, failureThreshold int32
 	good                               bool

@@ -36,7 +36,7 @@ func TestExpand(t *testing.T) {
 		"plain":       "plain",
 		"$(A)":        "1",
 		"x$(A)y$(A)":  "x1y1",
-		"$(B)":        "$(A)", // what was put in is not looked at again
+		"$(B)":        "$(A)", // a replacement is not expanded again
 		"$(NO)":       "$(NO)",
 		"$(NO)-$(A)":  "$(NO)-1",
 		"$$(A)":       "$(A)",
@@ -206,7 +206,7 @@ func TestVolumes(t *testing.T) {
 	require.Equal(t, "\x00", read("projected/b"))
 	require.Equal(t, "p", read("projected/name"))
 
-	// Who holds the file open keeps the old token; who opens it gets the new one, whole.
+	// A process that holds the file open keeps the old token; one that opens it gets the new one, whole.
 	old, err := os.Open(filepath.Join(v.root, "projected/deep/token"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, old.Close()) }()
@@ -336,5 +336,5 @@ func TestSecurity_OfTheContainerBeforeThePods(t *testing.T) {
 	pod.Spec.Containers = pod.Spec.Containers[:1]
 	pod.Spec.SecurityContext.FSGroup = nil
 	require.Equal(t, ownership{user: ptr.To[int64](1)}, ownershipOf(pod))
-	require.Equal(t, sandbox.Security{Groups: []int64{}}, security(&corev1.Pod{}, &corev1.Container{}), "root, where nobody says otherwise")
+	require.Equal(t, sandbox.Security{Groups: []int64{}}, security(&corev1.Pod{}, &corev1.Container{}), "root by default")
 }

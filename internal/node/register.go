@@ -63,7 +63,7 @@ func (r *registrar) run(ctx context.Context) {
 				return
 			case <-tick.C():
 				due = true
-			case <-r.a.nodeKick: // NODE-8: somebody deleted the Node object
+			case <-r.a.nodeKick: // NODE-8: the Node object was deleted
 				due = true
 			case <-look:
 				due = !equality.Semantic.DeepEqual(r.a.hostState(), r.host)

@@ -16,7 +16,7 @@ type Report struct {
 	Sandbox string    `json:"sandbox"`
 	Version string    `json:"version,omitempty"`
 	At      time.Time `json:"at"`
-	// Registered says that the API server has had a Node object of this agent. Problem is why the last report to it failed.
+	// Registered indicates that the API server has had a Node object of this agent. Problem is why the last report to it failed.
 	Registered bool   `json:"registered"`
 	Problem    string `json:"problem,omitempty"`
 	// LeaseRenewed is when the lease was last renewed; zero for never.
@@ -48,10 +48,10 @@ type ReportPod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
-	// Phase is the pod's, or Terminating while it is being deleted, or Orphaned when the API server does not know it (any more).
+	// Phase is the pod's, or Terminating while it is being deleted, or Orphaned when the API server does not know it.
 	Phase      string            `json:"phase"`
 	Containers []ReportContainer `json:"containers"`
-	// WaitsFor is what is under way for it, or when what has failed is tried again; empty when nothing is.
+	// WaitsFor is what is in progress for it, or when a failed operation is retried; empty when nothing is.
 	WaitsFor []string `json:"waitsFor,omitempty"`
 }
 

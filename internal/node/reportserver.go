@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Files of the state folder, for people on the host.
+// Files of the state directory, for administrators of the host.
 const (
-	fileSocket = "agent.sock"  // asked while the agent runs
+	fileSocket = "agent.sock"  // serves requests while the agent runs
 	fileReport = "report.json" // what it said last
 )
 
@@ -42,11 +42,11 @@ func saveReport(path string, report Report) error {
 	return os.Rename(path+".new", path)
 }
 
-// serveReport answers `bullpen node status`. The socket is this user's alone, like the state folder. A host where it cannot be made (a path
-// longer than some 100 characters) goes without: the file has the same, a little older.
+// serveReport answers `bullpen node status`. The socket is this user's alone, like the state directory. A host where it cannot be created
+// (a path longer than some 100 characters) has none: the file has the same report, a little older.
 func (a *Agent) serveReport(ctx context.Context) {
 	path := filepath.Join(a.opts.StateDir, fileSocket)
-	_ = os.Remove(path) // of an agent before this one: the state folder is locked
+	_ = os.Remove(path) // left by an earlier agent: the state directory is locked
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", path)
 	if err == nil {
 		err = os.Chmod(path, 0o600)
@@ -66,11 +66,11 @@ func (a *Agent) serveReport(ctx context.Context) {
 	}
 }
 
-// ErrNoAgent says that no node agent has ever worked with a state folder.
+// ErrNoAgent reports that no node agent has ever used a state directory.
 var ErrNoAgent = errors.New("no node agent has used this state directory")
 
-// ReadReport asks the node agent that works with a state folder; running is false when none does, and the report is the last that
-// one wrote down. ErrNoAgent when there is none.
+// ReadReport asks the node agent that uses a state directory; running is false when none does, and the report is then the last one that an
+// agent wrote to it. ErrNoAgent when there is none.
 func ReadReport(ctx context.Context, stateDir string) (report Report, running bool, err error) {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(stateDir, fileSocket))

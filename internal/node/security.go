@@ -34,8 +34,8 @@ func namedUser(pod *corev1.Pod, c *corev1.Container) *int64 {
 	return of.RunAsUser
 }
 
-// ownership is whose a pod's volumes are, by a kubelet's rules. Only root can give files away: for anybody else they stay
-// the node agent's, as its containers are.
+// ownership is the owner and group of a pod's volumes, by a kubelet's rules. Only root can change a file's owner: without root the files
+// stay the node agent's, as its containers are.
 type ownership struct {
 	group *int64 // fsGroup: it may read every file, and write where root may
 	user  *int64 // the one that all containers are named to run as: projected tokens are its own, where there is no fsGroup
@@ -55,8 +55,8 @@ func ownershipOf(pod *corev1.Pod) ownership {
 	return o
 }
 
-// tokenMode is a projected token's, in a volume with that default mode. A kubelet goes by it only where the token is nobody's own: then it
-// is root's, and with 0400 no other user's container can read it.
+// tokenMode is the mode of a projected token in a volume with that default mode. A kubelet uses the default mode only where no owner is set
+// for the token: then it is root's, and with 0400 no other user's container can read it.
 func (o ownership) tokenMode(defaultMode *int32) os.FileMode {
 	if o.group == nil && o.user == nil {
 		return mode(defaultMode)

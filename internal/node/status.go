@@ -100,8 +100,8 @@ func phase(pod *corev1.Pod, o observed) corev1.PodPhase {
 	return corev1.PodPending
 }
 
-// startAgain names a container that has ended although its pod's restartPolicy is to have it started again. Here nothing ever
-// is: the pod has failed, and whoever owns it (a ReplicaSet, a Job) makes another.
+// startAgain names a container that has ended although its pod's restartPolicy demands a restart. This agent never restarts one: the pod
+// has failed, and its owner (a ReplicaSet, a Job) makes another.
 func startAgain(pod *corev1.Pod, o observed) string {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		seen := o.containers[c.Name]
@@ -117,7 +117,7 @@ func startAgain(pod *corev1.Pod, o observed) string {
 
 func terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
 
-// succeeded says how a container ended. NODE-4: what nobody saw end did not succeed, whatever its code.
+// succeeded reports whether a container succeeded. NODE-4: an end that was not observed is no success, whatever its code.
 func succeeded(c containerObserved) bool { return c.exit.Code == 0 && !c.exit.Unknown }
 
 func initialized(pod *corev1.Pod, o observed) bool {

@@ -77,7 +77,7 @@ func (w *worker) adopt(ctx context.Context) {
 		}
 		w.prepared = len(state.Containers) > 0
 		if w.prepared {
-			w.tokensDue = w.a.opts.Clock.Now() // nobody knows how old they are
+			w.tokensDue = w.a.opts.Clock.Now() // their age is unknown
 		}
 	})
 }
@@ -96,8 +96,8 @@ func (w *worker) record(c sandbox.ContainerState) {
 	}
 }
 
-// mourn settles containers that the API server has seen started and of which the sandbox knows nothing. They are not started
-// again. NODE-4: if nobody saw the end either, it is unknown.
+// mourn settles containers that the API server has seen started and that the sandbox does not know. They are not started again. NODE-4: if
+// their end was not observed, it is unknown.
 func (w *worker) mourn() {
 	for _, st := range slices.Concat(w.pod.Status.InitContainerStatuses, w.pod.Status.ContainerStatuses) {
 		t := w.containers[st.Name]
@@ -227,7 +227,7 @@ func (w *worker) prepare(ctx context.Context) {
 		return err
 	}, func(err error) {
 		if errors.Is(err, context.Canceled) {
-			return // the pod is to be stopped
+			return // the pod must be stopped
 		}
 		if err != nil {
 			w.delayed(w.order(), "ContainerCreating", err)
@@ -275,7 +275,7 @@ func (w *worker) start(ctx context.Context, name string) {
 		return w.inspect(ctx, name, &state)
 	}, func(err error) {
 		if errors.Is(err, context.Canceled) {
-			return // the pod is to be stopped
+			return // the pod must be stopped
 		}
 		if err != nil {
 			w.delayed([]string{name}, sandbox.ReasonConfigError, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// Whoever runs the poller can read its token on a node, whatever else is in the pod: beside Docker's daemon, which is root, a kubelet gives
-// the token to root in its volume's default mode, and a poller that is not would never ask for a job.
+// The poller can read its token on a node, whatever else is in the pod: beside Docker's daemon, which is root, a kubelet gives the token to
+// root in its volume's default mode, and a poller with another user would never ask for a job.
 func TestTokenMode_ThePollerCanReadItsToken(t *testing.T) {
 	pool := &v1alpha1.RunnerPool{}
 	pool.Name, pool.Namespace = "linux", "runners"
@@ -59,7 +59,7 @@ func token(t *testing.T, pod *corev1.Pod) *corev1.ProjectedVolumeSource {
 	return nil
 }
 
-// pollerReads says whether the user and the groups of the poller may read the token.
+// pollerReads reports whether the user and the groups of the poller may read the token.
 func pollerReads(t *testing.T, pod *corev1.Pod) bool {
 	t.Helper()
 	owner := ownershipOf(pod)

@@ -19,9 +19,9 @@ type tokenSource interface {
 // defaultTokenLifetime is what a projection without expirationSeconds means in Kubernetes.
 const defaultTokenLifetime = time.Hour
 
-// volumes makes a pod's volumes as folders of this machine.
+// volumes creates a pod's volumes as directories of this machine.
 type volumes struct {
-	root   string // one folder per volume
+	root   string // one directory per volume
 	refs   resolver
 	tokens tokenSource
 	now    func() time.Time
@@ -121,7 +121,7 @@ type file struct {
 	token bool
 }
 
-// open lets every user write into an emptyDir, as on any node: the pod's folder keeps others of this machine out.
+// open lets every user write to an emptyDir, as on any node: the mode of the pod's directory excludes other users of this machine.
 func (v volumes) open(vol *corev1.Volume) error {
 	if vol.EmptyDir == nil {
 		return nil

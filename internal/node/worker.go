@@ -50,7 +50,7 @@ type worker struct {
 	removed    bool
 	refusal    *sandbox.InvalidError
 	containers map[string]*track
-	killAt     time.Time // zero until the pod is to be stopped
+	killAt     time.Time // zero until the pod must be stopped
 	tokensDue  time.Time // zero when there are none
 	want       *corev1.Pod
 
@@ -93,7 +93,7 @@ func newWorker(a *Agent, ref sandbox.PodRef) *worker {
 	}
 }
 
-// run works until the pod is gone or ctx is done. What runs in the sandbox stays (NODE-3).
+// run works until the pod is gone or ctx is done. Containers in the sandbox continue (NODE-3).
 func (w *worker) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer w.wg.Wait()
@@ -150,7 +150,7 @@ func (w *worker) accept(pod *corev1.Pod) {
 	w.pod = pod
 }
 
-// introduce prepares for a pod that is seen for the first time. The sandbox may have told of its containers before.
+// introduce prepares for a pod that is seen for the first time. The sandbox may have reported its containers before.
 func (w *worker) introduce() {
 	for _, c := range slices.Concat(w.pod.Spec.InitContainers, w.pod.Spec.Containers) {
 		if w.containers[c.Name] == nil {
@@ -178,7 +178,7 @@ func (w *worker) refused(err error) {
 	}
 }
 
-// view builds what decide looks at, and the status to be written.
+// view builds the input of decide, and the status to be written.
 func (w *worker) view() view {
 	v := view{
 		Presence: w.presence, Adopted: w.adopted, Refused: w.refusal != nil,
@@ -223,7 +223,7 @@ func (w *worker) order() []string {
 	return names
 }
 
-// compose makes the pod as it should be, and says whether its status is so already.
+// compose makes the pod as it should be, and reports whether its status is so already.
 func (w *worker) compose(stopping bool) bool {
 	o := observed{
 		containers: map[string]containerObserved{}, prepared: w.prepared, removed: w.removed, stopping: stopping,
@@ -260,7 +260,7 @@ func (w *worker) current(ctx context.Context) (versions, error) {
 	}
 }
 
-// killDue starts the grace period when the pod is to be stopped, shortens it when the API server does, and says whether it is over.
+// killDue starts the grace period when the pod must be stopped, shortens it when the API server does, and reports whether it is over.
 func (w *worker) killDue(stopping bool) bool {
 	if !stopping {
 		return false

@@ -61,7 +61,7 @@ func (g *gate) close() {
 	g.shut = make(chan struct{})
 }
 
-// What is written is what is true when its turn has come: a pod that changed twice meanwhile is written once.
+// A write has the state of its turn: a pod that changed twice in the meantime is written once.
 func TestStatusWrites_TellWhatIsTrueInTheirTurn(t *testing.T) {
 	f := newFixture(t)
 	machine := synthetic.NewMachine(nil)

@@ -134,7 +134,7 @@ func TestBuild_DindSharesSocketAndWorkWithTheRunner(t *testing.T) {
 	pool.Spec.Template.Command = []string{"/opt/runner/run"}
 	pod, _, err = Build(pool, testOptions, "abcd1234")
 	require.NoError(t, err)
-	require.Len(t, pod.Spec.InitContainers, 2, "nobody knows where that runner keeps its programs")
+	require.Len(t, pod.Spec.InitContainers, 2, "the directory of that runner's programs is unknown")
 }
 
 // The daemon makes a job's containers and sees only its own files. Configurations name the work directory relative to the

@@ -39,7 +39,7 @@ const (
 	// AnnotationUnregistered is when GitHub's removal was granted (RFC 3339). It is written once, and no job starts on the
 	// runner after that.
 	AnnotationUnregistered = "bullpen.dev/unregistered-at"
-	// AnnotationRegistered is when GitHub was first seen to know the runner and to hear from it (RFC 3339).
+	// AnnotationRegistered is when GitHub first listed the runner as online (RFC 3339).
 	AnnotationRegistered = "bullpen.dev/registered-at"
 	// AnnotationUnseen is when GitHub's list, read after the runner should have been in it, did not show the runner as registered
 	// and up (RFC 3339).
@@ -74,7 +74,7 @@ const (
 	FinalizerSandbox = "bullpen.dev/vm-cleanup"
 )
 
-// What tells Macs from other nodes.
+// The marks of Macs among nodes.
 const (
 	// ResourceMacOSVM is the extended resource of nodes that run macOS virtual machines. Its allocatable amount is the
 	// number of usable slots, of the two that Apple's licence grants one Mac (NODE-5).

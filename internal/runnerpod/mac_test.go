@@ -22,7 +22,7 @@ func macPool() *v1alpha1.RunnerPool {
 	return pool
 }
 
-// macNode is a Mac with the room for two runners of macPool and no more.
+// macNode is a Mac with room for exactly two runners of macPool.
 func macNode() *corev1.Node {
 	return &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: TaintMacOS, Effect: corev1.TaintEffectNoSchedule}}}}
 }

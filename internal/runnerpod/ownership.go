@@ -22,7 +22,7 @@ var (
 	}
 )
 
-// OwnershipMark says whether a label or annotation is a mark of ownership. On an object that the product makes, the tool would take it for
+// OwnershipMark reports whether a label or annotation is a mark of ownership. On an object that the product makes, the tool would take it for
 // one that it has applied and that is no longer wanted, and delete it (RUN-9).
 func OwnershipMark(key string) bool {
 	return slices.Contains(ownershipKeys, key) ||

@@ -8,9 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RegistrationFacts say where the runner of a pod is registered, and with what: everything needed to unregister it, also
-// when nothing but the pod is left. They are written on the pod, except its Name and ID, which have annotations of their
-// own.
+// RegistrationFacts say where the runner of a pod is registered, and with what: everything needed to unregister it, even when only the pod
+// is left. They are written on the pod, except its Name and ID, which have annotations of their own.
 type RegistrationFacts struct {
 	// Name is what GitHub knows the runner by, and ID the registration's id; 0 while that is not known.
 	Name string `json:"-"`

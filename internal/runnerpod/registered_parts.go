@@ -145,7 +145,7 @@ func same[T any](list []T) func(T) bool {
 	}
 }
 
-// strip takes out of a template what is exactly what add adds, and every variable that the product sets (RUN-5). The CA is found by its name: a
+// strip removes from a template exactly what add adds, and every variable that the product sets (RUN-5). The CA is found by its name: a
 // template may have been built while another one was trusted.
 func (a *additions) strip(spec *corev1.PodSpec, runner *corev1.Container) {
 	addedVolume := same(a.volumes)

@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// restrictable says whether the pod can conform to the Pod Security level restricted (POD-2). A Docker daemon is privileged, and the pod's
+// restrictable reports whether the pod can conform to the Pod Security level restricted (POD-2). A Docker daemon is privileged, and the pod's
 // microVM is what confines it. A pool that runs as root says so, and root without capabilities can do nothing that root is chosen for.
 func restrictable(template *v1alpha1.RunnerTemplate) bool {
 	return template.Dind == nil && (template.UserAssignment == v1alpha1.UserFromCluster || runAsUser(template) != 0)
@@ -71,7 +71,7 @@ var harmless = []string{
 	"SYS_CHROOT",
 }
 
-// Harmless says whether a container that adds the capability stays within the Pod Security level baseline.
+// Harmless reports whether a container that adds the capability stays within the Pod Security level baseline.
 func Harmless(name corev1.Capability) bool {
 	return slices.Contains(harmless, strings.TrimPrefix(string(name), "CAP_"))
 }

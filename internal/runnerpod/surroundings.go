@@ -74,7 +74,7 @@ func ArchitectureOf(pool *v1alpha1.RunnerPool) v1alpha1.Architecture {
 	return v1alpha1.Architecture(nodeSelectorOf(pool)[corev1.LabelArchStable])
 }
 
-// choosesArchitecture says whether a pod asks for an architecture, or for Macs, by its node selector or its required node affinity.
+// choosesArchitecture reports whether a pod asks for an architecture, or for Macs, by its node selector or its required node affinity.
 func choosesArchitecture(spec *corev1.PodSpec) bool {
 	if spec.NodeSelector[corev1.LabelArchStable] != "" || spec.NodeSelector[corev1.LabelOSStable] == darwin {
 		return true

@@ -96,7 +96,7 @@ func TestBuild_NET3_RefusesTemplatesThatReachForTheToken(t *testing.T) {
 			r.Volumes = []corev1.Volume{{Name: "a"}}
 			r.VolumeMounts = []corev1.VolumeMount{{Name: "a", MountPath: "/bullpen"}}
 		},
-		"inside the folder": func(r *v1alpha1.RunnerTemplate) {
+		"inside the directory": func(r *v1alpha1.RunnerTemplate) {
 			r.Volumes = []corev1.Volume{{Name: "a"}}
 			r.VolumeMounts = []corev1.VolumeMount{{Name: "a", MountPath: MountWork + "/x"}}
 		},
@@ -170,7 +170,7 @@ func TestBuild_NoVolumeIsMountedWhereTheImageHasItsBinary(t *testing.T) {
 	}
 }
 
-// Build reads the pool and no more: two pods built from it share nothing with it or with each other.
+// Build only reads the pool: two pods built from it share nothing with it or with each other.
 func TestBuild_KeepsNoPointerIntoThePool(t *testing.T) {
 	pool := testPool()
 	pool.Spec.Template.Env = append(make([]corev1.EnvVar, 0, 10), corev1.EnvVar{Name: "A"})

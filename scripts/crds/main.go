@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kubernetes are the fields below which everything is Kubernetes' own, by what stands before them. What is named here keeps its own
+// kubernetes are the fields below which everything is Kubernetes' own, by the path before them. The named fields keep their own
 // description.
 var kubernetes = [][]string{
 	{"template", "spec"},
@@ -31,8 +31,8 @@ func main() {
 	}
 }
 
-func run(folder string) error {
-	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+func run(dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {
 		return err
 	}

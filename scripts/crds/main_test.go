@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// mostAnnotation is what an object's annotations may hold in all, in bytes.
+// mostAnnotation is the maximum total size of an object's annotations, in bytes.
 const mostAnnotation = 256 << 10
 
 func TestCRDs_FitIntoAnAnnotationAndKeepOurWords(t *testing.T) {

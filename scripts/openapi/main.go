@@ -1,6 +1,6 @@
-// Command openapi writes api/openapi/openapi.yaml, the description of the operators' HTTP API, and docs/reference/api.md, from the routes of
-// internal/server/admin, the types of api/adminapi with their comments, and what operations.go says of each route. `make generate` runs it
-// at the top of the repository.
+// Command openapi writes api/openapi/openapi.yaml, the description of the HTTP API for administrators, and docs/reference/api.md, from the
+// routes of internal/server/admin, the types of api/adminapi with their comments, and operations.go's text on each route. `make generate`
+// runs it at the top of the repository.
 package main
 
 import (

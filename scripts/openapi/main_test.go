@@ -20,7 +20,7 @@ import (
 
 const top = "../.."
 
-// What is committed is what the routes and types say, and it is OpenAPI.
+// The committed description matches the routes and types, and is valid OpenAPI.
 func TestDocument_IsWhatTheRoutesAndTypesSay(t *testing.T) {
 	words, err := readWords(filepath.Join(top, "api/adminapi"))
 	require.NoError(t, err)

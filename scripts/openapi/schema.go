@@ -20,9 +20,9 @@ type words struct {
 }
 
 // readWords reads the package of the API's types.
-func readWords(folder string) (words, error) {
+func readWords(dir string) (words, error) {
 	w := words{says: map[string]string{}, enums: map[string][]string{}}
-	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		return w, err
 	}

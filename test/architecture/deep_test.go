@@ -16,7 +16,7 @@ import (
 
 var nameOfTest = regexp.MustCompile(`\bTest[A-Z]\w*`)
 
-// What make test leaves out names a smaller instance, which must exist and must not be left out itself.
+// Each test that make test leaves out names a smaller instance, which must exist and must not be left out itself.
 func TestDeep_EachSmallerInstanceRuns(t *testing.T) {
 	declared, left, named := map[string]bool{}, map[string]bool{}, map[string]string{}
 	eachTestFile(t, func(path string) error {

@@ -62,7 +62,7 @@ func speaksToKubernetes(imports []string) bool {
 	})
 }
 
-// deletes says whether the function calls a method whose name is one of those that delete, of anything but a package.
+// deletes reports whether the function calls a method whose name is one of those that delete, of anything but a package.
 func deletes(function *ast.FuncDecl) bool {
 	found := false
 	ast.Inspect(function, func(node ast.Node) bool {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the documentation says is tested is what the tests run on.
+// The documentation's tested versions are those of the tests.
 func TestVersions_AreThoseOfTheTests(t *testing.T) {
 	read := func(name string) string {
 		content, err := os.ReadFile(filepath.Join("..", "..", name))

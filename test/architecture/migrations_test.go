@@ -34,7 +34,7 @@ func migrationFaults(text string) (faults []string) {
 	for part := range strings.SplitSeq(text, "-- +goose Down") { // each direction separately
 		if alone && !regexp.MustCompile(`(?m)^SET lock_timeout = '[0-9]+m?s';`).MatchString(part) ||
 			!alone && !regexp.MustCompile(`(?m)^SET LOCAL lock_timeout = '[0-9]+m?s';`).MatchString(part) {
-			bad("it sets no lock_timeout: behind a long transaction it would hold up everybody who comes after it")
+			bad("it sets no lock_timeout: behind a long transaction it would block all later statements")
 		}
 		if alone && !strings.Contains(part, "RESET lock_timeout;") {
 			bad("without a transaction, a setting stays with the connection: RESET lock_timeout at the end")

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// RECV-5: each controller has the options of internal/controller/queues. The library's own choice of a queue can hang when
-// it is shut down, which goes unnoticed until a leader is late.
+// RECV-5: each controller has the options of internal/controller/queues. The library's default queue can hang on shutdown, which goes
+// unnoticed until a leader is late.
 func TestControllers_RECV5_TakeTheirQueuesFromOnePlace(t *testing.T) {
 	found := 0
 	require.NoError(t, filepath.WalkDir(filepath.Join("..", "..", "internal"), func(path string, entry fs.DirEntry, err error) error {

@@ -154,7 +154,7 @@ func bareReceives(path string, source any) ([]string, error) {
 				ast.Inspect(n.Comm, func(n ast.Node) bool { inSelect[n] = true; return true })
 			}
 		case *ast.UnaryExpr:
-			if n.Op == token.ARROW && !inSelect[n] && !allowed[line(n)] && !endsByItself(n.X) {
+			if n.Op == token.ARROW && !inSelect[n] && !allowed[line(n)] && !alwaysEnds(n.X) {
 				found = append(found, fmt.Sprintf("%s:%d", path, line(n)))
 			}
 		}
@@ -163,8 +163,8 @@ func bareReceives(path string, source any) ([]string, error) {
 	return slices.Compact(found), nil
 }
 
-// endsByItself: a timer fires, and the context of a call ends with its caller, which waits with a bound.
-func endsByItself(channel ast.Expr) bool {
+// alwaysEnds: a timer fires, and the context of a call ends with its caller, which waits with a bound.
+func alwaysEnds(channel ast.Expr) bool {
 	switch channel := channel.(type) {
 	case *ast.SelectorExpr:
 		return channel.Sel.Name == "C"

@@ -21,7 +21,7 @@ const (
 	p11Budget = 1.3
 )
 
-// foreignLedger is a server whose ledger holds queued jobs of so many label sets that no pool serves, half of them the account's own.
+// foreignLedger is a server whose ledger holds queued jobs of many label sets that no pool serves, half of them the account's own.
 type foreignLedger struct {
 	*rig
 	next                int64
@@ -80,8 +80,8 @@ func (f *foreignLedger) read(b *testing.B) {
 	f.reads = append(f.reads, time.Since(start))
 }
 
-// BenchmarkP11 compares what an event of a job and a reading of the signals take among 200,000 label sets that no pool serves with what they
-// take among none, in turns.
+// BenchmarkP11 compares the cost of a job's event and of a reading of the signals among 200,000 label sets that no pool serves with their
+// cost among none, alternating.
 func BenchmarkP11(b *testing.B) {
 	for b.Loop() {
 		none, many := newForeignLedger(b, 0), newForeignLedger(b, p11Sets)

@@ -14,10 +14,10 @@ const (
 	p4Clients = 16
 )
 
-// BenchmarkP4 measures how long a pool takes from nothing to 2,000 pods (p4Pods), each with its ServiceAccount, against 16
-// parallel clients that create the same objects and do nothing else; once more with a GitHub that takes 100 ms, and the
-// built-in ReplicaSet controller, which creates pods only, beside them. Each round measures all, one after another, in
-// another order each time, and nothing is taken away in between. The server is a stand-in; the controller, its role and the control plane are real.
+// BenchmarkP4 measures how long a pool takes from nothing to 2,000 pods (p4Pods), each with its ServiceAccount, against 16 parallel clients
+// that create the same objects and do nothing else; once more with a GitHub that takes 100 ms, and the built-in ReplicaSet controller,
+// which creates pods only, beside them. Each round measures all, one after another, in another order each time, and nothing is deleted in
+// between. The server is a stand-in; the controller, its role and the control plane are real.
 func BenchmarkP4(b *testing.B) {
 	env := startPlane(b)
 	raw, pool, slow, builtin := newSide(b, env), newSide(b, env), newSide(b, env), newSide(b, env)

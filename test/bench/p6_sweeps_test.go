@@ -25,11 +25,10 @@ import (
 // restingRepositories are those of the installation whose sweeps are counted, each of which had a job of late.
 const restingRepositories = 25
 
-// BenchmarkP6Sweeps counts what an hour of passes asks GitHub, by the passes' own clock, while nothing is amiss and no job
-// runs. What GitHub answers with "not modified" counts towards no limit, as GitHub has it, and is reported separately, as
-// is what is asked as the App itself (its deliveries, its installations), which counts towards another limit. The hour
-// begins with a client that has asked nothing yet; a token is renewed once an hour, and what was read with another token is
-// read again.
+// BenchmarkP6Sweeps counts the requests to GitHub in an hour of passes, by the passes' own clock, while nothing is amiss and no job runs.
+// Responses "not modified" count towards no limit, as at GitHub, and are reported separately, as are the requests as the App itself (its
+// deliveries, its installations), which count towards another limit. The hour begins with a client that has asked nothing yet; a token is
+// renewed once an hour, and responses that were read with another token are read again.
 func BenchmarkP6Sweeps(b *testing.B) {
 	for b.Loop() {
 		local, forge := startGitHub(b, "")

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkP9 compares what one event of a pod costs the controller in a pool of 5,000 and in one of 50. What is
-// measured lies inside the controller, so the benchmark does, too: BenchmarkReplacement in internal/controller/pool,
-// which this one runs. It counts processor time, in which the load of the machine shows little.
+// BenchmarkP9 compares what one event of a pod costs the controller in a pool of 5,000 and in one of 50. The measured code lies inside the
+// controller, so the benchmark does, too: BenchmarkReplacement in internal/controller/pool, which this one runs. It counts processor time,
+// on which the load of the machine has little effect.
 func BenchmarkP9(b *testing.B) {
 	for b.Loop() {
 		out, err := exec.CommandContext(b.Context(), "go", "test", "-run", "^$", "-bench", "^BenchmarkReplacement$", "-timeout", "5m",

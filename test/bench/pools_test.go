@@ -169,7 +169,7 @@ func (s *side) settled(pool *v1alpha1.RunnerPool) {
 	}, time.Minute, 20*time.Millisecond)
 }
 
-// newPool makes another empty pool, whose pods stay where they are: nothing is said of them for as long as a row takes.
+// newPool makes another empty pool, whose pods stay where they are: nothing is reported about them for as long as a row takes.
 func (s *side) newPool() *v1alpha1.RunnerPool {
 	s.tb.Helper()
 	never := &metav1.Duration{}
@@ -212,8 +212,8 @@ func (s *side) newReplicaSet(n int) {
 	}))
 }
 
-// runController runs the real controller on the side's namespace, under its shipped role. What it asks of the server is
-// granted, after delay: the server alone speaks to GitHub, so a GitHub that takes its time is a server that does.
+// runController runs the real controller on the side's namespace, under its shipped role. Its requests to the server are granted, after
+// delay: only the server sends requests to GitHub, so a slow GitHub is a slow server.
 func (s *side) runController(b *testing.B, delay time.Duration) {
 	b.Helper()
 	tokenFile := filepath.Join(b.TempDir(), "token")

@@ -26,7 +26,7 @@ const (
 	interval = 50 * time.Millisecond
 )
 
-// containsPolicy says whether it was the policy on privileges that refused.
+// containsPolicy reports whether it was the policy on privileges that refused.
 func containsPolicy(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "other-bullpen-runner-privileges.elsewhere")
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
 
-// R9: what Argo CD and `kubectl apply` make of the chart has no hook in it. As an object like any other, the Job that drains the pools would
-// delete them as soon as it is applied.
+// R9: the chart as Argo CD and `kubectl apply` render it has no hook. As an ordinary object, the Job that drains the pools would delete
+// them as soon as it is applied.
 func TestTemplate_R9_HasNoHooks(t *testing.T) {
 	for _, upgrade := range []bool{false, true} {
 		for _, object := range render(t, helmchart.Release{Template: true, Upgrade: upgrade}, everything) {

@@ -236,7 +236,7 @@ func (a *answers) registration() {
 	a.call("", "POST", conversion, nil, 404)
 }
 
-// listed says whether a delivery is in the list, with what the receiver has answered.
+// listed reports whether a delivery is in the list, with what the receiver has answered.
 func (a *answers) listed(app string) bool {
 	request, err := http.NewRequestWithContext(a.t.Context(), http.MethodGet, a.in.URL+"/app/hook/deliveries?status=success", nil)
 	if err != nil {
@@ -332,7 +332,7 @@ func (a *answers) redirected(token string) {
 	require.Contains(a.t, response.Request.URL.Path, "/repositories/")
 }
 
-// What is not as described is found.
+// Deviations from the description are found.
 func TestDifferences_AreFound(t *testing.T) {
 	a := newAPI(t, "api.github.com")
 	template, ok := a.template("GET", "/orgs/acme/actions/runners/7")

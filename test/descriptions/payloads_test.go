@@ -126,7 +126,7 @@ func webhooks(d document) (all []webhook) {
 	return all
 }
 
-// fresh gives a payload a job and an installation of its own: what has ended stays ended, and would stand for all that follow.
+// fresh gives a payload a job and an installation of its own: a completed job stays completed, and would stand for all that follow.
 func fresh(event string, payload any, n int) {
 	root, ok := payload.(map[string]any)
 	if !ok {
@@ -164,8 +164,8 @@ func (r *receiver) variants(d document, hook webhook, most int) {
 	}
 }
 
-// What GitHub's description lets a payload be is taken or ignored, and never refused: GitHub would show it as a failure, and catching up would ask
-// for it again.
+// A payload that GitHub's description allows is accepted or ignored, and never refused: GitHub would show it as a failure, and catching up
+// would request it again.
 func TestWebhooks_R12_WhateverTheDescriptionAllowsIsTaken(t *testing.T) {
 	t.Parallel()
 	documents, depth, others := []string{"api.github.com"}, 2, 0

@@ -79,7 +79,7 @@ func first(lines []string) string {
 			name, value, assigns := strings.Cut(word, "=")
 			switch {
 			case assigns && strings.HasPrefix(value, "$("):
-				return "export" // what is assigned comes from a command
+				return "export" // the assigned value comes from a command
 			case word == `\`, assigns && strings.ToUpper(name) == name:
 				continue
 			}
@@ -126,8 +126,8 @@ func closing(line string, from int) int {
 	return len(line)
 }
 
-// Parts are the programs that a line of a shell starts, each as its words without quotes: of a pipe each, of $(…) what is in it. What is
-// redirected, and what is set before a command, is left out.
+// Parts are the programs that a line of a shell starts, each as its words without quotes: those of a pipe, and those in $(…). Redirections
+// and assignments before a command are left out.
 func (c Command) Parts() [][]string {
 	var parts [][]string
 	var words []string

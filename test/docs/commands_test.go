@@ -149,10 +149,10 @@ func routesOfStandin(t *testing.T) string {
 // variable is one of the shell's, which was set before.
 var variable = regexp.MustCompile(`\$\w+`)
 
-// fails says that kubectl did not understand the command, in contrast to what is not there.
+// fails matches errors of a command that kubectl did not understand, in contrast to missing objects.
 var fails = regexp.MustCompile(`unknown (flag|shorthand|command)|doesn't have a resource type|invalid argument|flag needs an argument|required|must specify|accepts \d|error parsing|unable to parse`)
 
-// absent says that an object is not there: on a cluster in which nothing runs, that is right.
+// absent matches errors about missing objects: on a cluster in which nothing runs, they are expected.
 var absent = regexp.MustCompile(`(?i)not ?found|no objects passed|no matching resources`)
 
 // Each kubectl command is run against a real API server with the product's definitions; what would change something, as a dry run.

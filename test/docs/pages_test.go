@@ -152,7 +152,7 @@ func examples(t *testing.T) []example {
 	return all
 }
 
-// What is shown as YAML is taken: objects by the API server, values by the chart.
+// YAML in pages is valid: objects for the API server, values for the chart.
 func TestYAML_IsTakenByTheAPIServerOrTheChart(t *testing.T) {
 	env := kit.Cluster(t)
 	kube, err := client.New(env.Config, client.Options{})
@@ -176,7 +176,7 @@ func TestYAML_IsTakenByTheAPIServerOrTheChart(t *testing.T) {
 			continue
 		}
 		switch kind, _ := content["kind"].(string); {
-		case len(content) == 0 || kind == "Cluster": // comments; an operator's own kind
+		case len(content) == 0 || kind == "Cluster": // comments; an operator's own kind, which the API server does not know
 		case content["apiVersion"] != nil:
 			objects++
 			object := &unstructured.Unstructured{Object: content}
@@ -206,7 +206,7 @@ func TestYAML_IsTakenByTheAPIServerOrTheChart(t *testing.T) {
 	require.Greater(t, values, 3)
 }
 
-// inAll says whether each key of a document is one of the chart's.
+// inAll reports whether each key of a document is one of the chart's.
 func inAll(content, defaults map[string]any) bool {
 	for key := range content {
 		if _, is := defaults[key]; !is {

@@ -52,8 +52,8 @@ const leased = 4
 // point in make test, too (TestSoak_RECV5_NET8_EverythingOnce); here each is reached alone.
 func smallRounds() [][]faultpoint.Point { return slices.Concat(rounds[2:3], rounds[len(rounds)-1:]) }
 
-// TestFaultPoints_EachIsReachedAndKills brings the product up with its fault points, lets it die at each of them, and
-// expects every job to end well nevertheless. As it is up anyway, its disk is filled afterwards, where that can be done.
+// TestFaultPoints_EachIsReachedAndKills starts the product with its fault points, lets it die at each of them, and expects every job to
+// succeed nevertheless. As it is running anyway, its disk is filled afterwards, where that can be done.
 func TestFaultPoints_EachIsReachedAndKills(t *testing.T) {
 	deep.Only(t, "TestSoak_RECV5_NET8_EverythingOnce of test/soak, which passes each point")
 	covered := map[faultpoint.Point]bool{}

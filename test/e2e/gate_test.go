@@ -119,8 +119,8 @@ func theLabelCutsTheRunnerOff(t *testing.T, dir string, w *where, up *running) {
 	up.await(t, "the end of the job whose runner was cut off", jobEnded("gated", "success"))
 }
 
-// aLabelBeforeTheAnswer is the control: the same label on the same pod, between its claim and its configuration, and the job never
-// starts. It is taken off in the end, and the job is done.
+// aLabelBeforeTheAnswer is the control: the same label on the same pod, between its claim and its configuration, and the job never starts.
+// The label is removed in the end, and the job completes.
 func aLabelBeforeTheAnswer(t *testing.T, dir string, w *where, up *running) {
 	g := idleRunner(t, dir, w)
 	running := g.claims()
@@ -131,7 +131,7 @@ func aLabelBeforeTheAnswer(t *testing.T, dir string, w *where, up *running) {
 	require.Eventually(t, func() bool {
 		cut, refused := g.refusals()
 		return cut > 0 && refused >= 4 // it asks again after 250 ms, 500 ms, 1 s, 2 s: GitHub has answered by now
-	}, patience, interval, "the poll is cut off, and asks in vain")
+	}, patience, interval, "the poll is cut off, and its retries fail")
 	up.mu.Lock()
 	for _, e := range up.events {
 		require.False(t, e.Job != nil && e.Job.Name == "early" && e.Job.Status != "queued", "it has started: %+v", e)

@@ -58,7 +58,7 @@ func aHungRunnerIsGone(t *testing.T, dir string, box *running, w *where) {
 	require.Eventually(t, func() bool {
 		jobs, _, code := run(t, "jobs", "--state", "queued", "--account", "globex", "--state-dir", dir)
 		return code == 0 && strings.Contains(jobs, "globex/app")
-	}, patience, commandInterval, "GitHub has told of the job")
+	}, patience, commandInterval, "GitHub has reported the job")
 	whyTheJobWaits(t, dir, "globex", "account-at-limit")
 	submit(t, dir, w, "on: push\njobs: {another: {runs-on: [hung], steps: [{run: echo}]}}")
 	box.await(t, "the end of another account's job", jobEnded("another", "success"))
@@ -73,7 +73,7 @@ func aHungRunnerIsGone(t *testing.T, dir string, box *running, w *where) {
 		}
 		return false
 	}
-	require.True(t, there(), "it hangs, and nobody else has waited for that")
+	require.True(t, there(), "it hangs, and no other has waited for it")
 	box.awaitWithin(t, 3*time.Minute, "the account's next job", jobEnded("next", "success"))
 	require.Eventually(t, func() bool { return !there() }, patience, interval)
 	require.Less(t, time.Since(over), 2*time.Minute)

@@ -35,8 +35,8 @@ spec:
   - {name: main, image: none, command: [sh, -c, "echo one; echo two >&2; echo three; while [ ! -e FILE ]; do sleep 0.1; done; echo bye; exit 3"]}
 `
 
-// What users expect of kubectl, through the real API server: logs of every container, followed to their end by many at once, and commands
-// with their input, output, exit code and terminal. A job that runs beside it all is not disturbed.
+// The features of kubectl, through the real API server: logs of every container, followed to their end by many at once, and commands with
+// their input, output, exit code and terminal. A job that runs beside it all is not disturbed.
 func logsAndCommands(t *testing.T, dir string, w *where) {
 	admin := w.Kubeconfig
 	end := filepath.Join(t.TempDir(), "end")

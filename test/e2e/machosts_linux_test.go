@@ -150,8 +150,8 @@ func (f *fleetOfOne) describe() {
 	}
 }
 
-// A MacHost, and nothing else, makes a node of a bare Mac: over SSH, under the chart's own rights; a job runs on it. What changes on it ends no
-// job: the node agent may be replaced under one, and what would end machines waits for them on a cordoned Node.
+// A MacHost, and nothing else, makes a node of a bare Mac: over SSH, under the chart's own rights; a job runs on it. Its changes end no
+// job: the node agent may be replaced under one, and disruptive changes wait for them on a cordoned Node.
 func TestMacHosts_HOST1_HOST6_NODE3_FromABareMacToAJob(t *testing.T) {
 	deep.Only(t, "TestUp_NODE3_MacOSRunnersOutliveTheirNodeAgent, and TestCommandLine_FromABareMacToNothingToDo of internal/machost/remote")
 	short, err := os.MkdirTemp("", "mac-") // sockets below it have short names only

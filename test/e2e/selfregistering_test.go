@@ -59,7 +59,7 @@ spec:
       volumes: [{name: work, emptyDir: {}}]
 `
 
-// proofs is a workflow of so many jobs, each of which writes a line of its own: at once when it begins, and when it ends.
+// proofs is a workflow of the given number of jobs, each of which writes a line of its own when it begins, and when it ends.
 func proofs(label, dir string, jobs int) string {
 	var b strings.Builder
 	b.WriteString("on: push\njobs:\n")
@@ -163,7 +163,7 @@ func TestSelfRegistering_RUN2_RUN3_EveryJobProvesItsCompletion(t *testing.T) {
 				require.Equal(t, "begun\ndone\n", string(proof), name)
 			}
 			s.settles()
-			s.goes()
+			s.deleteOwner()
 		})
 	}
 	removeVolumes(t, w)
@@ -209,8 +209,8 @@ func (s *storm) settles() {
 	}, patience+2*time.Minute, interval, "all are idle runners of the last template") // a static one is known by a list that is read once a minute
 }
 
-// goes deletes the owner, of which nothing is left: no pod, no Secret, no registration.
-func (s *storm) goes() {
+// deleteOwner deletes the owner, of which nothing is left: no pod, no Secret, no registration.
+func (s *storm) deleteOwner() {
 	output, err := s.kubectl("delete", s.kind, s.name, "--timeout=90s")
 	require.NoError(s.t, err, output)
 	require.Eventually(s.t, func() bool {
@@ -277,6 +277,6 @@ func removeVolumes(t *testing.T, w *where) {
 	output, err := s.kubectl("apply", "-f", writeFile(t, "set.yaml", setWithVolumes))
 	require.NoError(t, err, output)
 	require.Eventually(t, func() bool { return strings.Contains(claims(), "cache-cellar-0-0") }, patience, interval)
-	s.goes()
+	s.deleteOwner()
 	require.Eventually(t, func() bool { return !strings.Contains(claims(), "cellar") }, patience, interval, "the volumes go with the set that says so")
 }

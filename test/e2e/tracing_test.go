@@ -11,7 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/tracingtest"
 )
 
-// traced finds the trace of a job that has ended by what is said of the job, and in it all that became of the job.
+// traced finds the trace of a completed job by its attributes, and in it all phases of the job.
 func traced(t *testing.T, dir string, collector *tracingtest.Collector) {
 	stdout, stderr, code := run(t, "jobs", "--ended", "--state", "completed", "--state-dir", dir, "-o", "json")
 	require.Zero(t, code, "%s", stderr)

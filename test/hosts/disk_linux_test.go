@@ -9,8 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
-// Step, file and remedy are named, what was there stays, and once the file system can be written the apply
-// continues.
+// Step, file and remedy are named, existing files stay, and once the file system is writable the apply continues.
 func TestApply_AReadOnlyDirectoryIsNamed(t *testing.T) {
 	h := newHost(t)
 	etc := h.Root.Path("/private/etc")

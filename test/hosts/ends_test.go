@@ -65,7 +65,7 @@ func TestApply_CtrlCEndsItBetweenTwoChanges(t *testing.T) {
 	_, err = rest.ReadFrom(stdout)
 	require.NoError(t, err)
 	require.Error(t, command.Wait())
-	require.Equal(t, 1, command.ProcessState.ExitCode(), "it ends by itself: %s", stderr)
+	require.Equal(t, 1, command.ProcessState.ExitCode(), "it ends: %s", stderr)
 	require.Contains(t, stderr.String(), "apply again to continue")
 	require.Contains(t, rest.String(), `"phase":"Failed"`)
 	h.requireNotWorse()

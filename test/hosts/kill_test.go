@@ -22,7 +22,7 @@ func (h *host) arm(point faultpoint.Point, nth int) {
 	require.NoError(h.t, os.WriteFile(filepath.Join(h.faults, string(point)), []byte(strconv.Itoa(nth)), 0o600))
 }
 
-// disarm says whether no process has died there.
+// disarm reports whether no process has died there.
 func (h *host) disarm(point faultpoint.Point) bool {
 	h.t.Helper()
 	err := os.Remove(filepath.Join(h.faults, string(point)))

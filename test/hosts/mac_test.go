@@ -52,7 +52,7 @@ contexts: [{name: c, context: {cluster: c, user: bootstrap}}]
 current-context: c
 `
 
-// host is a model Mac, and what it is to be.
+// host is a model Mac, and its desired state.
 type host struct {
 	*mactest.Mac
 	t       *testing.T
@@ -108,7 +108,7 @@ func tartArchive(t *testing.T) []byte {
 	return archive.Bytes()
 }
 
-// outcome is what an apply printed, and how it ended.
+// outcome is the output of an apply, and its exit.
 type outcome struct {
 	stdout, stderr string
 	state          *os.ProcessState

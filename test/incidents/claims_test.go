@@ -19,7 +19,7 @@ import (
 // ever answered.
 type between struct {
 	next        http.RoundTripper
-	before      int // so many are not asked of GitHub at all
+	before      int // the number of jobs that are not requested from GitHub at all
 	mu          sync.Mutex
 	asked, held int
 	never       chan struct{}
@@ -98,14 +98,14 @@ func TestDeploy_CLAIM16_AWholeWarmPoolInFlight(t *testing.T) {
 	}
 	require.Empty(t, w.uncharged())
 	require.Len(t, w.runners(), warm, "what the dead server had registered was removed")
-	run.letGo()
+	run.release()
 	run.succeed()
 	w.eventually("all pods go", func() bool { return len(w.cluster.Pods()) == 0 })
 
 	t.Run("control: the label at the claim, and a recovery of rows alone", func(t *testing.T) {
 		w, pods, _ := inFlight(t, warm, func(w *world, o *dispatch.Options) { stampFirst(w)(o) })
 		w.write(`DELETE FROM runner_claims WHERE state = 'claimed'`) // what released stale claims
-		require.Len(t, w.leaked(), len(pods), "every pod is busy for ever, with nobody's job")
+		require.Len(t, w.leaked(), len(pods), "every pod is busy for ever, without a job")
 	})
 }
 
@@ -120,7 +120,7 @@ func TestMint_CLAIM8_AFailureLeavesNoLabel(t *testing.T) {
 			p := w.add("linux")
 			run := w.submit("acme", "linux", 1)
 			w.eventually("a mint fails", func() bool { return w.struck(refusal) > 0 })
-			w.eventually("nobody is minting", func() bool { return w.claim(p).LeaseUntil.IsZero() })
+			w.eventually("no mint is in progress", func() bool { return w.claim(p).LeaseUntil.IsZero() })
 			if status == http.StatusUnprocessableEntity {
 				w.eventually("job and pod are free", func() bool {
 					return w.claim(p).State == fleet.ClaimNone && w.state(run.jobs[0]) == fleet.JobQueued
@@ -133,7 +133,7 @@ func TestMint_CLAIM8_AFailureLeavesNoLabel(t *testing.T) {
 			w.clock.Advance(time.Minute) // the installation's back-off
 			run.running()
 			require.Equal(t, run.jobs[0], w.claim(p).JobID, "the same pod does the job")
-			run.letGo()
+			run.release()
 			run.succeed()
 		})
 	}
@@ -197,10 +197,10 @@ func TestLabel_CLAIM6_PatchesThatFail(t *testing.T) {
 		return shown.OwnerID != 0
 	})
 	require.Empty(t, label(stubborn), "TEN-8: the policies that select the pod change in the middle of its job")
-	run.letGo()
+	run.release()
 	run.succeed()
 	// A pod whose job has ended has its label for as long as it is there.
-	w.eventually("no pod has a label and nobody's job", func() bool { return len(w.leaked()) == 0 })
+	w.eventually("no pod has a label without a job", func() bool { return len(w.leaked()) == 0 })
 }
 
 // Egress is cut the moment the label appears, in the middle of an answer to the pod.
@@ -231,7 +231,7 @@ func TestEgress_CLAIM6_CutAtTheLabel(t *testing.T) {
 	for _, p := range pods {
 		w.eventually("the label is there, and the way to the server is not", p.egress.isCut)
 	}
-	run.letGo()
+	run.release()
 	run.succeed()
 
 	t.Run("control: the label before the answer", func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestEgress_CLAIM6_CutAtTheLabel(t *testing.T) {
 		pods := cutting(w)
 		run := w.submit("acme", "linux", warm)
 		for _, p := range pods {
-			w.eventually("what was claimed is minted for nobody, or was given back by a pod that looks busy", func() bool {
+			w.eventually("a claim is minted for no job, or was returned by a pod that looks busy", func() bool {
 				state := w.claim(p).State
 				return p.egress.isCut() && (state == fleet.ClaimMinted || state == fleet.ClaimNone)
 			})
@@ -265,7 +265,7 @@ func TestRelease_CLAIM8_ByJobIDWouldFreeAWorkingRunner(t *testing.T) {
 	ended := w.add("linux")
 	first.running()
 	require.EqualValues(t, first.jobs[0], w.count(`SELECT job_id FROM runner_sessions WHERE pod_uid = $1`, working.UID))
-	first.letGo()
+	first.release()
 	first.succeed()
 	w.eventually("the pod of the ended job is free", func() bool { return !w.claim(ended).State.Live() })
 	require.Equal(t, fleet.ClaimExecuting, w.claim(working).State)
@@ -273,8 +273,8 @@ func TestRelease_CLAIM8_ByJobIDWouldFreeAWorkingRunner(t *testing.T) {
 
 	// Control: the claim that was made for the job that has ended goes, as it went elsewhere.
 	w.write(`DELETE FROM runner_claims WHERE pod_uid IN (SELECT pod_uid FROM runner_sessions WHERE job_id = $1)`, first.jobs[0])
-	require.Len(t, w.uncharged(), 1, "a runner works, charged to nobody and protected by nothing")
-	second.letGo()
+	require.Len(t, w.uncharged(), 1, "a runner is busy, charged to no account and protected by nothing")
+	second.release()
 }
 
 // The only runner takes another job than the one that it was minted for.
@@ -292,8 +292,8 @@ func TestJob_CLAIM9_GivenToAnotherRunner(t *testing.T) {
 	w.add("linux")
 	displaced.running()
 	require.Equal(t, fleet.JobExecuting, w.state(other.jobs[0]))
-	other.letGo()
-	displaced.letGo()
+	other.release()
+	displaced.release()
 	other.succeed()
 	displaced.succeed()
 	require.EqualValues(t, 2, w.count(`SELECT count(*) FROM runner_sessions`), "two jobs, two pods")

@@ -54,7 +54,7 @@ system could fail would show nothing. The ids are those of the rules in the code
 `, reported, len(all), scenarios, others, missing, impossible, "`grep -rn CLAIM-7`")
 }
 
-// inSuite says whether a scenario of this package shows it.
+// inSuite reports whether a scenario of this package shows it.
 func (i Incident) inSuite() bool {
 	for _, test := range i.Shown {
 		if test.Package == "" {

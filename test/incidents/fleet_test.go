@@ -133,7 +133,7 @@ func count(pods []corev1.Pod, is func(corev1.Pod) bool) (n int) {
 	return n
 }
 
-// warm waits until so many of a pool's pods can take a job.
+// warm waits until that many of a pool's pods can take a job.
 func (y *yard) warm(pool string, n int) {
 	y.t.Helper()
 	y.eventually("the pool is warm", func() bool { return count(y.podsOf(pool), ready) == n })

@@ -22,8 +22,8 @@ func endedUnannounced(t *testing.T, w *world) int64 {
 	w.add("linux")
 	w.eventually("the older one runs", func() bool { return w.state(unannounced.jobs[0]) == fleet.JobExecuting })
 	w.add("linux")
-	unannounced.letGo()
-	announced.letGo()
+	unannounced.release()
+	announced.release()
 	announced.succeed()
 	unannounced.succeed()
 	return unannounced.jobs[0]
@@ -89,7 +89,7 @@ func TestWebhook_RECV8_ADatabaseThatStandsStill(t *testing.T) {
 	require.Equal(t, 1, w.redeliverFailed())
 	w.add("linux")
 	run.running()
-	run.letGo()
+	run.release()
 	run.succeed()
 
 	// Control: accepted at once, to be worked off by a process that dies before it is.

@@ -18,7 +18,7 @@ func TestMetrics_NoLabelNamesWhatHasNoEnd(t *testing.T) {
 		run := w.submit("acme", "linux", 1)
 		run.running()
 		names = append(names, p.Name, p.UID, fmt.Sprint(run.jobs[0]), fmt.Sprint(run.id), w.claim(p).RunnerName)
-		run.letGo()
+		run.release()
 		run.succeed()
 	}
 	names = append(names, "acme")

@@ -13,7 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// A pool whose name is as long as Kubernetes lets it be.
+// A pool with the longest name that Kubernetes allows.
 func TestName_CLAIM10_OfAPoolWithALongName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -27,7 +27,7 @@ func TestName_CLAIM10_OfAPoolWithALongName(t *testing.T) {
 	uid, ours := runnerpod.PodUID(runner)
 	require.True(t, ours)
 	require.Equal(t, p.UID, uid, "the pod is read from the name, without any row")
-	run.letGo()
+	run.release()
 	run.succeed()
 
 	// Control: a name made of the pod's.
@@ -48,7 +48,7 @@ func TestName_CLAIM10_CLAIM16_UsedAgainAfterALostAnswer(t *testing.T) {
 	require.Equal(t, run.jobs[0], w.claim(p).JobID, "the same pod")
 	require.Len(t, w.runners(), 1, "the registration of the lost answer was found by its name and removed")
 	require.EqualValues(t, 2, w.count(`SELECT count(*) FROM runner_registrations`), "two names for two mints")
-	run.letGo()
+	run.release()
 	run.succeed()
 
 	// Control: the same name again.
@@ -81,7 +81,7 @@ func TestInstallation_CLAIM11_AWrongLoginPinsAndSpinsNothing(t *testing.T) {
 	for range 3 { // all other readers see the same pod
 		run := w.submit("other", "linux", 1)
 		run.running()
-		run.letGo()
+		run.release()
 		run.succeed()
 		w.add("linux")
 	}
@@ -99,7 +99,7 @@ func TestInstallation_CLAIM11_AWrongLoginPinsAndSpinsNothing(t *testing.T) {
 	w.add("linux")
 	w.clock.Advance(5 * time.Minute) // the longest back-off
 	stuck.running()
-	again.letGo()
-	stuck.letGo()
+	again.release()
+	stuck.release()
 	stuck.succeed()
 }

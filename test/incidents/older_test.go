@@ -7,7 +7,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 )
 
-// What was done elsewhere, for the controls.
+// The older behaviour, for the controls.
 
 // stampsAtTheClaim is a ledger whose user writes the owner label as soon as a claim is won, before anything is minted.
 type stampsAtTheClaim struct {

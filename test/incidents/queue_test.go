@@ -11,10 +11,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/plan/scaling"
 )
 
-// The oldest job of a queue cannot be run: it does not exist any more, or its account may not run anything.
+// The oldest job of a queue cannot be run: it no longer exists, or its account may not run anything.
 func TestQueue_CLAIM9_AStaleHeadPinsNothing(t *testing.T) {
 	t.Parallel()
-	t.Run("it was cancelled and nobody was told", func(t *testing.T) {
+	t.Run("it was cancelled without an event", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		dead := w.submit("acme", "linux", 1).known()
@@ -26,7 +26,7 @@ func TestQueue_CLAIM9_AStaleHeadPinsNothing(t *testing.T) {
 			run := w.submit("acme", "linux", 1).known()
 			w.add("linux")
 			run.running()
-			run.letGo()
+			run.release()
 			run.succeed()
 		}
 		require.EqualValues(t, 3, w.count(`SELECT count(*) FROM runner_sessions`), "no pod was spent on it")
@@ -39,7 +39,7 @@ func TestQueue_CLAIM9_AStaleHeadPinsNothing(t *testing.T) {
 		run := w.submit("other", "linux", 1).known()
 		w.add("linux")
 		run.running()
-		run.letGo()
+		run.release()
 		run.succeed()
 		require.Equal(t, fleet.JobQueued, w.state(head.jobs[0]))
 		// Control: the oldest job of all accounts is still the one that cannot be run.
@@ -47,7 +47,7 @@ func TestQueue_CLAIM9_AStaleHeadPinsNothing(t *testing.T) {
 	})
 }
 
-// What a pick reads does not grow with what waits.
+// The reads of a pick do not grow with the queue.
 func TestQueue_CLAIM5_TheCostOfAPickIsFlat(t *testing.T) {
 	t.Parallel()
 	read := func(backlog int) (rows, naive int64) {
@@ -100,7 +100,7 @@ func TestScaling_SCALE2_WithheldWorkIsThereWhenRoomIsFreed(t *testing.T) {
 	// will.
 	blind := func(s *scaling.Signal) { s.Withheld = 0 }
 	require.Equal(t, map[string]int{"mac": 0, "linux": places}, w.plan(places, blind))
-	hogs[0].letGo()
+	hogs[0].release()
 	hogs[0].succeed()
 	w.settle()
 	for _, id := range parked.jobs {
@@ -114,13 +114,12 @@ func TestScaling_SCALE2_WithheldWorkIsThereWhenRoomIsFreed(t *testing.T) {
 		return w.state(parked.jobs[0]) == fleet.JobExecuting || w.state(parked.jobs[1]) == fleet.JobExecuting
 	})
 	for _, hog := range hogs[1:] {
-		hog.letGo()
+		hog.release()
 	}
-	parked.letGo()
+	parked.release()
 }
 
-// plan is a pass of scaling over one node with so many places, on what the server really says. The pool linux keeps one
-// runner warm.
+// plan is a pass of scaling over one node with that number of places, on the server's real signals. The pool linux keeps one idle runner.
 func (w *world) plan(places int64, change func(*scaling.Signal)) map[string]int {
 	w.t.Helper()
 	w.clock.Advance(2 * time.Second) // signals are kept for one

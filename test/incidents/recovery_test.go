@@ -52,7 +52,7 @@ func (p *proofs) of(name string) string {
 	return p.said[name]
 }
 
-// gone says whether a pod and its ServiceAccount are.
+// gone reports whether a pod and its ServiceAccount are.
 func (y *yard) gone(pod corev1.Pod) bool {
 	key := client.ObjectKeyFromObject(&pod)
 	return apierrors.IsNotFound(y.Admin.Get(y.t.Context(), key, &corev1.Pod{})) &&
@@ -123,7 +123,7 @@ func TestRecovery_RECV1_RECV5_PodsThatWaitForNothing(t *testing.T) {
 		return true
 	})
 	late.Advance(recovery.DefaultPatience/5 + time.Second) // their pods have shown by now whether a job had started
-	y.eventually("nobody has a claim of the others any more", func() bool {
+	y.eventually("the others have no claim any more", func() bool {
 		for _, p := range pods[:2] {
 			claim, err := y.Store.Claim(t.Context(), string(p.UID))
 			if err != nil || claim.State.Live() || claim.Proof == "" && !y.gone(p) {
@@ -136,7 +136,7 @@ func TestRecovery_RECV1_RECV5_PodsThatWaitForNothing(t *testing.T) {
 	// Their runners wait for GitHub's answer for an hour, and SIGTERM is no signal to them (EXCL-8): they are killed when their short grace is over.
 	require.Eventually(t, func() bool { return y.gone(pods[0]) && y.gone(pods[1]) }, removal.ProvenGrace*time.Second+2*patience, 50*time.Millisecond,
 		"pod and ServiceAccount go together")
-	require.NotEmpty(t, why.of(pods[0].Name), "it looked busy: only a proof that it is not lets it go")
+	require.NotEmpty(t, why.of(pods[0].Name), "it looked busy: only a proof that it is not releases it")
 	waits.running().succeed() // on the pod that took its place
 	require.True(t, cancelled.all(func(j standin.JobView) bool { return j.Conclusion == "cancelled" && j.Acquisitions == 0 }))
 	y.warm("cancelled", 1)

@@ -52,7 +52,7 @@ func TestRefusal_CLAIM19_EveryStatusAndRoute(t *testing.T) {
 				good := w.submit("acme", "linux", 2)
 				w.add("linux")
 				w.add("linux")
-				good.letGo()
+				good.release()
 				good.succeed()
 				require.Equal(t, 1, w.struck(refused), "status %d", status)
 				require.Equal(t, fleet.JobQueued, w.state(bad.jobs[0]), "status %d", status)
@@ -60,7 +60,7 @@ func TestRefusal_CLAIM19_EveryStatusAndRoute(t *testing.T) {
 				w.heal()
 				w.add("linux")
 				w.clock.Advance(time.Minute) // more than the first back-off
-				bad.letGo()
+				bad.release()
 				bad.succeed()
 			}
 		})

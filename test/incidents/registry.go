@@ -59,7 +59,7 @@ func (r Report) check() error {
 // Source is where an incident happened.
 type Source string
 
-// The sources. What they have in common is that they keep runners for a workflow service.
+// The sources. All of them keep runners for a workflow service.
 const (
 	SeedSystem Source = "the seed's system"
 	Peer       Source = "a peer"

@@ -274,7 +274,7 @@ jobs:
     steps: [{run: "until [ -e %s ]; do sleep 0.01; done"}]
 `
 
-// submit starts a run of so many jobs for an account.
+// submit starts a run with that number of jobs for an account.
 func (w *world) submit(account, label string, jobs int) *run {
 	w.t.Helper()
 	numbers := make([]string, jobs)
@@ -290,8 +290,8 @@ func (w *world) submit(account, label string, jobs int) *run {
 	return &run{w: w, jobs: runs[0].Jobs, gate: gate, id: runs[0].ID}
 }
 
-// letGo has the jobs end.
-func (r *run) letGo() {
+// release lets the jobs end.
+func (r *run) release() {
 	r.w.t.Helper()
 	touch(r.w.t, r.gate)
 }

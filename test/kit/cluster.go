@@ -52,7 +52,7 @@ var shared struct {
 // Main runs the tests of a package, and stops the shared control plane afterwards. Use it in TestMain:
 // os.Exit(kit.Main(m)).
 func Main(m *testing.M) int {
-	ctrllog.SetLogger(logr.Discard()) // tests that want a log give their own; without any, controller-runtime complains
+	ctrllog.SetLogger(logr.Discard()) // tests that need a log set their own; without any, controller-runtime complains
 	shared.mu.Lock()
 	shared.main = true
 	shared.mu.Unlock()
@@ -136,7 +136,7 @@ func start(assetsDir string, change ...func(*controlplane.Options)) (*Env, error
 func startPlane(assetsDir string, change ...func(*controlplane.Options)) (_ *Env, err error) {
 	stateDir, err := os.MkdirTemp("", "bullpen-test-")
 	if err != nil {
-		return nil, fmt.Errorf("making the control plane's state folder: %w", err)
+		return nil, fmt.Errorf("making the control plane's state directory: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()

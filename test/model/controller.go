@@ -195,7 +195,7 @@ func (m *machine) grantedSteps(s *state, p int) {
 	}
 }
 
-// mayDeleteWithout: whether a pod that looks like this may be deleted without any grant.
+// mayDeleteWithout: whether a pod with these signs may be deleted without any grant.
 func (d *decisions) mayDeleteWithout(v shown) bool {
 	return d.rules.mayDelete(v.observed("pod"), lifecycle.Grant{}) == nil
 }

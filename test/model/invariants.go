@@ -1,6 +1,6 @@
 package model
 
-// What must hold in every state, and of every step.
+// The invariants of every state, and of every step.
 
 // brokenIn names a rule that the state breaks; empty for none.
 func (m *machine) brokenIn(s *state) string {

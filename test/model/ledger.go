@@ -2,7 +2,7 @@ package model
 
 import "github.com/bullpen-ci/bullpen/internal/fleet"
 
-// What the server's transactions do to its rows.
+// The effects of the server's transactions on its rows.
 
 func (m *machine) live(c *claim) bool { return m.d.live[c.st] }
 

@@ -1,8 +1,8 @@
 package model
 
-// stuck finds states from which a goal cannot be reached by fair steps any more: the fair steps are reversed, and
-// searched from the goal. "Can be reached" is "happens in the end" if every step that stays possible is taken some
-// time. From the farthest state it takes as many steps as longest says.
+// stuck finds states from which no sequence of fair steps reaches a goal: the fair steps are reversed, and searched from the goal. "Can be
+// reached" is "happens in the end" if every step that stays possible is taken some time. From the farthest state it takes as many steps as
+// longest says.
 func (w *walk) stuck() {
 	begin, back := w.reversed()
 	w.longest = map[string]int{}

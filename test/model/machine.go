@@ -13,7 +13,7 @@ type config struct {
 	lateQueued bool
 	// synced: a restore takes longer than labels and status lag. noHold: nothing is held after it, and no claim rebuilt.
 	synced, noHold bool
-	// noRecovery leaves the recovery table out, and with it nothing but what the product does today.
+	// noRecovery leaves the recovery table out, and nothing else.
 	noRecovery bool
 	// removable is how many of the pods the controller ever wants gone: default all, -1 for none.
 	removable int
@@ -36,7 +36,7 @@ type config struct {
 	rules      *rules // default: the product's
 	without    without
 	limit      int // of states; default 40 million
-	// until ends the walk when a rule is broken that begins like this.
+	// until ends the walk when a rule with this prefix is broken.
 	until string
 }
 
@@ -77,7 +77,7 @@ type machine struct {
 // step is one thing that can happen in a state.
 type step struct {
 	name string
-	// What the name is about; -1 for nothing.
+	// The subject of the name; -1 for nothing.
 	pod, job int8
 	reg      uint8
 	// fair: neither a fault nor a user's choice. It happens in the end.

@@ -38,8 +38,8 @@ var exhaustive = []walked{
 		config: config{pods: 1, jobs: 1, faults: 1, allow: faultRestore, synced: true, noHold: true}, large: true},
 }
 
-// lagging: GitHub shows a busy runner as idle, has not registered its job, and lets it be removed. in_progress may take as
-// long as it likes in every walk, and GitHub may give any runner any job.
+// lagging: GitHub shows a busy runner as idle, has not registered its job, and lets it be removed. In every walk in_progress may take any
+// time, and GitHub may give any runner any job.
 var lagging = config{pods: 1, jobs: 2, faults: 1, allow: faultLag, prompt: true}
 
 // TestExhaustive_EXCL_CLAIM_RECV walks everything within the bounds, with every guard in place. No rule is broken, and

@@ -14,7 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-// mutant is one guard taken out: a rule of the product replaced, or a condition left out.
+// mutant is one removed guard: a rule of the product replaced, or a condition left out.
 type mutant struct {
 	name   string
 	broken string // how the rule begins that is broken without the guard
@@ -22,8 +22,8 @@ type mutant struct {
 	config config
 }
 
-// TestMutants takes each guard out in turn. The walk has to find the rule that it guards broken; the same walk with every
-// guard in place is part of the exhaustive tests, and finds nothing.
+// TestMutants removes each guard in turn. The walk must find the rule that it guards broken; the same walk with every guard in place is
+// part of the exhaustive tests, and finds nothing.
 func TestMutants(t *testing.T) {
 	for _, c := range mutants() {
 		t.Run(c.name, func(t *testing.T) {

@@ -180,7 +180,7 @@ func (m *machine) runnerSteps(s *state, p int) {
 		m.runnerExits(&t, p, false, "the runner's container crashes in")
 	}
 	if t, ok := m.unlucky(s, faultHang); ok {
-		if s.busy(p) { // GitHub ends the job of a runner that says nothing any more
+		if s.busy(p) { // GitHub ends the job of a runner that has gone silent
 			m.complete(&t, s.jobOn(q.jit))
 		}
 		t.pod[p].runner = runHung
@@ -217,7 +217,7 @@ func (m *machine) statusSteps(s *state, p int) {
 	}
 }
 
-// nodeSteps: the node goes, with everything on it, or only out of sight.
+// nodeSteps: the node disappears, with everything on it, or only from view.
 func (m *machine) nodeSteps(s *state, p int) {
 	t, ok := m.unlucky(s, faultNode)
 	if !ok {

@@ -253,8 +253,8 @@ func (m *machine) removeSteps(s *state, i int) {
 	o := &s.op[i]
 	p := int(o.pod)
 	if !m.holds(s.claimOf(p), o.gen) && !m.without.overtaken {
-		// CLAIM-15: it asks for what is older than itself alone. That is its successor's to remove as well, so whether it
-		// does makes no difference.
+		// CLAIM-15: it asks only about registrations older than its own. Its successor must remove those as well, so whether it does makes
+		// no difference.
 		t := *s
 		t.op[i].at = opIntend
 		m.happens("nothing is left to remove for a replica that was overtaken, of", p, &t)

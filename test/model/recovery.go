@@ -16,8 +16,8 @@ type recovery struct {
 	pod     uint8
 	gen     uint8
 	removed uint8 // 1: the registrations are gone, the row is not written yet
-	give    uint8 // 1: a pod that nothing was minted for stays warm
-	back    uint8 // 1: GitHub says that the job, which was said to run, waits
+	give    uint8 // 1: a pod without a mint stays idle
+	back    uint8 // 1: GitHub reports the job, which was recorded as running, as queued
 }
 
 type recoveryKind uint8

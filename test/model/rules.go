@@ -179,7 +179,7 @@ func decideAll(r rules, budget int) *decisions {
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// admission asks which job a waiting poll is given: budget allows so many live claims.
+// admission chooses the job of a waiting poll: budget is the maximum of live claims.
 func (d *decisions) admission(budget int) {
 	const account = 1
 	lane := dispatch.Lane{LabelKey: "lane", Account: dispatch.Account{ID: account}}

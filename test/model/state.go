@@ -91,7 +91,7 @@ const (
 	shownOwner     shown = 1 << iota // the owner label
 	shownExited0                     // the poller has exited 0
 	shownFailed                      // the poller has exited otherwise
-	shownNotReady                    // the runner's container is not ready any more: a job has started
+	shownNotReady                    // the runner's container is no longer ready: a job has started
 	shownRunnerEnd                   // the runner's container has ended
 )
 
@@ -116,7 +116,7 @@ type claim struct {
 	st   uint8 // index of fleet.ClaimStates
 	gen  uint8
 	job  uint8
-	name uint8 // the registration it was last minted, or is to be minted, under
+	name uint8 // the name of its last or next registration
 	ack  uint8
 	// proof: it is known, other than from the pod, that the work is over.
 	proof uint8
@@ -149,7 +149,7 @@ const (
 	regOnline
 	regBusy
 	regGone
-	regShadow // removed while it worked: its job runs on, and GitHub lists it no more
+	regShadow // removed while it was busy: its job runs on, and GitHub does not list it
 )
 
 func (r registration) alive() bool { return r == regOffline || r == regOnline || r == regBusy }

@@ -26,8 +26,8 @@ func (m *machine) heeds(q *pod) bool {
 	return q.poller < pollStaged || q.runner == runWaiting || m.without.silence && q.runner.configured()
 }
 
-// endingSteps: SIGTERM ends a poller that has staged nothing, and an agent that has no configuration. A runner that has its
-// configuration exits when it is not registered any more, or with its job.
+// endingSteps: SIGTERM ends a poller that has staged nothing, and an agent that has no configuration. A runner that has its configuration
+// exits when it is no longer registered, or with its job.
 func (m *machine) endingSteps(s *state, p int) {
 	q := &s.pod[p]
 	if q.poller < pollStaged {

@@ -38,7 +38,7 @@ func TestStops_EXCL8_SIGTERMAtAnyMomentCostsNoJob(t *testing.T) {
 	}
 }
 
-// TestStops_EXCL8_MeetEveryPhaseAndEveryAnswer says that the walk has what it is about: pods are being deleted in every phase of their runner,
+// TestStops_EXCL8_MeetEveryPhaseAndEveryAnswer checks that the walk covers its subject: pods are being deleted in every phase of their runner,
 // and GitHub answers the removal of its registration in every way that it can.
 func TestStops_EXCL8_MeetEveryPhaseAndEveryAnswer(t *testing.T) {
 	w := newWalk(config{pods: 1, jobs: 1, faults: 1, allow: faultScope, stops: 1, noLiveness: true})

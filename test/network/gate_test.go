@@ -167,7 +167,7 @@ func TestGate_CLAIM6_NET2_TheLabelCutsNoPodOffFromItsAnswer(t *testing.T) {
 		})
 		g.warm(2)
 		require.NoError(t, g.Submit(t.Context(), gatedLabel, 1, jobs, time.Second))
-		g.eventually("both pods are cut off in the middle of their poll, and ask in vain", func() bool {
+		g.eventually("both pods are cut off in the middle of their poll, and their retries fail", func() bool {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			return len(g.cut) == 2 && len(g.refused) == 2

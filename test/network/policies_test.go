@@ -103,7 +103,7 @@ func TestPolicies_NET2_ARunnerMidJobDoesNotReachDispatch(t *testing.T) {
 	}
 }
 
-// What every runner may reach, mid-job or not; and a runner accepts no connection.
+// The destinations of every runner, mid-job or not; and a runner accepts no connection.
 func TestPolicies_NET1_EveryRunnerReachesDNSAndThePublicInternet(t *testing.T) {
 	w := newWorld(t)
 	w.install("v1", nil)

@@ -117,7 +117,7 @@ func TestValues_OtherDNSAndMoreRules(t *testing.T) {
 	require.False(t, e.Allows(busy, netip.MustParseAddrPort("10.9.0.1:22"), tcp))
 }
 
-// examples/values-nat64.yaml opens the way to public IPv4 addresses only, like the default does without a gateway.
+// examples/values-nat64.yaml allows public IPv4 addresses only, as the default does without a gateway.
 func TestValues_NAT64LeadsToNoPrivateAddress(t *testing.T) {
 	content, err := os.ReadFile("../../examples/values-nat64.yaml")
 	require.NoError(t, err)

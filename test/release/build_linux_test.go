@@ -39,7 +39,7 @@ func files() (string, error) {
 		}
 		return dir, os.Chmod(dir, 0o755) //nolint:gosec // runners are another user
 	}
-	return "", errors.New("neither the folder for temporary files nor /var/tmp nor /opt is on the file system of /")
+	return "", errors.New("neither the directory for temporary files nor /var/tmp nor /opt is on the file system of /")
 }
 
 // build compiles what runs: an image for each version of the product, as `make images` does, and beside them the binary with

@@ -224,7 +224,7 @@ func (w *world) awaitHeld() {
 	w.eventually("jobs wait at the gate", func() bool { return w.gate.count() == held })
 }
 
-// awaitJobs waits until all jobs have ended but so many.
+// awaitJobs waits until all jobs have ended but the given number.
 func (w *world) awaitJobs(what string, but int) {
 	w.Helper()
 	w.eventually(what, func() bool {

@@ -117,7 +117,7 @@ func (w *world) server(url string, skew time.Duration) *server {
 		Ledger: store, Copies: w.copy, Rebuild: builder.Run, Hold: holdFor, Beat: beat, Patience: patience, Now: now,
 		Unexplained: func(ctx context.Context) (bool, error) {
 			for _, pod := range w.cluster.Pods() {
-				if heard, err := store.Heard(ctx, []string{pod.UID}); err != nil || pod.PollerEnded && len(heard) == 0 {
+				if known, err := store.Heard(ctx, []string{pod.UID}); err != nil || pod.PollerEnded && len(known) == 0 {
 					return true, err
 				}
 			}
@@ -178,7 +178,7 @@ func (w *world) pod() dispatch.Pod {
 	return pod
 }
 
-// install tells the ledger of the account, and gives it room for so many jobs.
+// install adds the account to the ledger, with room for that many jobs.
 func (s *server) install(jobs int64) {
 	s.w.t.Helper()
 	_, err := s.store.RecordInstallation(s.w.t.Context(), dispatch.Delivery{Event: "installation", At: time.Now()},
@@ -297,4 +297,4 @@ func (w *world) guardian(servers []*server, pods ...dispatch.Pod) (stop func()) 
 	}
 }
 
-var errAway = errors.New("away")
+var errDown = errors.New("away")

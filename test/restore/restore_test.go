@@ -69,7 +69,7 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	stop := w.guardian([]*server{one, two}, before, working)
 
 	backup.Restore(t, url)
-	w.eventually("everybody holds", func() bool { return one.frozen() && two.frozen() })
+	w.eventually("every replica holds", func() bool { return one.frozen() && two.frozen() })
 	require.GreaterOrEqual(t, seen.Epoch, int64(3))
 	for _, s := range []*server{one, two} {
 		answer := s.retire(idle)[0]
@@ -89,7 +89,7 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, after.Epoch, seen.Epoch+900, "ahead of everything that was seen")
 	require.Equal(t, seen.Lineage, after.Lineage)
-	require.Equal(t, minted, w.forge.Mints(), "nothing was minted meanwhile")
+	require.Equal(t, minted, w.forge.Mints(), "nothing was minted in the meantime")
 
 	require.Equal(t, fleet.ClaimExecuting, one.claim(before).State)
 	rebuilt := one.claim(working)
@@ -104,8 +104,7 @@ func TestRestore_CLAIM17_UnderRunningServers(t *testing.T) {
 	require.Equal(t, runnerapi.Busy, two.retire(waiting)[0].Verdict)
 	stop()
 
-	// What GitHub reported since the backup is requested again, and the budget holds: three are charged, and a fourth that
-	// is gone.
+	// GitHub's events since the backup are requested again, and the budget holds: three are charged, and a fourth that is gone.
 	w.mu.Lock()
 	require.NotEmpty(t, w.missed)
 	require.WithinDuration(t, taken.Add(-2*time.Minute), w.missed[0], 30*time.Second)
@@ -161,7 +160,7 @@ func TestRestore_CLAIM17_AnEmptyDatabase(t *testing.T) {
 			row, err := next.store.Epoch(t.Context())
 			require.NoError(t, err)
 			if !copyLost {
-				require.Equal(t, known.Lineage, row.Lineage, "whoever remembers the former one goes on with this")
+				require.Equal(t, known.Lineage, row.Lineage, "a replica that remembers the former one continues with this")
 				require.Greater(t, row.Epoch, known.Epoch)
 			}
 			w.mu.Lock()
@@ -195,7 +194,7 @@ func TestRestore_CLAIM17_AllStoppedAndStartedAgain(t *testing.T) {
 	s.stop()
 	backup.Restore(t, url)
 
-	w.forge.Set(func(g *dispatchtest.GitHub) { g.Down = errAway }) // GitHub cannot be asked either: the hold does not end by its time
+	w.forge.Set(func(g *dispatchtest.GitHub) { g.Down = errDown }) // GitHub cannot be asked either: the hold does not end by its time
 	s = w.server(url, 0)
 	var row epoch.Row
 	w.eventually("a hold is written down", func() bool {
@@ -260,7 +259,7 @@ func TestRestore_CLAIM17_TheCopyCannotBeRead(t *testing.T) {
 	url := postgrestest.NewDatabase(t, ledger.Migrate)
 	runs := w.server(url, 0).open()
 	runs.install(9)
-	w.copy.set(w.copy.now(), errAway)
+	w.copy.set(w.copy.now(), errDown)
 	starts := w.server(url, 0)
 	runs.tell(fleet.JobEventQueued, 1, "")
 	pod := w.pod()

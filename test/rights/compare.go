@@ -13,7 +13,7 @@ type Exception struct {
 	Verbs           []string
 	Group, Resource string
 	Namespace, Name string
-	// Sometimes says that it depends on the order of things whether the run uses it; without, a use is a finding.
+	// Sometimes indicates that it depends on the order of things whether the run uses it; without, a use is a finding.
 	Sometimes bool
 	// Why it is needed, and the name of the Test that uses it or fails without it.
 	Why, Test string
@@ -30,7 +30,7 @@ func (e Exception) rights() []Right {
 // Kind of a finding.
 type Kind string
 
-// What may be found.
+// The kinds of findings.
 const (
 	// Unused: a right that the run did not use, and that no exception explains.
 	Unused Kind = "granted, and not used"

@@ -67,7 +67,7 @@ func TestCompare_NET8(t *testing.T) {
 			granted: []Right{may("get", "pods")}, uses: []Use{refused(did("get", "pods"))},
 			want: []string{"granted, and not used: " + server + ": get pods in runners", "refused: " + server + ": get pods in runners"},
 		},
-		"verbs are told apart": {
+		"verbs are distinguished": {
 			granted: []Right{may("list", "pods"), may("watch", "pods")}, uses: []Use{did("watch", "pods")},
 			want: []string{"granted, and not used: " + server + ": list pods in runners"},
 		},
@@ -75,11 +75,11 @@ func TestCompare_NET8(t *testing.T) {
 			granted: []Right{may("patch", "pods"), may("patch", "pods/status")}, uses: []Use{did("patch", "pods/status")},
 			want: []string{"granted, and not used: " + server + ": patch pods in runners"},
 		},
-		"groups are told apart": {
+		"groups are distinguished": {
 			granted: []Right{may("create", "events"), may("create", "events.events.k8s.io")}, uses: []Use{did("create", "events.events.k8s.io")},
 			want: []string{"granted, and not used: " + server + ": create events in runners"},
 		},
-		"users are told apart": {
+		"users are distinguished": {
 			granted: []Right{may("get", "pods"), may("get", "pods", by(other))}, uses: []Use{did("get", "pods")},
 			want: []string{"granted, and not used: " + other + ": get pods in runners"},
 		},
@@ -102,7 +102,7 @@ func TestCompare_NET8(t *testing.T) {
 			granted: []Right{may("get", "pods")}, uses: []Use{did("get", "pods"), did("create", "pods")},
 			want: []string{"allowed by something else: " + server + ": create pods in runners"},
 		},
-		"what everybody may": {
+		"the rights of all users": {
 			granted: []Right{may("get", "pods")},
 			uses: []Use{
 				did("get", "pods"), did("create", "selfsubjectaccessreviews.authorization.k8s.io", everywhere),
@@ -143,7 +143,7 @@ func TestCompare_NET8(t *testing.T) {
 			granted: []Right{may("get", "pods"), may("list", "pods")}, uses: []Use{did("get", "pods")},
 			exceptions: []Exception{{User: server, Verbs: []string{"get", "list"}, Resource: "pods", Namespace: "runners", Sometimes: true}},
 		},
-		"an exception for what nobody has": {
+		"an exception for a right without a subject": {
 			exceptions: except(may("get", "pods")),
 			want:       []string{"an exception for what is not granted: " + server + ": get pods in runners (because)"},
 		},
@@ -154,7 +154,7 @@ func TestCompare_NET8(t *testing.T) {
 				"granted, and not used: " + server + ": get pods in runners",
 			},
 		},
-		"others are not looked at": {uses: []Use{did("get", "pods"), refused(did("get", "pods"))}},
+		"others are not checked": {uses: []Use{did("get", "pods"), refused(did("get", "pods"))}},
 		"unless they are named, for what they are refused": {
 			uses: []Use{did("get", "pods", by("system:node:a")), refused(did("get", "nodes", by("system:node:a"))), refused(did("get", "pods"))}, also: []string{"system:node:*"},
 			want: []string{"refused: system:node:a: get nodes in runners"},

@@ -47,12 +47,12 @@ func (r Right) String() string {
 	return text + " everywhere"
 }
 
-// unlimited says whether the right names not what it allows but all there is.
+// unlimited reports whether the right names not what it allows but all there is.
 func (r Right) unlimited() bool {
 	return strings.Contains(r.Verb+r.Group+r.Resource+r.Path, all)
 }
 
-// covers says whether the right allows what another one allows.
+// covers reports whether the right allows what another one allows.
 func (r Right) covers(o Right) bool {
 	if r.User != o.User || !matches(r.Verb, o.Verb) || (r.Path == "") != (o.Path == "") {
 		return false

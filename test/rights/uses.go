@@ -17,12 +17,12 @@ type Use struct {
 	Right
 	// Code is the answer's status, zero while there is none: a watch is noted when it begins.
 	Code int
-	// Forbidden says that the authorizer refused; an admission plug-in refuses with the same code. Why says who it was.
+	// Forbidden indicates that the authorizer refused; an admission plug-in refuses with the same code. Why says who it was.
 	Forbidden bool
 	Why       string
 }
 
-// Refused says whether the API server did not let the user do it.
+// Refused reports whether the API server did not let the user do it.
 func (u Use) Refused() bool { return u.Forbidden || u.Code == http.StatusForbidden }
 
 // longestLine bounds a line of the log: an event with a large object.

@@ -26,7 +26,7 @@ type Item struct {
 	// ID names it permanently: the section's number and its own.
 	ID       string
 	Standard Standard
-	// Expected says what, Here how it is met, or in what it is met differently. Markdown.
+	// Expected is the expectation, Here how it is met, or how Bullpen differs. Markdown.
 	Expected, Here string
 	Shown          []Test
 	// Commits fixed a Regression where it was. The name of a test, or of a case of it, has each.

@@ -73,7 +73,7 @@ func TestRegistry_EveryNamedTestExists(t *testing.T) {
 	}
 }
 
-// named says whether a test of the directory, or a case of one, has the word in its name: comments do not count.
+// named reports whether a test of the directory, or a case of one, has the word in its name: comments do not count.
 func named(t *testing.T, test Test, word string) bool {
 	t.Helper()
 	if strings.Contains(test.Name, word) {
@@ -115,7 +115,7 @@ func TestDocument_IsWhatIsCommitted(t *testing.T) {
 	require.Equal(t, Document(), string(committed), "run make generate")
 }
 
-// What the code cites as K 2.2 is an item that is as elsewhere, and F 2.8 one that is better than elsewhere.
+// An item that the code cites as K 2.2 is the same as elsewhere, and F 2.8 one that is better than elsewhere.
 func TestItems_AreCitedByTheirLetter(t *testing.T) {
 	letters := map[Standard]string{Matched: "K", Better: "F"}
 	items := map[string]bool{}

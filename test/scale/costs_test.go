@@ -44,7 +44,7 @@ func TestCosts_P5_OneJobsCallsAreThoseOfTheDocument(t *testing.T) {
 		require.NoError(t, os.WriteFile(costsFile, document, 0o600))
 		return
 	}
-	require.Equal(t, listed(string(table)), listed(costTable(measured)), "the document is out of date: run make costs, and look at what has changed")
+	require.Equal(t, listed(string(table)), listed(costTable(measured)), "the document is out of date: run make costs, and check the changes")
 }
 
 // listed reduces a table to what does not depend on how busy the machine is: which calls there are, and the counts of
@@ -61,8 +61,8 @@ func listed(table string) []string {
 	return rows
 }
 
-// exact says whether a job causes exactly so many of these calls, however things interleave. A status may be written
-// once for two changes, Events are gathered, and a poll is repeated for as long as there is no work.
+// exact reports whether a job causes exactly that many of these calls, however things interleave. A status may be written once for two
+// changes, Events are aggregated, and a poll is repeated for as long as there is no work.
 func exact(component, resource, verb string) bool {
 	switch component {
 	case rig.Controller:

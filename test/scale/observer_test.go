@@ -40,7 +40,7 @@ type vacancy string
 
 const (
 	jobEnded vacancy = "jobs"  // its runner's job has ended
-	taken    vacancy = "fleet" // its runner was idle and was taken out
+	taken    vacancy = "fleet" // its runner was idle and was removed
 	all      vacancy = "both"
 )
 
@@ -125,8 +125,7 @@ func (o *observer) show(pod *corev1.Pod, gone bool) {
 	}
 }
 
-// grant notes that the server has granted a removal. Such a pod exits like one whose job has ended: this
-// distinguishes them.
+// grant records that the server has granted a removal. Such a pod exits like one whose job has ended: this distinguishes them.
 func (o *observer) grant(uid string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -106,8 +106,8 @@ func (s *scenario) roll() {
 		phaseTime(began), c.removedIdle, c.finished, worst[taken], s.limit, worst[all])
 	require.Positive(s, c.finished, "jobs ran all the while")
 	require.Positive(s, c.removedIdle, "the roll replaced idle runners")
-	// What has not started yet costs nothing to replace, and some of it begins to serve while the fence is being asked:
-	// at most what took the place of jobs.
+	// A runner that has not started yet costs nothing to replace, and some of them begin to serve while the fence is being asked: at most
+	// those that took the place of jobs.
 	require.LessOrEqual(s, worst[taken], s.limit+s.jobs, "POOL-5")
 }
 

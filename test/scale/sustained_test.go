@@ -55,9 +55,9 @@ func init() {
 	flag.StringVar(&sustained.publish, "sustained-publish", "", "TestSustained: the folder docs, to write what was measured to")
 }
 
-// TestSustained keeps every runner of a fleet busy while a backlog waits, and samples what the server and the controller
-// take, each a process of its own: neither takes more memory, more goroutines or more processor time per job after so many
-// jobs than after a quarter of them. And every job that ends succeeds, none is lost or assigned twice (RECV-7, CLAIM-1).
+// TestSustained keeps every runner of a fleet busy while a backlog waits, and samples what the server and the controller use, each a
+// process of its own: neither uses more memory, more goroutines or more processor time per job after all jobs than after a quarter of them.
+// And every completed job succeeded, none is lost or assigned twice (RECV-7, CLAIM-1).
 func TestSustained_RECV7_CLAIM1_NothingGrowsWithTheJobs(t *testing.T) {
 	deep.Only(t, "TestScale_EXCL1_POOL2_POOL5_NoJobIsLost, and the tests of test/scale/growth")
 	s := startSustained(t)
@@ -94,8 +94,8 @@ func startSustained(t *testing.T) *sustainedRun {
 	return s
 }
 
-// queue submits the backlog, with a job for each runner on top of it, to a pool that has no runners yet: what takes in a hundred thousand webhooks is
-// the whole machine.
+// queue submits the backlog, with a job for each runner on top of it, to a pool that has no runners yet: the whole machine then processes a
+// hundred thousand webhooks.
 func (s *sustainedRun) queue() {
 	s.Helper()
 	began := time.Now()
@@ -137,7 +137,7 @@ const mostRunners = 85
 // mostOfAMatrix is GitHub's bound of a matrix, and the share of a run.
 const mostOfAMatrix = 256
 
-// submit starts runs with so many jobs, several at a time, for one account after another.
+// submit starts runs with that many jobs, several at a time, rotating through the accounts.
 func (s *sustainedRun) submit(jobs int) {
 	s.Helper()
 	each := max(1, min(mostOfAMatrix, jobs/sustained.accounts))
@@ -168,7 +168,7 @@ func (s *sustainedRun) refill() {
 	}
 }
 
-// keep lets so many jobs end, and samples after each share of them.
+// keep lets that many jobs end, and samples after each share of them.
 func (s *sustainedRun) keep() {
 	s.Helper()
 	s.began = time.Now()
@@ -281,7 +281,7 @@ func TestScalePage_ShowsTheRunThatIsKept(t *testing.T) {
 	require.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join("../../docs", sustainedJSON))
 	if errors.Is(err, fs.ErrNotExist) {
-		require.Contains(t, string(page), sustainedBegin+sustainedEnd, "it shows a run that nobody has kept")
+		require.Contains(t, string(page), sustainedBegin+sustainedEnd, "it shows a run that was not kept")
 		return
 	}
 	require.NoError(t, err)

@@ -16,8 +16,8 @@ import (
 // diskSize is what the database has to itself: more than it ever needs in a soak, backup included.
 const diskSize = 1 << 30
 
-// disk is a file system in memory that has the database's directory. What is in it moves there and back, so that the
-// directory can be inspected, and a soak that was stopped be resumed.
+// disk is a file system in memory for the database's directory. Its content moves there and back, so that the directory can be inspected,
+// and a stopped soak be resumed.
 type disk struct {
 	chaos.Disk
 	kept string // where the content is while nothing is mounted
@@ -27,7 +27,7 @@ type disk struct {
 func mountDisk(ctx context.Context, dir string) (*disk, error) {
 	d := &disk{Disk: chaos.Disk{Dir: dir}, kept: dir + ".kept"}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the database's folder: %w", err)
+		return nil, fmt.Errorf("making the database's directory: %w", err)
 	}
 	mounted, err := isMounted(dir)
 	if err != nil {
@@ -93,7 +93,7 @@ func move(ctx context.Context, from, to string) error {
 func isMounted(dir string) (bool, error) {
 	var own, above syscall.Stat_t
 	if err := errors.Join(syscall.Stat(dir, &own), syscall.Stat(filepath.Dir(dir), &above)); err != nil {
-		return false, fmt.Errorf("looking at %s: %w", dir, err)
+		return false, fmt.Errorf("reading %s: %w", dir, err)
 	}
 	return own.Dev != above.Dev, nil
 }

@@ -47,7 +47,7 @@ func (s *System) submit(b schedule.Batch) error {
 	return nil
 }
 
-// saturate keeps so many jobs open, for one account after another, until a moment.
+// saturate keeps a number of jobs open, rotating through the accounts, until a moment.
 func (s *System) saturate(ctx context.Context, keep schedule.Saturation, until time.Time) error {
 	for n := 0; time.Now().Before(until); {
 		for missing := keep.Open - s.open(); missing > 0; missing-- {

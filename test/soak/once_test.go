@@ -27,10 +27,9 @@ import (
 	"github.com/bullpen-ci/bullpen/test/soak/schedule"
 )
 
-// everythingOnce is what befalls a fleet sooner or later, each at its time. Runners get no job and are recovered, while
-// servers die in the middle of it. The leading controller dies, and then its successor. The database's disk is full, where
-// that can be done. Pods get SIGTERM (EXCL-8). An administrator rolls, empties and renames a pool, and cordons, drains and
-// deletes nodes.
+// everythingOnce is what happens to a fleet sooner or later, each fault at its time. Runners get no job and are recovered, while servers
+// die in the middle of it. The leading controller dies, and then its successor. The database's disk is full, where that can be done. Pods
+// get SIGTERM (EXCL-8). An administrator rolls, empties and renames a pool, and cordons, drains and deletes nodes.
 func everythingOnce(disk bool) schedule.Schedule {
 	at := func(seconds int) schedule.Duration { return schedule.Duration(time.Duration(seconds) * time.Second) }
 	batch := func(when, account, jobs int) schedule.Batch {
@@ -40,7 +39,7 @@ func everythingOnce(disk bool) schedule.Schedule {
 		Options: schedule.Options{Jobs: 34, Length: at(45)},
 		Load:    []schedule.Batch{batch(1, 1, 6), batch(8, 2, 6), batch(16, 3, 4), batch(22, 1, 4), batch(28, 2, 6), batch(36, 3, 6), batch(43, 1, 2)},
 		Steps: []schedule.Step{
-			// Runners that get no job are what recovery ends, whose patience is five seconds here.
+			// Recovery ends runners that get no job; its patience is five seconds here.
 			{At: at(0), Kind: schedule.GitHub, Target: schedule.GitHubItself, Fault: "runner-starved", Percent: 100, For: at(18)},
 			{At: at(1), Kind: schedule.DieAt, Target: string(faultpoint.ClaimTaken), Value: 1, For: at(120)},
 			{At: at(1), Kind: schedule.DieAt, Target: string(faultpoint.ClaimEnded), Value: 1, For: at(120)},
@@ -81,7 +80,7 @@ func TestSoak_RECV5_NET8_EverythingOnce(t *testing.T) {
 		Disk: disk, TwoControllers: true, Requests: true, Out: lines{t},
 		Then: func(ctx context.Context, s *System) error {
 			leadershipHasMoved(ctx, t, s, 2)
-			control = takeRightAway(ctx, t, s)
+			control = revokeRight(ctx, t, s)
 			return nil
 		},
 	})
@@ -93,7 +92,7 @@ func TestSoak_RECV5_NET8_EverythingOnce(t *testing.T) {
 		require.NotContains(t, string(deeds), "not reached")
 		require.NotContains(t, string(deeds), `"error"`)
 		require.NotContains(t, string(deeds), "no job was", "EXCL-8: each stop is of a pod that has one")
-		require.FileExists(t, filepath.Join(dir, "postgres", "postgres.log"), "what was on the disk is back in its folder")
+		require.FileExists(t, filepath.Join(dir, "postgres", "postgres.log"), "the disk's content is back in its directory")
 		require.NoDirExists(t, filepath.Join(dir, "postgres.kept"))
 	})
 	log, err := os.ReadFile(filepath.Join(dir, "evidence", check.FileAudit))
@@ -143,15 +142,15 @@ func leadershipHasMoved(ctx context.Context, t *testing.T, s *System, times int3
 	}, time.Minute, 200*time.Millisecond, "no other controller leads")
 }
 
-// window is the time in which a right was taken away.
+// window is the time during which a right was revoked.
 type window struct{ from, until time.Time }
 
 func (w window) provoked(use rights.Use) bool {
 	return use.Resource == "subjectaccessreviews" && use.Refused() && use.At.After(w.from) && use.At.Before(w.until)
 }
 
-// takeRightAway has an administrator ask the server for something, and asks again while the server may not ask the cluster who may.
-func takeRightAway(ctx context.Context, t *testing.T, s *System) window {
+// revokeRight has an administrator send a request to the server, and repeats it while the server may not ask the cluster for rights.
+func revokeRight(ctx context.Context, t *testing.T, s *System) window {
 	t.Helper()
 	token, err := s.token(ctx, "bullpen-operator", adminapi.Audience)
 	require.NoError(t, err)

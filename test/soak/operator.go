@@ -27,7 +27,7 @@ import (
 
 var scheme = runtime.NewScheme()
 
-// operator is who changes pools and nodes, as a person with kubectl would. It remembers what the large pool is called now.
+// operator changes pools and nodes, as an administrator with kubectl would. It remembers the present name of the large pool.
 type operator struct {
 	mu     sync.Mutex
 	names  map[string]string // pool of the schedule → its name now
@@ -219,9 +219,9 @@ func (s *System) deleteNode(ctx context.Context, node string) error {
 	})
 }
 
-// drainNode is kubectl drain: no new pods, and evictions of busy runners again and again until the time is up. Every one
-// must be refused (EXCL-7): a busy runner is removed when it has ended, and one that has ended in between is no longer as
-// it was seen. Idle runners leave through the fence, because the node is cordoned.
+// drainNode is kubectl drain: no new pods, and repeated evictions of busy runners until the time is up. Every one must be refused (EXCL-7):
+// a busy runner is removed when it has ended, and one that has ended in between has changed since it was observed. Idle runners leave
+// through the fence, because the node is cordoned.
 func (s *System) drainNode(ctx context.Context, node string, length time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()

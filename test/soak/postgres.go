@@ -19,9 +19,9 @@ import (
 	"github.com/bullpen-ci/bullpen/test/soak/check"
 )
 
-// historySQL has Postgres itself write down every change of a claim, of a limit and of a job's state, in the transaction
-// that makes it. Everything that was committed is there, in the order of the changes, and nothing else is, so CLAIM-5 can
-// be counted out afterwards. Rows are drained into a file, so that a restore of an older database takes none away.
+// historySQL has Postgres itself record every change of a claim, of a limit and of a job's state, in the transaction that makes it. The
+// history holds exactly the committed changes, in order, so CLAIM-5 can be verified by counting. Rows are drained into a file, so that a
+// restore of an older database removes none.
 const historySQL = `
 CREATE SCHEMA IF NOT EXISTS soak;
 CREATE TABLE IF NOT EXISTS soak.history (
@@ -246,8 +246,8 @@ func (d *database) backup(ctx context.Context) error {
 	return errors.Join(d.copyData(ctx, "data", "backup"), d.start(ctx))
 }
 
-// restore puts the database back to its backup. What happened since is in the history's file alone. No other client
-// may be able to connect in between: the caller has closed the proxies.
+// restore restores the database from its backup. Later changes are only in the history's file. No other client may be able to connect in
+// between: the caller has closed the proxies.
 func (d *database) restore(ctx context.Context, away time.Duration) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -34,7 +34,7 @@ type proxy struct {
 	stalled chan struct{} // non-nil: nothing passes until it is closed
 }
 
-// A backend is left out after so many failed checks, one every healthEvery.
+// A backend is left out after a number of failed checks, one every healthEvery.
 const (
 	unfitAfter  = 2
 	healthEvery = time.Second

@@ -36,8 +36,8 @@ type Options struct {
 	Runners, RealRunners int
 	// Backlog is how many jobs may be open before no more are submitted. Default: five for each runner.
 	Backlog int
-	// Patience bounds how long what has to go at the end of a round may take: the sum of the bounds that the guide
-	// derives. Default: three minutes.
+	// Patience bounds how long objects may take to disappear at the end of a round: the sum of the bounds that the guide derives. Default:
+	// three minutes.
 	Patience time.Duration
 	// LostAfter is how long GitHub waits for a sign of a runner before it fails its job. Default: 45 s.
 	LostAfter time.Duration
@@ -55,7 +55,7 @@ type Options struct {
 	Requests bool
 	// ServerArgs and ControllerArgs are added to the command lines.
 	ServerArgs, ControllerArgs []string
-	// Then is called when a round's jobs and faults are through, before what is left is waited for. An error ends the soak.
+	// Then is called when a round's jobs and faults are over, before the remaining objects are awaited. An error ends the soak.
 	Then func(context.Context, *System) error
 	// Out gets the progress. Default: discarded.
 	Out io.Writer
@@ -154,7 +154,7 @@ func Run(ctx context.Context, opts Options) (*check.Report, error) {
 	if err := writeJSON(s.path("soak.json"), opts.Rounds); err != nil {
 		return nil, errors.Join(err, s.Stop(), s.unmount())
 	}
-	// What ran on the machines of an interrupted soak ended with them.
+	// Runners on the machines of an interrupted soak ended with them.
 	for _, node := range []string{schedule.Node1, schedule.Node2} {
 		s.noteDeed(check.Deed{At: began, Until: time.Now().UTC(), Round: first, Kind: check.DeedStart, Target: node, Machine: node})
 	}
@@ -207,13 +207,13 @@ func (s *System) rounds(ctx context.Context, first int) (*check.Report, error) {
 	}
 }
 
-// round lets jobs run under faults, waits until everything has come to an end, and has it checked. After the last one
-// everything is stopped before the check, so that processes count, too.
+// round lets jobs run under faults, waits until all have ended, and checks the result. After the last round everything is stopped before
+// the check, so that processes count, too.
 func (s *System) round(ctx context.Context, n int, last bool) (*check.Report, error) {
 	plan := s.opts.Rounds[n]
 	dir := s.path("rounds", strconv.Itoa(n))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the round's folder: %w", err)
+		return nil, fmt.Errorf("making the round's directory: %w", err)
 	}
 	if err := writeJSON(filepath.Join(dir, "schedule.json"), plan); err != nil {
 		return nil, err
@@ -347,7 +347,7 @@ func (s *System) within(ctx context.Context, holds func(context.Context) bool) e
 	return nil
 }
 
-// quiet says whether nothing is on its way any more: no registration, no live claim, no job that is open in the ledger alone.
+// quiet reports whether nothing is in progress: no registration, no live claim, no job that is open in the ledger alone.
 func (s *System) quiet(ctx context.Context) bool {
 	if len(s.github.server.Runners()) > 0 {
 		return false

@@ -132,9 +132,8 @@ func TestSoak_TheWholeSystemUnderFaults(t *testing.T) {
 	require.Greater(t, report.Deeds, 20)
 }
 
-// Harm is done by hand to every row of the table, with the fleet running, and the checker finds each: the victim, and no
-// other. Only "jobs run twice" cannot be brought about against this GitHub, which gives no job to two: there its ledger
-// is changed.
+// Each row of the table is violated deliberately, with the fleet running, and the checker finds each: the victim, and no other. Only "jobs
+// run twice" cannot be produced against this GitHub, which gives no job to two: there its ledger is changed.
 func TestChecker_FindsEveryHarmDoneToARunningSystem(t *testing.T) {
 	deep.Only(t, "those of test/soak/check")
 	opts, err := Options{
@@ -146,7 +145,7 @@ func TestChecker_FindsEveryHarmDoneToARunningSystem(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, s.Stop()) })
 	h := &harm{T: t, s: s}
 
-	h.job(schedule.PoolBulk, 1, 0) // one that ends well
+	h.job(schedule.PoolBulk, 1, 0) // one that succeeds
 	lost := h.job("nobody", 1, 0)
 	killed := h.job(schedule.PoolBulk, 2, time.Hour)
 	h.eventually("both jobs are over or run", func() bool {
@@ -183,7 +182,7 @@ func TestChecker_FindsEveryHarmDoneToARunningSystem(t *testing.T) {
 		h.subjects = append(h.subjects, subject)
 	}
 	for _, f := range report.Findings {
-		require.True(t, h.meant(f.What), "nobody has harmed this: %s: %s\n%s", f.Row, f.What, strings.Join(f.Timeline, "\n"))
+		require.True(t, h.meant(f.What), "this was not violated: %s: %s\n%s", f.Row, f.What, strings.Join(f.Timeline, "\n"))
 	}
 	require.Len(t, check.Rows(), 12, "a row without a harm proves nothing")
 }

@@ -67,7 +67,7 @@ func (s *System) acquired(ctx context.Context, pool string, since time.Time) (po
 	return ""
 }
 
-// deletePod allows the deletion, and deletes the pod. What the API server does not answer it may have done.
+// deletePod allows the deletion, and deletes the pod. A request without a response may have taken effect.
 func (s *System) deletePod(ctx context.Context, name string, deed *check.Deed) error {
 	if s.github.removesBusy.Load() > 0 {
 		deed.Detail += "; left alone, for GitHub removes runners that have a job"

@@ -60,7 +60,7 @@ type System struct {
 	pods     *podWatch
 	drainer  sync.WaitGroup
 	operator *operator
-	// operators is the address of the first server's API for operators.
+	// operators is the URL of the first server's admin API.
 	operators string
 	stopping  sync.Once
 	stopped   error

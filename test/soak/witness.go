@@ -77,7 +77,7 @@ func watchArguments(ctx context.Context, dir string) *argumentWatch {
 
 func (w *argumentWatch) wait() { w.done.Wait() }
 
-// ours says whether a process is the soak's: it names the state directory, works in it, or descends from this process.
+// ours reports whether a process is the soak's: it names the state directory, works in it, or descends from this process.
 func ours(directory, text, dir string) bool {
 	if strings.Contains(text, dir) {
 		return true

@@ -64,7 +64,7 @@ type Spec struct {
 	Command     []string `json:"command"`
 	Env         []string `json:"env,omitempty"` // NAME=value, added to what the guest's user has
 	WorkingDir  string   `json:"workingDir,omitempty"`
-	// Folders are made in the guest's own directory: volumes that no other container sees.
+	// Each becomes a directory of the guest's own: a volume that no other container sees.
 	Folders []string `json:"folders,omitempty"`
 }
 
@@ -87,7 +87,7 @@ type Report struct {
 	FinishedAt time.Time `json:"finishedAt"`
 }
 
-// ReasonStartError says that the command could not be started.
+// ReasonStartError reports that the command could not be started.
 const ReasonStartError = "StartError"
 
 // check says what is wrong with a report.
@@ -164,13 +164,13 @@ func Read(dir, name string) ([]byte, error) {
 	return data, nil
 }
 
-// Absent says that nothing of that name is in a directory. false also when that cannot be determined.
+// Absent reports whether nothing of that name is in a directory. false also when that cannot be determined.
 func Absent(dir, name string) bool {
 	_, err := os.Lstat(filepath.Join(dir, name))
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// HostFailed says that an error of ReadReport comes from this machine, which is short of something, and tells nothing of the report.
+// HostFailed reports whether an error of ReadReport was caused by this machine, which lacks some resource, and not by the report.
 func HostFailed(err error) bool {
 	for _, short := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO, syscall.EINTR} {
 		if errors.Is(err, short) {

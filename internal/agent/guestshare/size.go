@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// What the status share may hold (TEN-6). Nothing bounds what a guest writes to a shared directory, so the host measures
-// it. The largest file of an honest guest is the log of its command.
+// The maximum size of the status share (TEN-6). Nothing bounds a guest's writes to a shared directory, so the host measures it. The largest
+// file of an honest guest is the log of its command.
 const (
 	MaxStatus        = 256 << 20 // bytes
 	maxStatusEntries = 4096      // files and directories

@@ -57,7 +57,7 @@ func TestConvert_TheAPIServerTakesEveryConvertedExample(t *testing.T) {
 	require.Greater(t, taken, 45)
 }
 
-// And so of objects that nobody has thought of: either they are taken, or they were refused with a reason before.
+// The same holds for generated objects: either the API server accepts them, or the converter has refused them with a reason.
 func TestConvert_TheAPIServerTakesWhateverIsConverted(t *testing.T) {
 	s := newServer(t)
 	taken := 0

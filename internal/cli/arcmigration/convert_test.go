@@ -104,7 +104,7 @@ func requireFinding(t testing.TB, object arcmigration.Object, verdict arcmigrati
 	return arcmigration.Finding{}
 }
 
-// Neither the report nor the output tells of credentials that are written into values.
+// Neither the report nor the output contains credentials that are written into values.
 func TestConvert_CredentialsInValuesAreNotRepeated(t *testing.T) {
 	result := arcmigration.Convert([]arcmigration.Input{{Name: "values.yaml", Content: examples(t)["values.yaml"]}}, arcmigration.Options{})
 	report, err := json.Marshal(&result.Report)

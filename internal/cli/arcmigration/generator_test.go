@@ -320,7 +320,7 @@ func (g *generator) scaleSet(mode string) mapping {
 	return mapping{"apiVersion": "actions.github.com/v1alpha1", "kind": "AutoscalingRunnerSet", "metadata": g.meta(), "spec": spec}
 }
 
-// intrude puts fields that nobody has heard of into mappings of the object.
+// intrude puts unknown fields into mappings of the object.
 func (g *generator) intrude(into mapping) {
 	for range rapid.IntRange(0, 4).Draw(g.t, "intruders") {
 		at := into

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// defaultNamespace is where the chart has runners, unless it is told otherwise.
+// defaultNamespace is the chart's default namespace of runners.
 const defaultNamespace = "bullpen-runners"
 
 var serverFields = []string{

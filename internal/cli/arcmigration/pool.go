@@ -125,7 +125,7 @@ func (p *scaleSetParts) poolMicroVM(template fields, at *value, why, otherwise s
 	}
 }
 
-// poolWork takes out what is mounted where jobs work: each pod of a pool has a folder of its own there.
+// poolWork removes mounts of the jobs' working directory: each pod of a pool has a directory of its own there.
 func (p *scaleSetParts) poolWork(pod, runner *value) {
 	const own = "each pod of a pool has its own work directory"
 	gone := map[string]bool{}

@@ -42,7 +42,7 @@ func leaves(given any, path string, found map[string]any) {
 	found[path] = given
 }
 
-// spokenOf says whether the report says of the path, or of what it lies in, that it is not carried.
+// spokenOf reports whether the report says of the path, or of what it lies in, that it is not carried.
 func spokenOf(object arcmigration.Object, path string) bool {
 	for _, finding := range object.Findings {
 		carried := finding.Verdict == arcmigration.Changed || finding.Verdict == arcmigration.ToDo
@@ -58,8 +58,8 @@ func spokenOf(object arcmigration.Object, path string) bool {
 	return false
 }
 
-// A value that occurs nowhere else is in what was made, or the report speaks of it. This holds for fields that the converter
-// knows, and for fields that nobody has heard of.
+// A value that occurs nowhere else is in the output, or the report names it. This holds for fields that the converter knows, and for
+// unknown ones.
 func TestConvert_WhatIsNotInTheOutputIsInTheReport(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &generator{t: t}
@@ -89,7 +89,7 @@ func TestConvert_WhatIsNotInTheOutputIsInTheReport(t *testing.T) {
 			_ = result.Print(&report)
 			t.Fatalf("%s: %s is lost in silence\n%s\nbecame\n%s\n%s", path, marker, content, text.String(), report.String())
 		}
-		require.NotZero(t, g.looked, "nothing was looked at")
+		require.NotZero(t, g.looked, "nothing was checked")
 	})
 }
 
@@ -109,8 +109,8 @@ func TestConvert_OrdinaryObjectsAreNotRefused(t *testing.T) {
 	require.NotZero(t, converted)
 }
 
-// Whatever is read, it is converted or the report says why not, and nothing breaks. What the report does not speak of was
-// looked at: the tree of an object that was converted has no leaf that was not.
+// Any input is converted or the report says why not, and nothing panics. Everything that the report does not name was read: the tree of a
+// converted object has no unread leaf.
 func FuzzConvert(f *testing.F) {
 	for _, content := range examples(f) {
 		f.Add(content)

@@ -102,7 +102,7 @@ type Report struct {
 	Summary   map[string]int `json:"summary"`
 }
 
-// Failed says that something could not be read or converted, or that what was converted cannot be used together.
+// Failed reports whether something could not be read or converted, or that what was converted cannot be used together.
 func (r *Report) Failed() bool {
 	return r.Summary[string(Failed)] > 0 || len(r.Problems) > 0 || r.Conflicts > 0
 }

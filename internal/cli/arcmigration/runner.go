@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// runnerImage is GitHub's own, in which Bullpen starts the runner without being told how.
+	// runnerImage is GitHub's own, in which Bullpen starts the runner without a command.
 	runnerImage  = "ghcr.io/actions/actions-runner:latest"
 	runnerFolder = "/home/runner"
 
@@ -44,7 +44,7 @@ type runnerParts struct {
 	others            []any
 	// daemon is a Docker daemon that is written into the pod.
 	daemon *daemon
-	// moved says that the image is another, and with it the folder of the runner.
+	// moved reports that the image is another, and with it the directory of the runner.
 	moved bool
 	// ofScaleSet says that the pod is that of a scale set, whose image is GitHub's own unless another is named.
 	ofScaleSet bool
@@ -157,7 +157,7 @@ func (p *runnerParts) architecture() (string, *value) {
 	return architecture(pod, p.config.get("image"), runnerOf(pod.get("containers")).get("image"))
 }
 
-// workFolder converts where jobs work: absolute at the peer's, below the runner's folder at Bullpen.
+// workFolder converts the jobs' working directory: absolute at the peer's, below the runner's directory at Bullpen.
 func (p *runnerParts) workFolder(v *value) {
 	given := v.peek()
 	if given == "" {
@@ -262,7 +262,7 @@ func (c *conversion) env(v *value) {
 	}
 }
 
-// move changes where volumes are mounted, if the runner lies in another folder than in the peer's image.
+// move changes where volumes are mounted, if the runner lies in another directory than in the peer's image.
 func (p *runnerParts) move(mounts []any, v *value) {
 	if !p.moved {
 		return

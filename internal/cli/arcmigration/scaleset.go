@@ -199,7 +199,7 @@ func (p *scaleSetParts) destination() {
 	}
 }
 
-// secretInValues speaks of credentials that are written into values. It tells of no value.
+// secretInValues reports credentials that are written into values, without their content.
 func (p *scaleSetParts) secretInValues(v *value) {
 	if v == nil {
 		return

@@ -6,7 +6,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// toDeployment converts a scale set to a RunnerDeployment: one of container mode kubernetes, which pools do not have, or any if that is wished.
+// toDeployment converts a scale set to a RunnerDeployment: one of container mode kubernetes, which pools do not have, or any if requested.
 func (p *scaleSetParts) toDeployment() {
 	p.explain(p.below+"template", map[string]reason{
 		"metadata": {Unneeded, "pods are named after their owner", ""},

@@ -16,12 +16,12 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/cli/arcmigration"
 )
 
-// described says whether a document could be read.
+// described reports whether a document could be read.
 func described(result *arcmigration.Result, number int) bool {
 	return len(result.Problems) == 0 || slices.ContainsFunc(result.Objects, func(object arcmigration.Object) bool { return object.Document == number })
 }
 
-// spokenOfItem says whether the report speaks of the entry of a list that the path is in, as one that is changed.
+// spokenOfItem reports whether the report speaks of the entry of a list that the path is in, as one that is changed.
 func spokenOfItem(object arcmigration.Object, path string) bool {
 	for _, finding := range object.Findings {
 		if finding.Path != "" && strings.HasSuffix(finding.Path, "]") && strings.HasPrefix(path, finding.Path+".") {

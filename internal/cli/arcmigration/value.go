@@ -171,7 +171,7 @@ func (v *value) tell() { v.mark(func(v *value) { v.told = true }) }
 
 func (v *value) leaf() bool { return len(v.keys) == 0 && len(v.items) == 0 }
 
-// settled says that nothing at or below the value was overlooked. Null is nothing.
+// settled reports whether nothing at or below the value was overlooked. Null is nothing.
 func (v *value) settled() bool {
 	if v.leaf() {
 		return v.used || v.told || v.shape == shapeNull
@@ -189,7 +189,7 @@ func (v *value) settled() bool {
 	return true
 }
 
-// touched says that something at or below the value was converted or spoken about.
+// touched reports whether something at or below the value was converted or named in a finding.
 func (v *value) touched() bool {
 	found := false
 	v.mark(func(v *value) { found = found || v.leaf() && (v.used || v.told) })

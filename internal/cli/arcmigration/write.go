@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// WriteYAML writes what was made, a document each, and above each where it comes from and what somebody must see to.
+// WriteYAML writes the converted objects, a document each, and above each its source and what needs attention.
 func (r *Result) WriteYAML(w io.Writer) error {
 	for i, c := range r.made {
 		var text bytes.Buffer

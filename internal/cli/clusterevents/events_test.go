@@ -81,7 +81,7 @@ func (s *scene) reasons(f clusterevents.Filter) []string {
 	return reasons
 }
 
-// What happened is shown in the order in which it did, as far as it is wanted.
+// Events are shown in their order, as far as they are selected.
 func TestRead_ShowsWhatIsWanted(t *testing.T) {
 	s := newScene(t)
 	s.write("RunnerPool", "linux", "Scaled", 3*time.Minute)
@@ -140,23 +140,23 @@ func TestRead_PagesAndSeries(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(-time.Hour), last.First, time.Minute)
 }
 
-// Each event is told of once, and again when it happens again; what happened while nobody could ask is told of afterwards.
+// Each event is reported once, and again when it recurs; events during an outage are reported after it.
 func TestFollow_TellsOfEachOnce(t *testing.T) {
 	s := newScene(t)
 	s.write("RunnerPool", "linux", "Before", time.Minute)
-	told, again := make(chan string, 100), make(chan time.Time)
+	reported, again := make(chan string, 100), make(chan time.Time)
 	troubles := make(chan error, 10)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
 		ended <- s.reader.Follow(ctx, clusterevents.Filter{Namespace: s.namespace, Types: []string{"Normal"}},
-			func(e clusterevents.Event) error { told <- fmt.Sprint(e.Reason, e.Count); return nil },
+			func(e clusterevents.Event) error { reported <- fmt.Sprint(e.Reason, e.Count); return nil },
 			func(err error) { troubles <- err }, func() <-chan time.Time { return again })
 	}()
 	next := func(want string) {
 		t.Helper()
 		select {
-		case got := <-told:
+		case got := <-reported:
 			require.Equal(t, want, got)
 		case err := <-troubles:
 			require.NoError(t, err)
@@ -179,11 +179,11 @@ func TestFollow_TellsOfEachOnce(t *testing.T) {
 	next("Last1")
 	stop()
 	require.NoError(t, await.Receive(t, ended, "the reader of Events stops"))
-	require.Empty(t, told)
-	require.Empty(t, troubles, "to be told to end is none")
+	require.Empty(t, reported)
+	require.Empty(t, troubles, "a requested end is none")
 }
 
-// A cluster that goes away for a while ends nothing, and loses nothing.
+// An outage of the API server ends nothing, and loses nothing.
 func TestFollow_OutlivesTheAPIServer(t *testing.T) {
 	env := kit.Private(t)
 	s := &scene{T: t, env: env, namespace: env.Namespace(t)}
@@ -191,11 +191,11 @@ func TestFollow_OutlivesTheAPIServer(t *testing.T) {
 	s.reader, err = clusterevents.NewReader(env.Config)
 	require.NoError(t, err)
 	s.write("RunnerPool", "linux", "Before", time.Minute)
-	told, troubles := make(chan string, 100), make(chan error, 1000)
+	reported, troubles := make(chan string, 100), make(chan error, 1000)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- s.reader.Follow(ctx, clusterevents.Filter{Namespace: s.namespace}, func(e clusterevents.Event) error { told <- e.Reason; return nil },
+		ended <- s.reader.Follow(ctx, clusterevents.Filter{Namespace: s.namespace}, func(e clusterevents.Event) error { reported <- e.Reason; return nil },
 			func(err error) {
 				select {
 				case troubles <- err:
@@ -203,7 +203,7 @@ func TestFollow_OutlivesTheAPIServer(t *testing.T) {
 				}
 			}, func() <-chan time.Time { return time.After(50 * time.Millisecond) })
 	}()
-	require.Equal(t, "Before", await.Receive(t, told, "an Event is delivered"))
+	require.Equal(t, "Before", await.Receive(t, reported, "an Event is delivered"))
 	require.NoError(t, env.Plane.Restart(t.Context(), "kube-apiserver"))
 	require.Eventually(t, func() bool {
 		_, err := env.Kube.EventsV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{Limit: 1})
@@ -211,7 +211,7 @@ func TestFollow_OutlivesTheAPIServer(t *testing.T) {
 	}, patience, 50*time.Millisecond)
 	s.write("RunnerPool", "linux", "After", 0)
 	select {
-	case got := <-told:
+	case got := <-reported:
 		require.Equal(t, "After", got)
 	case <-time.After(patience):
 		require.Fail(t, "nothing came", "%d troubles", len(troubles))
@@ -220,7 +220,7 @@ func TestFollow_OutlivesTheAPIServer(t *testing.T) {
 	require.NoError(t, await.Receive(t, ended, "the reader of Events stops"))
 }
 
-// Whoever may not read Events is told which right that takes.
+// Without the right to read Events the error names that right.
 func TestRead_NeedsARight(t *testing.T) {
 	s := newScene(t)
 	config := s.env.As(t, "carla")

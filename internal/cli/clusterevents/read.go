@@ -66,10 +66,10 @@ func where(namespace string) string {
 // Follow reports the events that exist, and then each new or repeated one, until ctx ends, which is no error. While the cluster cannot be read
 // it reports why to trouble; the events of that time follow. Again is when to retry.
 func (r *Reader) Follow(ctx context.Context, f Filter, tell func(Event) error, trouble func(error), again func() <-chan time.Time) error {
-	told := map[string]int32{} // count by Event
-	fresh := func(e Event) bool { count, known := told[e.uid]; return !known || e.Count > count }
+	reported := map[string]int32{} // count by Event
+	fresh := func(e Event) bool { count, known := reported[e.uid]; return !known || e.Count > count }
 	say := func(e Event) error {
-		told[e.uid] = e.Count
+		reported[e.uid] = e.Count
 		return tell(e)
 	}
 	for first := true; ; first = false {
@@ -91,7 +91,7 @@ func (r *Reader) Follow(ctx context.Context, f Filter, tell func(Event) error, t
 					return err
 				}
 			}
-			forget(told, events)
+			forget(reported, events)
 			if err := r.watch(ctx, f, version, fresh, say, trouble); err != nil {
 				return err
 			}
@@ -105,14 +105,14 @@ func (r *Reader) Follow(ctx context.Context, f Filter, tell func(Event) error, t
 }
 
 // forget drops what the cluster has deleted.
-func forget(told map[string]int32, there []Event) {
+func forget(reported map[string]int32, there []Event) {
 	known := make(map[string]bool, len(there))
 	for _, e := range there {
 		known[e.uid] = true
 	}
-	for uid := range told {
+	for uid := range reported {
 		if !known[uid] {
-			delete(told, uid)
+			delete(reported, uid)
 		}
 	}
 }

@@ -104,8 +104,8 @@ func (r Report) ExitCode() int {
 
 // Bounds of how far clocks may be apart.
 const (
-	skewTold = 10 * time.Second
-	skewBad  = time.Minute
+	skewReported = 10 * time.Second
+	skewBad      = time.Minute
 )
 
 // Clock is a reading of another machine's clock.
@@ -123,7 +123,7 @@ func readClock(theirs, before, after time.Time, grain time.Duration) Clock {
 // examineClock reports a difference that exceeds the doubt.
 func examineClock(r *Report, whose string, c Clock) {
 	off := c.Ahead.Abs() - c.Doubt
-	if off < skewTold {
+	if off < skewReported {
 		return
 	}
 	severity, direction := SeverityWarning, "ahead of"

@@ -222,14 +222,14 @@ func TestDoctor_WhatMayNotBeReadIsNotFine(t *testing.T) {
 	r := s.examine()
 	require.Empty(t, r.Findings)
 	require.Equal(t, ExitUnchecked, r.ExitCode())
-	var told string
+	var unchecked string
 	for _, u := range r.Unchecked {
-		told += u.What + "\n"
+		unchecked += u.What + "\n"
 		require.NotEmpty(t, u.Why)
 		require.NotEmpty(t, u.Remedy)
 	}
 	for _, what := range []string{"definition", "the rights of the server and the controller", "whether a controller is running", "the pools", "the runners", "its nodes"} {
-		require.Contains(t, told, what)
+		require.Contains(t, unchecked, what)
 	}
 	s.look.Kubernetes, s.look.NoKubernetes = nil, "no kubeconfig"
 	s.look.GitHub, s.look.NoGitHub = nil, "no App"

@@ -64,7 +64,7 @@ func (c *clusterGatherer) egress(ctx context.Context) {
 	}
 }
 
-// proxied says whether the controller gives runners a proxy.
+// proxied reports whether the controller gives runners a proxy.
 func (c *clusterGatherer) proxied(ctx context.Context) bool {
 	list, err := c.kube.AppsV1().Deployments(c.in.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *clusterGatherer) proxied(ctx context.Context) bool {
 	return false
 }
 
-// allows says whether one of the rules leads to an address outside the cluster. It is pure.
+// allows reports whether one of the rules leads to an address outside the cluster. It is pure.
 func allows(rules []networkingv1.NetworkPolicyEgressRule, address netip.Addr, port int32) bool {
 	for _, rule := range rules {
 		if !ofPort(rule.Ports, port) {
@@ -123,7 +123,7 @@ func within(cidr string, address netip.Addr) bool {
 	return err == nil && prefix.Contains(address)
 }
 
-// examineEgress: jobs that cannot reach GitHub look like a GitHub that does not answer.
+// examineEgress: without egress to GitHub, jobs see a GitHub that does not answer.
 func examineEgress(r *Report, c Cluster) {
 	if c.Egress == nil {
 		return

@@ -26,7 +26,7 @@ import (
 
 const ownRights = "Get the right, or use another kubeconfig."
 
-// clusterGatherer looks at one cluster with the caller's own rights.
+// clusterGatherer reads one cluster with the caller's own rights.
 type clusterGatherer struct {
 	*gatherer
 	kube    kubernetes.Interface

@@ -58,7 +58,7 @@ func architectures(nodes []*corev1.Node) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// note keeps what is to be said of a pool.
+// note records a finding about a pool.
 func (c *clusterGatherer) note(pool string, change func(*Pool)) {
 	if i := slices.IndexFunc(c.seen.Pools, func(p Pool) bool { return p.Name == pool }); i >= 0 {
 		change(&c.seen.Pools[i])

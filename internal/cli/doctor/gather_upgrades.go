@@ -88,7 +88,7 @@ func (c *clusterGatherer) nodePools(ctx context.Context) {
 	}
 }
 
-// toleratesDisruption says whether these runners tolerate the taint of a node that Karpenter takes away.
+// toleratesDisruption reports whether these runners tolerate the taint of a node that Karpenter removes.
 func toleratesDisruption(tolerations []corev1.Toleration) bool {
 	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
 		return (t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule) &&

@@ -84,7 +84,7 @@ func receive(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// delivered waits until GitHub has tried so many webhooks.
+// delivered waits until GitHub has attempted that many webhooks.
 func (s *site) delivered(count int) {
 	s.t.Helper()
 	asApp, err := github.New(github.Options{BaseURL: s.github.URL + "/api/v3", AppID: 1, PrivateKey: s.github.AppKeyPEM})
@@ -95,7 +95,7 @@ func (s *site) delivered(count int) {
 	}, patience, 20*time.Millisecond)
 }
 
-// tell has GitHub send one more webhook, to wherever it is told to.
+// tell has GitHub send one more webhook, to its configured URL.
 func (s *site) tell(url, signedWith string) {
 	s.t.Helper()
 	require.NoError(s.t, s.github.SetWebhook(url, signedWith))
@@ -104,7 +104,7 @@ func (s *site) tell(url, signedWith string) {
 	s.delivered(2)
 }
 
-// pool makes one that wants no runner.
+// pool creates one with no replicas.
 func (s *site) pool(name, label string, finalizers ...string) *v1alpha1.RunnerPool {
 	s.t.Helper()
 	pool := &v1alpha1.RunnerPool{
@@ -161,7 +161,7 @@ func (s *site) remove(object client.Object) {
 	}
 }
 
-// examine is the doctor's look at the site.
+// examine runs the doctor on the site.
 func (s *site) examine() Report {
 	s.t.Helper()
 	return Examine(Gather(s.t.Context(), s.look))
@@ -177,7 +177,7 @@ func codes(r Report) []string {
 	return slices.Compact(found)
 }
 
-// finds demands that one thing is wrong, and that everything was looked at.
+// finds requires exactly one problem, and that everything was checked.
 func (s *site) finds(code string, says ...string) Finding {
 	s.t.Helper()
 	r := s.examine()

@@ -214,7 +214,7 @@ func foreign(pod *corev1.Pod) []string {
 	return names
 }
 
-// examineSurroundings tells of what a pool's pods lack in the cluster, or get from it without asking.
+// examineSurroundings reports what a pool's pods lack in the cluster, or get from it by default.
 func examineSurroundings(r *Report, c Cluster) {
 	for _, p := range c.Pools {
 		if len(p.MissingSecrets) > 0 {

@@ -40,8 +40,8 @@ func routedPools(c Cluster) []dispatch.Pool {
 	return pools
 }
 
-// unservedTold is how long a job is queued before it is an error: until then a pool may be about to be added.
-const unservedTold = 15 * time.Minute
+// unservedReported is how long a job is queued before it is an error: until then a pool may be about to be added.
+const unservedReported = 15 * time.Minute
 
 // outsideRemedy says how to name runners outside of RunnerPools by those labels; a job without any cannot be theirs by its labels.
 func outsideRemedy(labels []string) string {
@@ -55,7 +55,7 @@ func outsideRemedy(labels []string) string {
 func examineUnserved(r *Report, found dispatch.Unserved, now time.Time) {
 	for _, set := range found.Sets {
 		severity, age := SeverityWarning, now.Sub(set.Oldest)
-		if age >= unservedTold {
+		if age >= unservedReported {
 			severity = SeverityError
 		}
 		r.found(Finding{

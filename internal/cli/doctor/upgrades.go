@@ -116,7 +116,7 @@ func examineKarpenter(r *Report, c Cluster, longest Pool) {
 	}
 }
 
-// covers says whether one of the controller's taints, which may end in *, stands for that key.
+// covers reports whether one of the controller's taints, which may end in *, stands for that key.
 func covers(taints []string, key string) bool {
 	return slices.ContainsFunc(taints, func(taint string) bool {
 		name, _, valued := strings.Cut(taint, "=")

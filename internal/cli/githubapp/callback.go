@@ -146,7 +146,7 @@ func (c *callback) serveCallback(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// finish tells the browser how it ended. It is called once.
+// finish sends the result to the browser. It is called once.
 func (c *callback) finish(result Result, err error) {
 	c.mu.Lock()
 	c.status, c.end = http.StatusOK, endData{

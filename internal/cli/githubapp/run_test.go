@@ -250,7 +250,7 @@ func TestRun_SaysWhatToDoWhenTheCredentialsAreLost(t *testing.T) {
 	require.Equal(t, http.StatusBadGateway, last.status)
 }
 
-// What cannot work is refused before anything is registered.
+// Settings that cannot work are refused before anything is registered.
 func TestRun_RefusesBeforeItAsks(t *testing.T) {
 	in, o := gitHub(t, nil)
 	directory := t.TempDir()

@@ -11,7 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-// The chart's Secret is created in a real cluster, and one that is there is kept.
+// The chart's Secret is created in a real cluster, and an existing one is kept.
 func TestInSecret_InACluster(t *testing.T) {
 	env := kit.Cluster(t)
 	in, o := gitHub(t, nil)

@@ -50,17 +50,17 @@ func (e *ClusterError) Unwrap() error { return e.cause }
 
 // Cluster reports that something failed at a cluster's API, such as "reading pool linux". It returns nil for no error.
 func Cluster(doing string, err error) error {
-	var told *ClusterError
+	var clusterError *ClusterError
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, context.Canceled), errors.As(err, &told):
+	case errors.Is(err, context.Canceled), errors.As(err, &clusterError):
 		return fmt.Errorf("%s: %w", doing, err)
 	}
 	return &ClusterError{doing + ": " + ClusterProblem(err), err}
 }
 
-// NoSuchKind says that a cluster does not serve a kind of objects: it is not that one object is missing.
+// NoSuchKind reports whether the cluster does not serve the kind, as opposed to a missing object.
 func NoSuchKind(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

@@ -208,7 +208,7 @@ func (m *model) settle() {
 	m.selected[m.at], m.detail = rows[m.cursor[m.at]].key, false // the detail was of another
 }
 
-// fits says whether a row has what the filter asks for.
+// fits reports whether a row has what the filter asks for.
 func (m model) fits(cells []string) bool {
 	return m.filter == "" || strings.Contains(strings.ToLower(strings.Join(cells, " ")), strings.ToLower(m.filter))
 }

@@ -68,7 +68,7 @@ func aFleet() *known {
 		},
 		jobs: []adminapi.Job{{ID: 100, State: "running", Repository: "acme/runs", QueuedAt: noon.Add(-time.Hour), StartedAt: &noon}},
 	}
-	for i := range int64(30) { // the latest first, as the API has them
+	for i := range int64(30) { // newest first, as the API has them
 		k.jobs = append(k.jobs, adminapi.Job{ID: 30 - i, State: "queued", Repository: "acme/app", Name: "build", QueuedAt: noon.Add(-time.Duration(i) * time.Minute)})
 	}
 	return k
@@ -159,7 +159,7 @@ func TestModel_Keys(t *testing.T) {
 	require.NotNil(t, cmd, "Ctrl-C quits from everywhere")
 }
 
-// What is chosen stays chosen while jobs come and go around it; what is gone takes its detail with it.
+// The selected row stays selected while jobs appear and disappear around it; when it disappears its details close.
 func TestModel_TheChosenRowStaysChosen(t *testing.T) {
 	k := aFleet()
 	m := press(t, shown(t, k, 80, 24), "J", "j", "j", "enter")

@@ -57,7 +57,7 @@ func (m model) rows() []row {
 	return slices.DeleteFunc(all, func(r row) bool { return !m.fits(r.cells) })
 }
 
-// pick takes cells by the names of their columns; own ones go before the table's.
+// pick selects cells by the names of their columns; own ones take precedence over the table's.
 func pick(table cli.Table, at int, columns []string, own map[string]string) []string {
 	names := slices.Concat(table.Columns, table.Wide)
 	cells := make([]string, len(columns))

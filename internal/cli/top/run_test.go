@@ -27,7 +27,7 @@ func (s *seen) String() string {
 	return s.text.String()
 }
 
-// sitting opens a terminal of 80 by 24 that somebody reads.
+// sitting opens an interactive terminal of 80 by 24.
 func sitting(t *testing.T) (keys, terminal *os.File, out *seen) {
 	t.Helper()
 	t.Setenv("TERM", "xterm-256color")
@@ -35,8 +35,8 @@ func sitting(t *testing.T) (keys, terminal *os.File, out *seen) {
 	require.NoError(t, err)
 	require.NoError(t, pty.Setsize(terminal, &pty.Winsize{Cols: 80, Rows: 24}))
 	out = &seen{}
-	// The terminal is left open: the library does not wait for its reader to end, which a closed file would surprise. It ends when nobody
-	// holds the keys any more.
+	// The terminal is left open: the library does not wait for its reader to end, and would fail on a closed file. The reader ends when the
+	// keys' file is closed.
 	t.Cleanup(func() { keys.Close() })
 	go func() {
 		buffer := make([]byte, 4096)

@@ -1,4 +1,4 @@
-// Package uninstall ends an installation from outside the cluster: it deletes the pools and the owners of runners, removes idle runners
-// through the fence, waits for busy ones, and takes finalizers off when no controller is there to do so and nothing is left that they
-// protect (POOL-13). Begin with Decide, which is pure.
+// Package uninstall removes an installation from outside the cluster: it deletes the pools and the owners of runners, removes idle runners
+// through the fence, waits for busy ones, and removes finalizers when no controller is left to do so and they protect nothing any longer
+// (POOL-13). Begin with Decide, which is pure.
 package uninstall

@@ -8,7 +8,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// Liveness says whether a controller runs.
+// Liveness reports whether a controller runs.
 type Liveness int
 
 // The values of Liveness. Unknown lasts until a controller has had the time to show itself.
@@ -55,7 +55,7 @@ type Plan struct {
 	Retire []Runner
 	// Remove are runners that have ended.
 	Remove []Runner
-	// Release are owners of which nothing is left: the finalizer is taken off.
+	// Release are owners without runners: their finalizer is removed.
 	Release []Owner
 	// Accounts to delete: their runners are gone.
 	Accounts []string
@@ -71,7 +71,7 @@ type Waiting struct {
 	Blocked bool `json:"blocked,omitempty"`
 }
 
-// Done says whether nothing is left.
+// Done reports whether nothing is left.
 func (s State) Done() bool {
 	return len(s.Owners)+len(s.Runners)+len(s.Accounts)+len(s.StatefulSets) == 0
 }
@@ -138,8 +138,8 @@ func (p *Plan) runner(controller Liveness, r Runner) {
 	}
 }
 
-// owner releases one that has no runner left (POOL-2). A pool's runners are found by its name: owner references may have been taken off
-// them.
+// owner releases one that has no runner left (POOL-2). A pool's runners are found by its name: their owner references may have been
+// removed.
 func (p *Plan) owner(s State, o Owner) {
 	object := o.Kind + " " + o.Name
 	if len(o.Foreign) > 0 {
@@ -169,7 +169,7 @@ func (p *Plan) owner(s State, o Owner) {
 	}
 }
 
-// ours are the finalizers that this command may take off.
+// ours are the finalizers that this command may remove.
 func ours(finalizer string) bool {
 	return finalizer == runnerpod.FinalizerPoolDrain || finalizer == runnerpod.FinalizerRegistration
 }

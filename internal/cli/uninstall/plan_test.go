@@ -54,8 +54,8 @@ func TestDecide_R9_NamesWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// POOL-13: whatever is observed, a runner with a sign of work is in no plan, nothing is removed while a controller may run, and no owner is let
-// go that has a runner.
+// POOL-13: for any observation, a runner with a sign of work is in no plan, nothing is removed while a controller may run, and no owner
+// with a runner is released.
 func TestDecide_POOL13_EXCL4_RemovesNothingThatIsWanted(t *testing.T) {
 	names := rapid.SampledFrom([]string{"a", "b", "c"})
 	rapid.Check(t, func(t *rapid.T) {

@@ -26,12 +26,12 @@ type Server interface {
 type Options struct {
 	// Namespace of the runners, and SystemNamespace of the server and the controller. Required.
 	Namespace, SystemNamespace string
-	// SystemAssumed says that SystemNamespace is a default: a controller of another namespace is then looked for (ErrOtherNamespace).
+	// SystemAssumed indicates that SystemNamespace is a default: a controller of another namespace is then looked for (ErrOtherNamespace).
 	SystemAssumed bool
 	// Server is asked about idle runners when no controller runs; nil: it is not known where it is.
 	Server Server
-	// WithoutServer says that no server runs any more, on the word of a person: nothing hands out jobs, so runners without a sign of work are
-	// deleted with their grace period.
+	// WithoutServer indicates that no server runs any more, as the user confirms: nothing hands out jobs, so runners without a sign of work
+	// are deleted with their grace period.
 	WithoutServer bool
 	// Every is the time between two observations; 2 seconds when zero. Patience is how long a controller may be silent until it is gone; 20
 	// seconds when zero, which is longer than its Lease.
@@ -42,7 +42,7 @@ type Options struct {
 	Out io.Writer
 }
 
-// Report is how it ended.
+// Report is the result.
 type Report struct {
 	Namespace string `json:"namespace"`
 	// Done: nothing of the installation is left in the namespace that a finalizer could hold.
@@ -113,7 +113,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// stepless says whether the plan changes nothing. A runner that is to be retired may be refused for ever, and is no step.
+// stepless reports whether the plan changes nothing. A runner's retirement may be refused for ever, so it is no step.
 func (p Plan) stepless() bool {
 	return len(p.Delete)+len(p.Remove)+len(p.Release)+len(p.Accounts) == 0
 }

@@ -297,7 +297,7 @@ func TestRun_R9_POOL13_LeavesTheRestToAControllerThatRuns(t *testing.T) {
 	require.Nil(t, s.finalizersOf("runnerpools", "linux"))
 }
 
-// EXCL-3: where nothing says whether an idle runner was given a job, it stays, until a person says that there is no server.
+// EXCL-3: where nothing reports whether an idle runner was given a job, it stays, until a person says that there is no server.
 func TestRun_R9_EXCL3_WithoutAServerAPersonDecides(t *testing.T) {
 	s := newSite(t)
 	s.pool("linux")
@@ -323,7 +323,7 @@ func TestRun_R9_EXCL3_WithoutAServerAPersonDecides(t *testing.T) {
 	require.False(t, s.there("linux-idle"))
 }
 
-// RUN-2: a runner that registers itself is known to GitHub, which only a controller asks. What has ended is let go.
+// RUN-2: GitHub knows a self-registering runner, and only a controller asks GitHub. A completed runner is released.
 func TestRun_R9_RUN2_RunnersThatRegisterThemselvesNeedAController(t *testing.T) {
 	s := newSite(t)
 	s.owner(v1alpha1.KindRunner, "runners", "gpu", runnerpod.FinalizerRegistration)

@@ -43,7 +43,7 @@ type Options struct {
 	Timeout time.Duration
 	// Registry takes the metrics. Required.
 	Registry prometheus.Registerer
-	// Log is told when a number changes, and when nothing can be seen. Required.
+	// Log receives each change of a decision, and each failure to observe. Required.
 	Log *slog.Logger
 	// Now is the clock, After its timer; the defaults are those of package time.
 	Now   func() time.Time
@@ -155,7 +155,7 @@ func (a *Autoscaler) Start(ctx context.Context) error {
 	}
 }
 
-// specEvents start a pass when a pool is new or its spec has changed, so that nobody waits for what they have just asked for.
+// specEvents start a pass when a pool is new or its spec has changed, so that a user's change takes effect at once.
 func (a *Autoscaler) specEvents() toolscache.ResourceEventHandler {
 	look := func() {
 		select {
@@ -224,7 +224,7 @@ func (a *Autoscaler) remember(seen observation, results []scaling.Result) {
 	a.complain(blind)
 }
 
-// complain logs a reason to leave numbers alone when it is new, and that there is none any more.
+// complain logs a new reason to leave numbers alone, and its end.
 func (a *Autoscaler) complain(blind string) {
 	switch {
 	case blind != "" && a.blind == "":

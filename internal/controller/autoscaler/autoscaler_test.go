@@ -298,7 +298,7 @@ func TestPass_ANewLeaderBeginsFromTheStatus(t *testing.T) {
 	require.Equal(t, 4, b.decision("a").Desired, "from spec.replicas, not from an older status")
 }
 
-// A pool that was deleted and made again between two passes, as kubectl replace --force does, begins anew.
+// A pool that was deleted and created again between two passes, as by kubectl replace --force, starts without history.
 func TestPass_ANameUsedAgainHasNoPast(t *testing.T) {
 	uid := func(uid types.UID) func(*v1alpha1.RunnerPool) { return func(p *v1alpha1.RunnerPool) { p.UID = uid } }
 	b := newBench(t, node("n", 100), pool("a", 1, 50, uid("first")))
@@ -468,7 +468,7 @@ func TestStart_PassesInTimeAndWhenASpecChanges(t *testing.T) {
 		synctest.Wait()
 		require.EqualValues(t, 3, b.asked.Load())
 		events.OnAdd(changed, false)
-		events.OnAdd(changed, false) // nobody waits for whom
+		events.OnAdd(changed, false) // a pending wake-up is enough: the second does not block
 		synctest.Wait()
 		require.GreaterOrEqual(t, b.asked.Load(), int64(4))
 		cancel()

@@ -74,7 +74,7 @@ func (a *Autoscaler) ask(ctx context.Context) (runnerapi.Signals, error) {
 
 func nameOf(namespace, name string) string { return namespace + "/" + name }
 
-// takeSignals brings the server's answer into the plan's form. What is unusable says nothing of any pool.
+// takeSignals converts the server's answer to the plan's form. An unusable answer means that no pool has data.
 func (seen *observation) takeSignals(signals runnerapi.Signals, failure error, previous time.Time) {
 	in := &seen.input.Signals
 	if failure != nil {
@@ -121,7 +121,7 @@ func (a *Autoscaler) takePool(ctx context.Context, seen *observation, pool *v1al
 	p.State = a.stateOf(key, pool)
 	class, err := a.runtimeClass(ctx, pool)
 	if err != nil {
-		p.Problem = err.Error() // POOL-8: without its overhead nobody knows what a runner takes
+		p.Problem = err.Error() // POOL-8: without the overhead a runner's size is unknown
 	}
 	options := a.options.Pod
 	options.Around.Architecture = defaultArchitecture(fleet)

@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/plan/scaling"
 )
 
-// verdict is a decision, and what the metrics tell of it.
+// verdict is a decision with the values of its metrics.
 type verdict struct {
 	runnerpool.Decision
 	autoscaled bool
@@ -91,7 +91,7 @@ func (a *Autoscaler) replace(ctx context.Context, next map[types.NamespacedName]
 	}
 }
 
-// worthAPass says whether a pool would do something else, or say something else, than before. How many jobs wait or run
+// worthAPass reports whether a pool would do something else, or say something else, than before. How many jobs wait or run
 // changes all the time; that some do is news.
 func worthAPass(before, after runnerpool.Decision) bool {
 	wait := func(d runnerpool.Decision) (known, queued, withheld bool) {

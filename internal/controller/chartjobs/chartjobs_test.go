@@ -159,7 +159,7 @@ func TestDrain_RUN2_WaitsForRunnersThatRegisterThemselves(t *testing.T) {
 	}
 	drainer := under(t, env, "drain", namespace)
 	without := DrainOptions{Namespace: namespace, Selector: "app.kubernetes.io/instance=mine", Every: interval}
-	require.NoError(t, Drain(t.Context(), drainer, without, &output{}), "where the kinds are not enabled nobody looks at them")
+	require.NoError(t, Drain(t.Context(), drainer, without, &output{}), "kinds that are not enabled are not checked")
 	var out output
 	ended := make(chan error, 1)
 	with := without

@@ -18,8 +18,8 @@ var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Ver
 // fieldManager owns what the Jobs apply.
 const fieldManager = "bullpen-chart"
 
-// ApplyCRDs applies the definitions (one YAML document each), and returns when the API server serves all of them. It says on
-// out what it has done. Applying what is there already changes nothing.
+// ApplyCRDs applies the definitions (one YAML document each), and returns when the API server serves all of them. It prints each change to
+// out. Applying existing definitions changes nothing.
 func ApplyCRDs(ctx context.Context, cluster dynamic.Interface, documents [][]byte, out io.Writer) error {
 	for _, document := range documents {
 		wanted := &unstructured.Unstructured{}

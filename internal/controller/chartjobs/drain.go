@@ -29,16 +29,16 @@ type DrainOptions struct {
 	Namespace string
 	// Selector finds the release's pools by their labels.
 	Selector string
-	// SelfRegistering has all runners that register themselves go, too, whoever made them: nobody but the release's controller
-	// takes off their finalizers.
+	// SelfRegistering deletes all self-registering runners too, including those that users created: only the release's controller removes
+	// their finalizers.
 	SelfRegistering bool
-	// Every is how often to look.
+	// Every is the polling interval.
 	Every time.Duration
 }
 
-// Drain deletes the pools that a label selector finds in a namespace, and returns when they are gone: the controller lets go
-// of a pool when its last busy runner has ended by itself (POOL-2), and of a runner that registers itself when GitHub has (RUN-2).
-// It takes as long as that takes, unless ctx ends before. It says on out what it waits for, whenever that changes.
+// Drain deletes the pools that a label selector finds in a namespace, and returns when they are gone. The controller releases a pool after
+// its last busy runner has finished (POOL-2), and a self-registering runner after GitHub has deleted its registration (RUN-2). Only ctx
+// limits the duration. Drain prints to out what it waits for, whenever that changes.
 func Drain(ctx context.Context, cluster dynamic.Interface, options DrainOptions, out io.Writer) error {
 	if options.Selector == "" {
 		return fmt.Errorf("draining the pools of %s: no selector: set the release's labels, or all pools would be deleted", options.Namespace)
@@ -86,7 +86,7 @@ func drainOnce(ctx context.Context, cluster dynamic.Interface, options DrainOpti
 	return left, nil
 }
 
-// drainKind is drainOnce for one kind. One that is not served has nothing left: it was never installed, or somebody has deleted it.
+// drainKind is drainOnce for one kind. A kind that is not served has no objects: its CRD was never installed, or was deleted.
 func drainKind(ctx context.Context, objects dynamic.ResourceInterface, selector, prefix string) ([]string, error) {
 	var list *unstructured.UnstructuredList
 	err := granted(ctx, grantTakes, grantEvery, func() (err error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// A hook starts as soon as its role is there, and the API server may not have heard of it.
+// A hook starts as soon as its role exists, and the API server's authorizer may not have received the role yet.
 func TestGranted_NET8_ARightThatIsNotKnownYetIsTriedAgain(t *testing.T) {
 	forbidden := apierrors.NewForbidden(definitions.GroupResource(), "runnerpools.bullpen.dev", errors.New("no role"))
 	calls := 0

@@ -6,7 +6,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// Bootstrapper makes one attempt to bring a Mac to what it is to be: a Bootstrap of package machost/remote.
+// Bootstrapper makes one attempt to bring a Mac to its desired state: a Bootstrap of package machost/remote.
 type Bootstrapper interface {
 	// Bootstrap returns when all is done, or nothing more can be; or soon after ctx has ended, wherever it was: another attempt
 	// takes up what it has left. It calls Events from one goroutine at a time, and not after it has returned.

@@ -32,6 +32,6 @@ func TestNodeView_NODE3_InServiceUntilItIsCordonedAndEmpty(t *testing.T) {
 	require.True(t, ready.inService())
 	require.True(t, busy.inService())
 	require.False(t, cordoned.inService())
-	require.False(t, nodeView{Wanted: true}.inService(), "there is nobody to start any")
-	require.False(t, nodeView{Wanted: true, Exists: true}.inService(), "a Mac whose agent is dead is to be mended")
+	require.False(t, nodeView{Wanted: true}.inService(), "no agent could start one")
+	require.False(t, nodeView{Wanted: true, Exists: true}.inService(), "a Mac with a dead agent must be repaired")
 }

@@ -67,8 +67,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Reconciler reconciles MacHosts, one at a time: attempts run beside it, and what it does itself takes milliseconds. That only one host
-// is looked at at a time is also what makes two of a pool not be cordoned at once.
+// Reconciler reconciles MacHosts, one at a time: attempts run in the background, and its own work takes milliseconds. One worker also means
+// that it never cordons two hosts of a pool at once.
 type Reconciler struct {
 	options Options
 	client  client.Client
@@ -86,7 +86,7 @@ type Reconciler struct {
 	states atomic.Pointer[map[types.NamespacedName]State]
 }
 
-// errLookAgain says that somebody else has changed an object meanwhile.
+// errLookAgain reports that another client has changed an object concurrently.
 var errLookAgain = errors.New("changed concurrently")
 
 // Setup adds the controller to the manager, whose cache must hold MacHosts, ConfigMaps, runner pods and nodes as
@@ -106,7 +106,7 @@ func Setup(mgr manager.Manager, options Options) error {
 	r.crew = newCrew(options.Bootstrapper, options.Attempts, options.Now, func(key types.NamespacedName) {
 		select {
 		case r.wake <- event.TypedGenericEvent[types.NamespacedName]{Object: key}:
-		default: // it is looked at anyway, a little later
+		default: // the channel is full: the next periodic pass reconciles the host
 		}
 	})
 	r.events = &eventWriter{mgr.GetEventRecorder(Name)}
@@ -130,7 +130,7 @@ func Setup(mgr manager.Manager, options Options) error {
 	return nil
 }
 
-// Reconcile looks at one host, decides, writes down what was decided, and does it.
+// Reconcile observes one host, decides, records the decision, and carries it out.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	select {
 	case <-r.crew.started:
@@ -166,7 +166,7 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName) (time.D
 	before := host.Status.DeepCopy()
 	now := r.options.Now()
 	job := r.crew.of(key)
-	if job != nil && (job.UID != host.UID || host.DeletionTimestamp != nil) { // of a former one of this name, or for one that goes
+	if job != nil && (job.UID != host.UID || host.DeletionTimestamp != nil) { // of a former host of this name, or of one that is being deleted
 		r.crew.abandon(key, job)
 		return time.Second, nil
 	}
@@ -224,7 +224,7 @@ func (r *Reconciler) act(ctx context.Context, host *v1alpha1.MacHost, before *v1
 	return nil
 }
 
-// hear takes in what is heard of an attempt, and says whether it has ended.
+// hear records the progress of an attempt, and reports whether it has ended.
 func (r *Reconciler) hear(host *v1alpha1.MacHost, j *job, now time.Time) bool {
 	if j == nil {
 		return false
@@ -260,7 +260,7 @@ func (r *Reconciler) pick(key types.NamespacedName, hosts []v1alpha1.MacHost) *v
 	return nil
 }
 
-// observe gathers what decide goes by.
+// observe gathers the input of decide.
 func (r *Reconciler) observe(ctx context.Context, host *v1alpha1.MacHost, hosts []v1alpha1.MacHost, all map[string]*corev1.Node) (observed, wanted, error) {
 	o := observed{memory: recall(&host.Status), Paused: host.Spec.Paused || host.DeletionTimestamp != nil, Room: r.crew.room(), LastError: host.Status.LastError}
 	w, wrong, err := r.want(ctx, host)
@@ -302,9 +302,9 @@ func (r *Reconciler) writeStatus(ctx context.Context, host *v1alpha1.MacHost, be
 	return nil
 }
 
-// leave is for a host that is gone: its attempt ends, and its Node is uncordoned if it had been cordoned for it. Mac and Node stay as
-// they are. There is no finalizer: an object that only the controller could let go would hold its namespace when the controller is gone, and
-// the mark on the Node says all that is needed, at any later time.
+// leave handles a host that is gone: its attempt ends, and its Node is uncordoned if it had been cordoned for it. Mac and Node stay as they
+// are. There is no finalizer: it would keep the namespace once the controller is gone, and the annotation on the Node holds all that is
+// needed to uncordon it at any later time.
 func (r *Reconciler) leave(ctx context.Context, key types.NamespacedName, all map[string]*corev1.Node) error {
 	r.setState(key, "")
 	if j := r.crew.of(key); j != nil {

@@ -11,12 +11,12 @@ import (
 )
 
 // crew makes attempts, a bounded number at once, each in a goroutine of its own. It is a Runnable of the manager, for the leader only: when
-// leadership ends its attempts end too, and what came of them is nobody's business any more. It is safe for concurrent use.
+// leadership ends its attempts end too, and their results are dropped. It is safe for concurrent use.
 type crew struct {
 	bootstrapper Bootstrapper
 	places       int
 	now          func() time.Time
-	// wake has a host looked at: its attempt has come to another step, or to its end.
+	// wake enqueues a host whose attempt has reached another step, or its end.
 	wake    func(types.NamespacedName)
 	started chan struct{} // closed when attempts may begin
 
@@ -26,7 +26,7 @@ type crew struct {
 	working sync.WaitGroup
 }
 
-// job is one attempt, from its beginning until its result was written down.
+// job is one attempt, from its start until its result is recorded.
 type job struct {
 	UID               types.UID
 	Wanted            string
@@ -41,7 +41,7 @@ type job struct {
 	result *Result    // nil while it runs
 }
 
-// stepView is the last that was heard of a step. All text in it is scrubbed.
+// stepView is the last event of a step. All text in it is scrubbed.
 type stepView struct {
 	Name    string
 	Phase   machost.Phase
@@ -66,7 +66,7 @@ func (c *crew) Start(ctx context.Context) error {
 	return nil
 }
 
-// room says whether another attempt may begin.
+// room reports whether another attempt may begin.
 func (c *crew) room() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +103,7 @@ func (c *crew) begin(key types.NamespacedName, uid types.UID, w wanted) bool {
 		defer cancel()
 		result := c.bootstrapper.Bootstrap(ctx, request)
 		if ctx.Err() != nil && result.Outcome != OutcomeSucceeded {
-			// Its host is gone, or this controller is no leader any more. What was remembered when it began stands.
+			// Its host is gone, or this controller is no longer the leader. The memory from its start stands.
 			c.forget(key, j)
 			c.wake(key)
 			return
@@ -170,7 +170,7 @@ func (j *job) view() (steps []stepView, result *Result, took time.Duration) {
 // mostSteps bounds what a Mac can make this controller write down: the steps' names come from there.
 const mostSteps = 40
 
-// see takes in an event, and says whether a person would want to know.
+// see records an event, and reports whether a person would want to know.
 func (j *job) see(e machost.Event) bool {
 	if !stepName.MatchString(e.Step) || j.scrub.text(e.Step) != e.Step {
 		return false

@@ -40,7 +40,7 @@ func States() []State {
 	}
 }
 
-// problem is why there can be no attempt, whatever the Mac is like.
+// problem is why there can be no attempt, whatever the Mac's state.
 type problem struct {
 	State State
 	Why   string // a sentence with what to do
@@ -57,27 +57,27 @@ type nodeView struct {
 	Runners       int       // bound to it and not ended
 }
 
-// inService says whether a runner may start on the Mac at any time: then not even a Mac on which none runs may be disrupted.
+// inService reports whether a runner may start on the Mac at any time: then not even a Mac on which none runs may be disrupted.
 func (n nodeView) inService() bool { return n.Exists && n.Ready && (!n.Unschedulable || n.Runners > 0) }
 
 func (n nodeView) well() bool { return !n.Wanted || n.Exists && n.Ready }
 
-// observed is all that decide goes by, beside the time.
+// observed is the input of decide, beside the time.
 type observed struct {
 	memory
 	Node nodeView
-	node *corev1.Node // that it is the view of; decide does not look at it
+	node *corev1.Node // the source of the view; not an input of decide
 	// Problem rules attempts out. Without one, WantedNow is the hash of all that is wanted.
 	Problem   *problem
 	WantedNow string
 	// Account and Identity are the hashes of what must change after a wrong password, and after a changed host key.
 	Account, Identity string
 	Paused            bool
-	// Working says that an attempt is under way in this process.
+	// Working reports that an attempt is running in this process.
 	Working bool
-	// Room says that another attempt may begin.
+	// Room reports that another attempt may begin.
 	Room bool
-	// Turn is the other host of the pool that is drained at this time, if any.
+	// Turn is the other host of the pool that is being drained, if any.
 	Turn string
 	// LastError is why the last attempt failed.
 	LastError string
@@ -91,7 +91,7 @@ func (o observed) riskedAccount(w wanted) string {
 	return o.Account
 }
 
-// deed is what is done about a host.
+// deed is what is done to a host.
 type deed string
 
 const (
@@ -101,25 +101,25 @@ const (
 	uncordon deed = "uncordon"
 )
 
-// action is what decide has decided.
+// action is the result of decide.
 type action struct {
 	Do    deed
 	State State
 	Why   string
-	// Again is when to look again although nothing has changed.
+	// Again is when to reconcile again without a change.
 	Again time.Duration
-	// Due is why the Mac is not what is wanted; empty when it is.
+	// Due is why the Mac is not as desired; empty when it is.
 	Due string
-	// Overdue says that people should look at a drain.
+	// Overdue reports that a drain needs an administrator's attention.
 	Overdue bool
 	// keep leaves the Node cordoned, if this host has cordoned it.
 	keep bool
 }
 
-// decide says what is done next. It is a pure function.
+// decide returns the next action. It is a pure function.
 //
-// A Node that this host has cordoned is uncordoned as soon as no attempt is going to follow: a Mac that is not what it is to be
-// serves as it did before, for a failed step leaves it no worse, and the next one of its pool has its turn.
+// A Node that this host has cordoned is uncordoned as soon as no attempt will follow: a Mac that is not in its desired state serves as it
+// did before, for a failed step leaves it no worse, and the next one of its pool has its turn.
 func decide(o observed, now time.Time) action {
 	a := next(o, now)
 	if a.Do == nothing && o.Node.Exists && o.Node.Mine && !a.keep {
@@ -160,8 +160,8 @@ func next(o observed, now time.Time) action {
 	return action{Do: attempt, State: StateApplying, Why: due, Again: lookAgain, Due: due, keep: true}
 }
 
-// due says why an attempt is wanted; empty when none is. What an attempt that did not end well has left is not known, so the hash
-// of what was applied before it is no reason to leave the Mac alone.
+// due says why an attempt is needed; empty when none is. The result of a failed attempt is unknown, so the hash that was applied before it
+// is no reason to leave the Mac alone.
 func (o observed) due(now time.Time) string {
 	switch {
 	case o.Applied == "":

@@ -139,7 +139,7 @@ func TestDecide_TheCapIsARestAndThenAnotherFive(t *testing.T) {
 	require.Equal(t, 1, o.Attempts)
 }
 
-// The last attempt takes its controller along each time: the rest is kept all the same.
+// Each attempt kills its controller: the pause after the last one is kept nevertheless.
 func TestDecide_AttemptsThatKillTheirControllerAreCounted(t *testing.T) {
 	o, now, attempts := observed{WantedNow: "a", Room: true}, noon, 0
 	for now.Sub(noon) < restAfterFailure {
@@ -208,7 +208,7 @@ func TestDecide_WhatIsNoFailureDoesNotCount(t *testing.T) {
 	}
 }
 
-// A drained Mac that does not answer any more holds neither its own place nor the turn of the others for ever.
+// A drained Mac that no longer answers blocks neither its own runners nor the turn of the others for ever.
 func TestDecide_AnUnreachableMacIsUncordonedInTheEnd(t *testing.T) {
 	o := applied()
 	o.WantedNow = "b"
@@ -229,8 +229,8 @@ func TestBackOff_HasJitterAndAnEnd(t *testing.T) {
 	require.Equal(t, maxBackOff, backOff(100, middle))
 }
 
-// A world of one host that everything happens to. Whatever does: only what the host itself has cordoned is uncordoned, no password is
-// tried again, attempts keep to the cap, and a host that is not ready says why, and is looked at again.
+// One host under random events. In every history: only what the host itself has cordoned is uncordoned, no password is tried again, the
+// number of attempts stays within its limit, and a host that is not ready says why, and is reconciled again.
 func TestDecide_HistoriesKeepTheRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := noon
@@ -279,12 +279,12 @@ func TestDecide_HistoriesKeepTheRules(t *testing.T) {
 				t.Fatalf("%s without a reason", a.State)
 			}
 			if a.Again <= 0 || a.Again > lookAgain {
-				t.Fatalf("%s would be looked at again after %s", a.State, a.Again)
+				t.Fatalf("%s would be reconciled again after %s", a.State, a.Again)
 			}
 			switch a.Do {
 			case uncordon:
 				if !o.Node.Mine || strangersCordon {
-					t.Fatalf("uncordons what somebody else has cordoned: %+v", o)
+					t.Fatalf("uncordons a node that another client has cordoned: %+v", o)
 				}
 				o.Node.Mine, o.Node.Unschedulable = false, false
 			case cordon:
@@ -332,7 +332,7 @@ func TestDecide_HistoriesKeepTheRules(t *testing.T) {
 	})
 }
 
-// Left alone, with attempts that go well, every host becomes ready.
+// Without faults, and with successful attempts, every host becomes ready.
 func TestDecide_EveryHistoryEndsReady(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		outcome := rapid.SampledFrom([]Outcome{OutcomeDeferred, OutcomeUnreachable, OutcomeFailed, OutcomeLoginRefused, OutcomeSucceeded, OutcomeRunning})

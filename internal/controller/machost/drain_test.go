@@ -18,7 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// ready makes a Mac that is prepared and has its Node, and whose next attempts are told that machines run.
+// ready makes a Mac that is prepared and has its Node, and whose next attempts find running VMs.
 func (b *bench) ready(names ...string) {
 	b.t.Helper()
 	for _, name := range names {
@@ -35,7 +35,7 @@ func (b *bench) runners() int {
 	var pods corev1.PodList
 	require.NoError(b.t, b.admin.List(b.t.Context(), &pods, client.InNamespace(b.namespace)))
 	for _, pod := range pods.Items {
-		require.Nil(b.t, pod.DeletionTimestamp, "nobody deletes a runner for this")
+		require.Nil(b.t, pod.DeletionTimestamp, "no runner is deleted for this")
 	}
 	return len(pods.Items)
 }
@@ -58,7 +58,7 @@ func TestDrain_ADisruptiveChangeWaitsForTheBusyMachine(t *testing.T) {
 	})
 	require.Empty(t, b.events("DrainOverdue"))
 	b.pass("one", 6*time.Hour)
-	b.eventually("people are told", func() bool { return len(b.events("DrainOverdue")) == 1 })
+	b.eventually("an Event reports it", func() bool { return len(b.events("DrainOverdue")) == 1 })
 	require.Equal(t, 1, b.runners())
 
 	b.macs.returns(succeeded)
@@ -88,7 +88,7 @@ func TestDrain_WhatSomebodyElseHasCordonedStaysCordoned(t *testing.T) {
 	require.NotContains(t, b.log.String(), "Reconciler error", "it does not even try: the admission policy is a second guard")
 }
 
-// Of a pool one Mac at a time is taken out of service; another pool's does not wait for it.
+// One Mac of a pool at a time is taken out of service; another pool's does not wait for it.
 func TestDrain_OneMacOfAPoolAtATime(t *testing.T) {
 	b := newBench(t)
 	b.ready("one", "two")
@@ -158,7 +158,7 @@ func TestRestart_AnotherControllerGoesOn(t *testing.T) {
 	end()
 	b.eventually("an attempt on the drained Mac", func() bool { b.pace("one", 15*time.Second); return b.macs.count() == 1 })
 	b.stop()
-	require.True(t, b.cordonedByUs("one"), "nobody knows what it has left")
+	require.True(t, b.cordonedByUs("one"), "its effect is unknown")
 	b.macs.returns(succeeded)
 	b.start()
 	b.is("one", machost.StateReady, time.Minute)

@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// eventWriter writes the Events of MacHosts. What it is given holds no secret: see scrub.go.
+// eventWriter writes the Events of MacHosts. Its input holds no secret: see scrub.go.
 type eventWriter struct{ recorder events.EventRecorder }
 
 // attention are the states that need a person.
@@ -18,7 +18,7 @@ var attention = map[State]bool{
 	StateSecretForbidden: true, StateConflict: true, StateBackingOff: true, StateNodeMissing: true,
 }
 
-// turned tells of another state than before, and of a drain that lasts.
+// turned records a change of state, and a drain that is overdue.
 func (e *eventWriter) turned(host *v1alpha1.MacHost, before, after *v1alpha1.MacHostStatus) {
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionReady)
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady)

@@ -47,7 +47,7 @@ const (
 	controllerUser = "system:serviceaccount:bullpen-system:bullpen-controller"
 
 	keySecret, passwordSecret, kubeconfigSecret = "mac-ssh", "mac-password", "mac-kubeconfig"
-	// What must be found nowhere.
+	// Secrets that must be found nowhere.
 	password = "pl4nted pa55word"
 	token    = "planted-token-0123456789abcdef"
 )
@@ -60,7 +60,7 @@ type bench struct {
 	admin     client.WithWatch
 	macs      *fakeMacs
 	ahead     atomic.Int64
-	paced     float64 // looks when time was last let go by while polling
+	paced     float64 // the number of passes when pace last advanced the clock
 	log       lockedBuffer
 	registry  *prometheus.Registry
 	binary    string // digest of controllers that are started from now on
@@ -368,15 +368,15 @@ func (b *bench) eventually(what string, condition func() bool) {
 	require.Eventually(b.t, condition, patience, interval, what)
 }
 
-// pass lets time go by, and has the host looked at.
+// pass advances the clock, and reconciles the host.
 func (b *bench) pass(mac string, by time.Duration) {
 	b.t.Helper()
 	b.ahead.Add(int64(by))
 	b.nudge(mac)
 }
 
-// pace is pass for what is polled: not before a look has ended since the last time. A controller whose every write somebody comes before
-// gets nowhere.
+// pace is pass for polling: it does nothing until a pass has ended since its last call. A controller whose every write conflicts makes no
+// progress.
 func (b *bench) pace(mac string, by time.Duration) {
 	b.t.Helper()
 	if looks := b.looks(); looks > b.paced {
@@ -385,7 +385,7 @@ func (b *bench) pace(mac string, by time.Duration) {
 	}
 }
 
-// nudge has a host looked at, by an annotation that means nothing.
+// nudge reconciles a host, by changing an annotation without a meaning.
 func (b *bench) nudge(mac string) {
 	b.t.Helper()
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"test/nudge":"`+time.Now().String()+`"}}}`))
@@ -393,7 +393,7 @@ func (b *bench) nudge(mac string) {
 	require.NoError(b.t, client.IgnoreNotFound(b.admin.Patch(b.t.Context(), object, patch)))
 }
 
-// stays looks at a host for a while as time passes, and holds the condition to it.
+// stays reconciles a host repeatedly as time passes, and checks the condition each time.
 func (b *bench) stays(mac string, by time.Duration, condition func()) {
 	b.t.Helper()
 	for range 20 {
@@ -404,7 +404,7 @@ func (b *bench) stays(mac string, by time.Duration, condition func()) {
 	}
 }
 
-// looks is how often controllers of this process have looked at hosts.
+// looks is how often controllers of this process have reconciled hosts.
 func (b *bench) looks() float64 {
 	b.t.Helper()
 	families, err := ctrlmetrics.Registry.Gather()
@@ -472,7 +472,7 @@ func (b *bench) secretsIn(text string) []string {
 	return found
 }
 
-// nothingLeaked looks for secrets in all that the controller has written anywhere (HOST-6).
+// nothingLeaked searches all that the controller has written for secrets (HOST-6).
 func (b *bench) nothingLeaked() {
 	b.t.Helper()
 	var macs v1alpha1.MacHostList

@@ -56,7 +56,7 @@ func TestMacHost_IsPreparedAndBecomesReady(t *testing.T) {
 
 	version := b.get("one").ResourceVersion
 	b.restart()
-	b.eventually("looked at by another controller", func() bool { return b.metric("bullpen_machost_hosts", "Ready") == 1 })
+	b.eventually("reconciled by another controller", func() bool { return b.metric("bullpen_machost_hosts", "Ready") == 1 })
 	require.Equal(t, version, b.get("one").ResourceVersion, "nothing is written of a host that is well")
 	require.Equal(t, 1, b.macs.count())
 }
@@ -106,7 +106,7 @@ func TestMacHost_IsAppliedAgainWhenItsNodeHasVanished(t *testing.T) {
 	b.is("one", machost.StateReady)
 	require.NoError(t, b.admin.Delete(t.Context(), node))
 	b.is("one", machost.StateNodeMissing)
-	b.stays("one", time.Second, func() { require.Equal(t, 1, b.macs.count(), "its agent registers it again by itself (NODE-8)") })
+	b.stays("one", time.Second, func() { require.Equal(t, 1, b.macs.count(), "its agent registers it again (NODE-8)") })
 	b.ahead.Add(int64(4 * time.Minute))
 	b.nudge("one")
 	b.eventually("prepared again", func() bool { return b.macs.count() == 2 })
@@ -167,7 +167,7 @@ func TestMacHost_AWrongPasswordIsNeverTriedAgain(t *testing.T) {
 	require.Equal(t, 1, b.macs.count())
 }
 
-// What was trusted first, or pinned, is not replaced by what answers later.
+// A host key that was trusted first, or pinned, is not replaced by one that appears later.
 func TestMacHost_AChangedHostKeyIsHeldTo(t *testing.T) {
 	b := newBench(t)
 	b.register("one")
@@ -238,7 +238,7 @@ func TestMacHost_PausedIsLeftAlone(t *testing.T) {
 	b.eventually("prepared", func() bool { return b.macs.count() == 1 })
 }
 
-// What a person has to put right is said, and once it is put right the Mac is prepared without another word.
+// A problem that needs a person is reported, and once it is solved the Mac is prepared without further action.
 func TestMacHost_SaysWhatIsMissing(t *testing.T) {
 	b := newBench(t)
 	for name, c := range map[string]struct {
@@ -316,7 +316,7 @@ func TestMacHost_RefusesContradictionsInSentences(t *testing.T) {
 	require.ErrorContains(t, b.admin.Update(t.Context(), mac), "nodeName cannot be changed")
 }
 
-// HOST-6: a Mac that repeats every secret that it was given, in all the forms that a text may take, gets none of them shown.
+// HOST-6: a Mac that repeats every secret that it received, in all forms of a text, gets none of them shown.
 func TestMacHost_HOST6_NoSecretIsWrittenAnywhere(t *testing.T) {
 	b := newBench(t)
 	require.Len(t, b.secretsIn(password+token+b.keyLine), 3, "the search finds what there is")

@@ -11,7 +11,7 @@ type Outcome string
 // Outcomes. They are kept in status.outcome, and label a metric.
 const (
 	OutcomeNone           Outcome = ""
-	OutcomeRunning        Outcome = "Running"   // has begun; or its controller died, and nobody knows
+	OutcomeRunning        Outcome = "Running"   // has begun; or its controller died, and its end is unknown
 	OutcomeSucceeded      Outcome = "Succeeded" // every step is as it should be
 	OutcomeDeferred       Outcome = "Deferred"  // what could be done beside machines that run is done
 	OutcomeUnreachable    Outcome = "Unreachable"
@@ -21,32 +21,31 @@ const (
 	OutcomeFailed         Outcome = "Failed"
 )
 
-// What decide goes by.
+// What decide depends on.
 const (
-	// maxAttempts is how often an attempt may fail, for one and the same that is wanted, before the Mac is left alone for restAfterFailure.
+	// maxAttempts is how many attempts may fail for one desired configuration before the Mac is left alone for restAfterFailure.
 	maxAttempts      = 5
 	restAfterFailure = time.Hour
-	// Attempts that failed are followed by others after 30 s, 1 min, 2 min and so on, of which each is longer or shorter by
-	// up to a fifth: Macs that failed together do not come again together.
+	// Failed attempts are retried after 30 s, 1 min, 2 min and so on, each with a jitter of up to a fifth: Macs that failed together do not
+	// retry together.
 	firstBackOff = 30 * time.Second
 	maxBackOff   = 15 * time.Minute
 	jitter       = 0.2
-	// nodeGrace is how long a Node may be missing. A node agent that runs registers it again within ten seconds (NODE-8).
+	// nodeGrace is how long a Node may be missing. A running node agent registers it again within ten seconds (NODE-8).
 	nodeGrace = 3 * time.Minute
-	// silentGrace is how long a Node may be not ready before the Mac is looked at: longer than a restart of macOS takes.
+	// silentGrace is how long a Node may be not ready before an attempt checks the Mac: longer than a restart of macOS takes.
 	silentGrace = 10 * time.Minute
-	// busyRetry is how long to wait when machines run although the Node is cordoned and empty: they are somebody else's.
+	// busyRetry is the delay when VMs run although the Node is cordoned and empty: they are not runners of this fleet.
 	busyRetry = time.Minute
-	// settle is how long a Node is left cordoned before its emptiness is believed: pods may have been on their way.
+	// settle is how long a Node stays cordoned before its emptiness is trusted: pods may have been on their way.
 	settle = 10 * time.Second
-	// drainLook is how often a Node that is to become empty is looked at, lookAgain a host of which nothing is expected:
-	// Secrets are not watched.
+	// drainLook is the interval at which a draining Node is checked, lookAgain that of an idle host: Secrets are not watched.
 	drainLook = 5 * time.Second
 	lookAgain = time.Minute
-	// drainPatience is how long a drain may take before people are told. It never ends a machine.
+	// drainPatience is how long a drain may take before an Event reports it. It never stops a VM.
 	drainPatience = 6 * time.Hour
-	// unreachableHold is after how many attempts in a row that did not come as far as the Mac a Node is uncordoned again, and the
-	// next Mac of the pool has its turn.
+	// unreachableHold is the number of consecutive attempts that did not reach the Mac after which a Node is uncordoned again, and the next
+	// Mac of the pool has its turn.
 	unreachableHold = 5
 )
 
@@ -78,8 +77,8 @@ func (m memory) begin(wanted string, now time.Time, random float64) memory {
 	return m.rested(now)
 }
 
-// risking is the memory of an attempt that may have a password refused, of which nobody hears if its controller dies. One such attempt is
-// followed by another; after two in a row, each with its controller, only another password is tried.
+// risking is the memory of an attempt that may have a password refused, of which nothing is known if its controller dies. One such attempt
+// is followed by another; after two in a row, each with its controller, only another password is tried.
 func (m memory) risking(before memory, account string) memory {
 	if account == "" {
 		return m
@@ -91,7 +90,7 @@ func (m memory) risking(before memory, account string) memory {
 	return m
 }
 
-// twice marks an account as one of two attempts whose ends nobody has seen.
+// twice marks an account as one of two attempts with unknown ends.
 func twice(account string) string { return "twice/" + account }
 
 // end is the memory after the attempt that begin began for m.Wanted.
@@ -106,7 +105,7 @@ func (m memory) end(outcome Outcome, held string, now time.Time, random float64)
 		if !m.Missing.IsZero() {
 			m.Missing = now // the Node has its grace again
 		}
-		// The attempt counts until the Node is there: one that never comes must not be the reason for attempts without end.
+		// The attempt counts until the Node exists: a Node that never appears must not cause attempts without limit.
 		m.Next = now.Add(max(nodeGrace, backOff(m.Attempts, random)))
 	case OutcomeDeferred:
 		m.Attempts--
@@ -124,7 +123,7 @@ func (m memory) end(outcome Outcome, held string, now time.Time, random float64)
 	return m.rested(now)
 }
 
-// rested has the last attempt that there may be followed by the rest, also when nobody will see its end.
+// rested adds the pause after the last permitted attempt, also when its end will not be observed.
 func (m memory) rested(now time.Time) memory {
 	if m.exhausted() {
 		m.Next = now.Add(restAfterFailure)
@@ -132,7 +131,7 @@ func (m memory) rested(now time.Time) memory {
 	return m
 }
 
-// notice takes in how the Node is. It is called at every look, and before decide.
+// notice records the Node's state. It is called in every pass, before decide.
 func (m memory) notice(well bool, now time.Time) memory {
 	switch {
 	case well:
@@ -149,13 +148,13 @@ func (m memory) settled() memory {
 	return m
 }
 
-// exhausted says whether there were as many attempts as there may be.
+// exhausted reports whether there were as many attempts as there may be.
 func (m memory) exhausted() bool { return m.Attempts >= maxAttempts }
 
-// expired says whether the rest after them is over.
+// expired reports whether the rest after them is over.
 func (m memory) expired(now time.Time) bool { return m.exhausted() && !now.Before(m.Next) }
 
-// backOff is how long to wait after so many attempts; random is from [0, 1).
+// backOff is the delay after that many attempts; random is from [0, 1).
 func backOff(attempts int, random float64) time.Duration {
 	wait := float64(firstBackOff) * math.Pow(2, float64(max(attempts, 1)-1))
 	wait = min(wait, float64(maxBackOff))

@@ -40,7 +40,7 @@ func (m *metrics) attempt(outcome Outcome, took time.Duration) {
 	m.duration.Observe(took.Seconds())
 }
 
-// collector reads the states when it is asked, so that a host that is gone is counted no more.
+// collector reads the states at each scrape, so that a host that is gone no longer counts.
 type collector struct{ r *Reconciler }
 
 // Describe implements prometheus.Collector.

@@ -46,10 +46,10 @@ func version(object client.Object) uint64 {
 	return n
 }
 
-// mark is who has cordoned a Node: the MacHost's namespace and name. It is set and taken off in the same write as the cordon.
+// mark names the MacHost that has cordoned a Node: its namespace and name. It is set and removed in the same write as the cordon.
 func mark(key types.NamespacedName) string { return key.String() }
 
-// listNodes are all Nodes, by name, from the cache: a mark may be left on one that no MacHost names any more.
+// listNodes are all Nodes, by name, from the cache: a Node may keep the annotation of a MacHost that no longer names it.
 func (r *Reconciler) listNodes(ctx context.Context) (map[string]*corev1.Node, error) {
 	var list corev1.NodeList
 	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -76,7 +76,7 @@ func (r *Reconciler) viewNode(ctx context.Context, host *v1alpha1.MacHost, node 
 		view.CordonedAt = at
 	}
 	if !view.Unschedulable {
-		return view, nil // nobody waits for its runners
+		return view, nil // its runners need not be counted
 	}
 	var pods corev1.PodList
 	err := r.cache.List(ctx, &pods, client.InNamespace(host.Namespace), client.MatchingLabels{runnerpod.LabelRunner: "true"}, client.UnsafeDisableDeepCopy)
@@ -92,8 +92,7 @@ func (r *Reconciler) viewNode(ctx context.Context, host *v1alpha1.MacHost, node 
 	return view, nil
 }
 
-// setCordon cordons a Node in the name of a host, or takes back what that had done. The version must still hold: whoever has changed
-// the Node meanwhile is looked at first.
+// setCordon cordons a Node for a host, or reverts that. The resource version must match: a concurrent change is observed first.
 func (r *Reconciler) setCordon(ctx context.Context, key types.NamespacedName, node *corev1.Node, on bool) error {
 	annotations := map[string]any{nodes.AnnotationCordonedBy: nil, nodes.AnnotationCordonedAt: nil}
 	if on {

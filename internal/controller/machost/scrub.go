@@ -10,8 +10,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// scrubber takes out of a text what is secret in one attempt. What a Mac says holds no secret (HOST-6); this is for the day on which a
-// program there repeats its input nevertheless.
+// scrubber removes the secrets of one attempt from a text. The output of a Mac holds no secret (HOST-6); this is the defence against a
+// program there that repeats its input.
 type scrubber struct {
 	redactor *machost.Redactor
 	key      []string // lines of the private key
@@ -55,13 +55,13 @@ func printable(text string, longest int) string {
 	return text
 }
 
-// error is an error of which nothing but its scrubbed text is left.
+// error is an error with only its scrubbed text.
 func (s scrubber) error(err error) error { return errors.New(s.text(err.Error())) }
 
 // stepName is what a step may be called, to become the type of a condition.
 var stepName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+){0,6}$`)
 
-// messageOf says what an event tells of a step.
+// messageOf returns a step's message from one of its events.
 func messageOf(e machost.Event) string {
 	parts := []string{e.Message}
 	if e.Message == "" {

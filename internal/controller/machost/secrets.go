@@ -15,8 +15,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// secretsKept is how long a Secret is not read again. They are not watched: the controller may get the few that it was told of, and
-// see no others (NET-8). Many MacHosts share them.
+// secretsKept is how long a Secret is cached. Secrets are not watched: the controller may get the few that its role names, and list none
+// (NET-8). Many MacHosts share them.
 const secretsKept = 30 * time.Second
 
 // secrets reads Secrets of one namespace, past the cache, each once in a while. It is safe for concurrent use.
@@ -41,7 +41,7 @@ type value struct {
 	Version string
 }
 
-// get reads one key. A problem is what a person has to put right; an error is anything else, and tried again.
+// get reads one key. A problem needs an administrator; any other failure is an error, and is retried.
 func (s *secrets) get(ctx context.Context, ref v1alpha1.SecretKey) (value, *problem, error) {
 	kept, err := s.read(ctx, ref.Name)
 	if err != nil || kept.problem != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost/remote"
 )
 
-// What decides whether, and when, there is another attempt. In doubt a password counts as refused: accounts get locked.
+// The outcome decides whether, and when, there is another attempt. In doubt a password counts as refused: accounts get locked.
 func TestOutcome_OfEachFailure(t *testing.T) {
 	for want, errs := range map[Outcome][]error{
 		OutcomeSucceeded: {nil},

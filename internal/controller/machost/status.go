@@ -78,7 +78,7 @@ func setter(s *v1alpha1.MacHostStatus, generation int64, now time.Time) func(kin
 	}
 }
 
-// phases say what a condition tells of each.
+// phases are the conditions of each phase.
 var phases = map[machost.Phase]struct {
 	status  metav1.ConditionStatus
 	message string

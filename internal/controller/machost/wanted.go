@@ -20,7 +20,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// wanted is what a host is to be, and how to get there.
+// wanted is the desired state of a host, and how to reach it.
 type wanted struct {
 	Request Request
 	// Hash is over all of it but the secrets themselves, of which the versions are in it: a hash of a password could be guessed at.
@@ -29,7 +29,7 @@ type wanted struct {
 	Account, Identity string
 }
 
-// want reads what a host is to be. A problem is what a person has to put right.
+// want reads the desired state of a host. A problem needs an administrator.
 func (r *Reconciler) want(ctx context.Context, host *v1alpha1.MacHost) (wanted, *problem, error) {
 	config, wrong, err := r.config(ctx, host)
 	if err != nil || wrong != nil {
@@ -101,8 +101,9 @@ func (r *Reconciler) readSecrets(ctx context.Context, host *v1alpha1.MacHost, re
 	return versions, nil, nil
 }
 
-// isKubeconfig says whether a text is one that a node agent could use. Whoever may write MacHosts names both the Secret and the address that it
-// is sent to: a private key must not get there under another name. Why it is none is not told, as the reason may quote the text (HOST-6).
+// isKubeconfig reports whether a text is one that a node agent could use. A user who may write MacHosts names both the Secret and the
+// address that it is sent to: a private key must not get there under another name. The reason of a refusal is not reported, as it may quote
+// the text (HOST-6).
 func isKubeconfig(text machost.Secret) bool {
 	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(text.Reveal()))
 	return err == nil && config.Host != ""

@@ -36,7 +36,7 @@ func (r *Reconciler) farewells() handler.TypedEventHandler[*v1alpha1.MacHost, re
 	}
 }
 
-// configEvents have the hosts looked at whose configuration has changed.
+// configEvents enqueue the hosts whose configuration has changed.
 func (r *Reconciler) configEvents() handler.TypedEventHandler[*corev1.ConfigMap, reconcile.Request] {
 	seen := func(ctx context.Context, config *corev1.ConfigMap, q queue) {
 		var hosts v1alpha1.MacHostList
@@ -63,8 +63,8 @@ func (r *Reconciler) configEvents() handler.TypedEventHandler[*corev1.ConfigMap,
 	}
 }
 
-// nodeEvents have a host looked at whose Node comes, goes or changes; and the one that a mark names, which may be gone. A node that
-// is no Mac costs nothing.
+// nodeEvents enqueue a host whose Node is created, deleted or changed; and the host that an annotation of the Node names, which may be
+// gone. A node that is no Mac costs nothing.
 func (r *Reconciler) nodeEvents() handler.TypedEventHandler[*corev1.Node, reconcile.Request] {
 	seen := func(ctx context.Context, node *corev1.Node, q queue) {
 		if by, marked := node.Annotations[nodes.AnnotationCordonedBy]; marked {

@@ -12,7 +12,7 @@ type Weight struct {
 	Load lifecycle.Load
 }
 
-// WeightOf is the weight of a runner; has says whether it is there at all.
+// WeightOf is the weight of a runner; has reports whether it is there at all.
 func WeightOf(r lifecycle.Runner, has bool) Weight {
 	if load := r.Load(); has && load != (lifecycle.Load{}) {
 		return Weight{Node: r.Node, Load: load}
@@ -52,7 +52,7 @@ func (b *Book) Set(owner, runner string, now Weight) {
 	}
 }
 
-// Forget takes out all runners of an owner.
+// Forget removes all runners of an owner.
 func (b *Book) Forget(owner string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -35,9 +35,8 @@ type Placement struct {
 	pod         Room
 }
 
-// PlacementOf reads a pool's placement. The runtime class is the one that its template names, for what it adds to each
-// pod (overhead, node selector, tolerations); nil when it names none, or the class is not known. A template of which no
-// pod may be built is an error.
+// PlacementOf reads a pool's placement. The runtime class is the one that its template names, whose overhead, node selector and tolerations
+// are added to each pod; nil when it names none, or the class is not known. It is an error if no pod can be built from the template.
 func PlacementOf(pool *v1alpha1.RunnerPool, options runnerpod.Options, class *nodev1.RuntimeClass) (Placement, error) {
 	pod, _, err := runnerpod.Build(pool, options, "aaaaaaaa")
 	if err != nil {
@@ -78,7 +77,7 @@ func addClass(spec *corev1.PodSpec, class *nodev1.RuntimeClass) {
 // Pod is what one runner takes.
 func (p Placement) Pod() Room { return p.pod }
 
-// Belongs says whether the node is of the fleet: the pool's node selector and required node affinity accept it, whatever
+// Belongs reports whether the node is of the fleet: the pool's node selector and required node affinity accept it, whatever
 // state it is in.
 func (p Placement) Belongs(node *corev1.Node) bool {
 	if p.pod.Pods == 0 {
@@ -88,8 +87,8 @@ func (p Placement) Belongs(node *corev1.Node) bool {
 	return err == nil && matches
 }
 
-// Problem says in a sentence why no runner of the pool can be started on the node now; empty when one can, as far as the
-// node's state goes. What others take of it is not looked at.
+// Problem says in a sentence why no runner of the pool can be started on the node now; empty when one can, as far as the node's state
+// allows. Requests of other pods on it are not considered.
 func (p Placement) Problem(node *corev1.Node) string {
 	if leaving := p.Leaving(node); leaving != "" {
 		return leaving
@@ -106,7 +105,7 @@ func (p Placement) Problem(node *corev1.Node) string {
 	if p.pod.Disk > 0 && Allocatable(node).Disk <= 0 { // as the scheduler has it
 		return fmt.Sprintf("node %s does not offer ephemeral-storage, which the pool's runners request: enable localStorageCapacityIsolation of its kubelet, or set spec.resources.ephemeralStorage to 0", node.Name)
 	}
-	if slots := Allocatable(node).VMs; slots < p.pod.VMs { // NODE-9: it has taken itself out of scheduling, or is no Mac of ours
+	if slots := Allocatable(node).VMs; slots < p.pod.VMs { // NODE-9: it has withdrawn itself from scheduling, or is no Mac of ours
 		return fmt.Sprintf("node %s has %d usable slots for macOS virtual machines; see its conditions", node.Name, slots)
 	}
 	return ""
@@ -115,7 +114,7 @@ func (p Placement) Problem(node *corev1.Node) string {
 // Leaving is the package's Leaving for pods of this placement.
 func (p Placement) Leaving(node *corev1.Node) string { return Leaving(node, p.tolerations) }
 
-// Usable says whether a runner of the pool could be started on the node now: it is of the fleet, and has no Problem.
+// Usable reports whether a runner of the pool could be started on the node now: it is of the fleet, and has no Problem.
 func (p Placement) Usable(node *corev1.Node) bool { return p.Belongs(node) && p.Problem(node) == "" }
 
 // Seats is how many of the pool's runners an otherwise empty node has room for, whatever state it is in.
@@ -153,7 +152,7 @@ func roomOf(list corev1.ResourceList) Room {
 // unschedulable is the taint that cordoning puts on a node.
 var unschedulable = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 
-// ToleratesCordon says whether pods with these tolerations are started on cordoned nodes too: cordoning says nothing
+// ToleratesCordon reports whether pods with these tolerations are started on cordoned nodes too: cordoning says nothing
 // about them.
 func ToleratesCordon(tolerations []corev1.Toleration) bool {
 	return scheduling.TolerationsTolerateTaint(klog.Logger{}, tolerations, &unschedulable, false)
@@ -165,7 +164,7 @@ func Leaving(node *corev1.Node, tolerations []corev1.Toleration) string {
 	return DepartureOf(node, Taints{}).For(tolerations)
 }
 
-// pressures are the conditions under which a kubelet admits no pods like ours, or evicts them.
+// pressures are the conditions with which a kubelet admits no pods like ours, or evicts them.
 var pressures = map[corev1.NodeConditionType]string{
 	corev1.NodeMemoryPressure: "is short of memory",
 	corev1.NodeDiskPressure:   "is short of disk space",
@@ -190,19 +189,19 @@ func Unwell(node *corev1.Node) string {
 	return ""
 }
 
-// Ready says whether the node is ready by its own word, whatever it is short of.
+// Ready reports whether the node is ready by its own word, whatever it is short of.
 func Ready(node *corev1.Node) bool {
 	ready := condition(node, corev1.NodeReady)
 	return ready != nil && ready.Status == corev1.ConditionTrue
 }
 
-// UnreadyFor is how long a node must have been silent before runners there that show no work are replaced elsewhere. What
-// they show may be long past, and they would hold their places for ever; it is as long as Kubernetes leaves pods on such
-// nodes. They go a few at a time, because it may as well be Kubernetes that hears nothing.
+// UnreadyFor is how long a node must have been silent before its runners that show no work are replaced elsewhere. Their last status may be
+// outdated, and they would hold their places for ever; it is as long as Kubernetes leaves pods on such nodes. They are replaced a few at a
+// time, because the fault may be the control plane's.
 const UnreadyFor = 5 * time.Minute
 
-// UnreadySince is since when the node has not been ready, by its own word or because nothing is heard of it; zero for one
-// that is ready, or has never said.
+// UnreadySince is when the node became not ready, as it reported or because its heartbeats stopped; zero for a node that is ready, or has
+// never reported.
 func UnreadySince(node *corev1.Node) time.Time {
 	if ready := condition(node, corev1.NodeReady); ready != nil && ready.Status != corev1.ConditionTrue {
 		return ready.LastTransitionTime.Time

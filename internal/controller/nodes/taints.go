@@ -24,7 +24,7 @@ func DefaultDisruptionTaints() []string {
 		"ToBeDeletedByClusterAutoscaler",                // the cluster autoscaler
 		"aws-node-termination-handler/*",                // spot interruptions, maintenance and scale-in at AWS
 		"cloud.google.com/impending-node-termination",   // GKE: a spot or preempted machine has seconds left
-		"remediator.aks.microsoft.com/unschedulable",    // AKS: a node under repair, or that Azure is about to take
+		"remediator.aks.microsoft.com/unschedulable",    // AKS: a node under repair, or that Azure is about to remove
 		"remediator.kubernetes.azure.com/unschedulable", // its newer name
 		"node.cloudprovider.kubernetes.io/shutdown",     // a cloud's controller: the machine is shut down
 		"node.kubernetes.io/out-of-service",             // an administrator: the machine is off
@@ -47,7 +47,7 @@ type taintPattern struct {
 	prefix, valueed bool
 }
 
-// ParseTaints reads taints in the form KEY or KEY=VALUE. A key that ends in * stands for all that begin like it.
+// ParseTaints reads taints in the form KEY or KEY=VALUE. A key that ends in * stands for all with that prefix.
 func ParseTaints(texts []string) (Taints, error) {
 	var t Taints
 	for _, text := range texts {
@@ -91,7 +91,7 @@ func parseTaint(text string) (taintPattern, error) {
 	return p, nil
 }
 
-// Announce says whether the taint says that its node is taken away.
+// Announce reports whether the taint announces the removal of its node.
 func (t Taints) Announce(taint *corev1.Taint) bool {
 	if taint.Effect != corev1.TaintEffectNoSchedule && taint.Effect != corev1.TaintEffectNoExecute {
 		return false
@@ -104,7 +104,7 @@ func (t Taints) Announce(taint *corev1.Taint) bool {
 	})
 }
 
-// Departure is why a node wants to be empty. It is comparable; the zero value is a node that stays.
+// Departure is why runners should leave a node. It is comparable; the zero value is a node that stays.
 type Departure struct {
 	node              string
 	deleted, cordoned bool
@@ -112,7 +112,7 @@ type Departure struct {
 	taints string
 }
 
-// DepartureOf says whether, and how, a node is being taken away.
+// DepartureOf returns whether, and how, a node is being removed.
 func DepartureOf(node *corev1.Node, announcing Taints) Departure {
 	var taints []string
 	for i := range node.Spec.Taints {
@@ -127,9 +127,8 @@ func DepartureOf(node *corev1.Node, announcing Taints) Departure {
 	return d
 }
 
-// For says in a sentence why a runner with these tolerations leaves the node; empty when it does not. What is started there all the same,
-// because it tolerates what the node is cordoned or tainted with, stays until the node itself is deleted: its replacement would be placed
-// there again.
+// For says in a sentence why a runner with these tolerations leaves the node; empty when it does not. A runner that tolerates the node's
+// cordon or taint stays until the node itself is deleted: its replacement would be placed there again.
 func (d Departure) For(tolerations []corev1.Toleration) string {
 	switch {
 	case d == (Departure{}):

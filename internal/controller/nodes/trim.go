@@ -8,8 +8,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// Annotations of a Node that the controller has cordoned: for which MacHost (namespace/name), and when (RFC 3339). Who finds the first may uncordon
-// the Node; nobody uncordons one that somebody else has cordoned.
+// Annotations of a Node that the controller has cordoned: for which MacHost (namespace/name), and when (RFC 3339). Only a Node with the
+// first may be uncordoned: the controller leaves a Node alone that another client has cordoned.
 const (
 	AnnotationCordonedBy = "bullpen.dev/cordoned-by"
 	AnnotationCordonedAt = "bullpen.dev/cordoned-at"
@@ -24,9 +24,8 @@ func marks(node *corev1.Node) map[string]string {
 	return map[string]string{AnnotationCordonedBy: by, AnnotationCordonedAt: node.Annotations[AnnotationCordonedAt]}
 }
 
-// TrimNode takes out of a node what nobody here reads, before it enters a cache (P8): images, addresses,
-// managed fields, and the time of each heartbeat, so that one node that lives looks the same all the time. What is no
-// Node is passed on.
+// TrimNode removes the fields of a node that Bullpen does not read, before the node enters a cache (P8): images, addresses, managed fields,
+// and heartbeat times, so that a heartbeat is no change. Other objects are returned unchanged.
 func TrimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -57,7 +56,7 @@ func TrimNode(object any) (any, error) {
 	}, nil
 }
 
-// Same says whether two trimmed observations of one node differ in nothing that anything here tells of.
+// Same reports whether two trimmed observations of one node have no difference that Bullpen uses.
 func Same(a, b *corev1.Node) bool {
 	return a.Name == b.Name && a.UID == b.UID && a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
 		equality.Semantic.DeepEqual(a.Labels, b.Labels) &&

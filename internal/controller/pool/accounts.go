@@ -4,8 +4,8 @@ import "time"
 
 // The ServiceAccounts of a pool's runners: each has the name of its pod, and goes with it (POOL-1).
 
-// accountSeen takes in whether a ServiceAccount of that name exists. It says whether somebody should look after it, and
-// when: at once if its pod is gone; later if no pod was seen yet, which is most likely on its way into the cache.
+// accountSeen records whether a ServiceAccount of that name exists. It returns whether the account needs a check, and after which time: at
+// once if its pod is gone; later if no pod was seen yet, which is probably on its way into the cache.
 func (s *poolState) accountSeen(name string, exists bool, now time.Time) (look bool, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,13 +28,13 @@ func (s *poolState) accountSeen(name string, exists bool, now time.Time) (look b
 	}
 }
 
-// bare says whether a ServiceAccount is all that is known of the member.
+// bare reports whether a ServiceAccount is all that is known of the member.
 func (m *member) bare() bool {
 	return m.account && !m.observed && !m.creating && !m.gone && m.uid == ""
 }
 
-// grace is how old a ServiceAccount without a pod must be to go. In a pool that is being deleted none need be: a pod whose
-// creation is still on its way from a controller that died is refused without its ServiceAccount, and nobody wants it.
+// grace is the minimum age at which a ServiceAccount without a pod is deleted. In a pool that is being deleted it is zero: if a controller
+// that died has created a pod that is still on its way, the API server rejects it without its ServiceAccount, and the pool needs no pod.
 func (s *poolState) grace() time.Duration {
 	if s.draining {
 		return 0

@@ -54,7 +54,7 @@ func TestPlan_POD3_R10_AnAttendedPodIsReplaced(t *testing.T) {
 	require.Len(t, w.create, 1)
 }
 
-// What was injected gets no hours to stop in: neither where the fleet deletes the pod, nor where it was being deleted before its job ended.
+// Injected containers get no hours to stop in: neither when the fleet deletes the pod, nor when it was being deleted before its job ended.
 func TestRemove_POD3_R10_WhatWasInjectedIsStopped(t *testing.T) {
 	var graces []int64
 	s := newShop(t, interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {

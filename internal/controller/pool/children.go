@@ -25,7 +25,7 @@ type outcome int
 const (
 	created   outcome = iota
 	refused           // definitely not created
-	uncertain         // nobody knows: the same name is tried again, so that nothing is created twice
+	uncertain         // may or may not exist: the same name is tried again, so that nothing is created twice
 )
 
 // createRunner makes the ServiceAccount and then the pod, both of one name (POOL-1): a pod whose ServiceAccount does
@@ -112,7 +112,7 @@ func (o outcome) String() string {
 	}
 }
 
-// createAnswered records the outcome of one creation. It says whether something is left that must be removed: the
+// createAnswered records the outcome of one creation. It reports whether something is left that must be removed: the
 // ServiceAccount of a pod that was refused (POOL-1), or of one that has come and gone meanwhile.
 func (s *poolState) createAnswered(name, uid string, result outcome, now time.Time) bool {
 	s.mu.Lock()
@@ -121,7 +121,7 @@ func (s *poolState) createAnswered(name, uid string, result outcome, now time.Ti
 	if m == nil {
 		return false // observed, and gone again already
 	}
-	m.account = true // or perhaps: whoever removes the member finds out
+	m.account = true // or perhaps: the member's removal checks
 	switch result {
 	case created:
 		m.creating = false

@@ -43,7 +43,7 @@ type conditions struct {
 	look       time.Time // when one of them may turn although nothing else has changed
 }
 
-// set says that a condition is on or off, and keeps the time of its last turn.
+// set turns a condition on or off, and keeps the time of its last transition.
 func (c *conditions) set(kind string, on bool, reason, message string) {
 	value := metav1.ConditionFalse
 	if on {

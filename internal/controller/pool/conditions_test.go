@@ -90,7 +90,7 @@ func TestConditions_Saturated(t *testing.T) {
 	}
 }
 
-// POOL-13: what a pool waits for when its controller is gone is said before that, and while it drains.
+// POOL-13: what keeps a pool whose controller is gone is shown before that happens, and while it drains.
 func TestConditions_POOL13_SayInAdvanceWhatADeletionWaitsFor(t *testing.T) {
 	pool := poolFor()
 	require.Nil(t, meta.FindStatusCondition(conditionsOf(pool, nil, facts{}, t0).list, v1alpha1.ConditionDeletionProtected), "nothing holds it yet")
@@ -137,7 +137,7 @@ func TestCounts_RunnersThatNoNodeTakes(t *testing.T) {
 		})
 	}
 	s.podSeen(pending("pool-a", ""), t0)
-	require.Zero(t, s.counts("hash").unplaced, "the scheduler has not looked at it yet")
+	require.Zero(t, s.counts("hash").unplaced, "the scheduler has not tried yet")
 	require.True(t, s.podSeen(pending("pool-a", "no room"), t0), "the first turns the condition")
 	require.False(t, s.podSeen(pending("pool-a", "no room yet"), t0), "what is said of it later starts no pass")
 	s.podSeen(pending("pool-b", "no room at all"), t0)
@@ -149,7 +149,7 @@ func TestCounts_RunnersThatNoNodeTakes(t *testing.T) {
 	require.Zero(t, s.counts("hash").unplaced)
 }
 
-// A clock that went ahead, and was put right, keeps no condition on until it has caught up.
+// A clock that was ahead, and was corrected, keeps no condition on until it has caught up.
 func TestConditions_ATurnThatIsYetToComeHoldsNothing(t *testing.T) {
 	on := facts{wish: wishFor(4), counts: counts{of: stages{lifecycle.StageBusy: 4}, unplaced: 1}}
 	status, _ := statusOf(poolFor(), &v1alpha1.RunnerPoolStatus{}, on, t0.Add(24*time.Hour))
@@ -183,7 +183,7 @@ func TestConditions_P5_LoadTurnsThemAtMostTwiceAMinute(t *testing.T) {
 		}
 		require.LessOrEqual(t, turns, 2*10)
 		require.Greater(t, turns, 2)
-		require.False(t, look.IsZero(), "whoever holds it on looks again when it may go")
+		require.False(t, look.IsZero(), "its holder checks again when it may end")
 		last := look
 		status, look = statusOf(pool, &status, off, last)
 		require.True(t, look.IsZero())
@@ -248,7 +248,7 @@ func TestConditions_ScalingActiveTurnsWhenNothingIsSeenForAWhile(t *testing.T) {
 		require.Equal(t, "the pool size stays at 7: refused", active.Message)
 		blip.decision.Blind = "timed out"
 		_, active = at([]metav1.Condition{active}, t0.Add(time.Second))
-		require.Equal(t, "the pool size stays at 7: timed out", active.Message, "what is told already is kept up to date")
+		require.Equal(t, "the pool size stays at 7: timed out", active.Message, "the message is kept up to date")
 		blip.decision.Blind = "refused"
 	}
 }
@@ -284,7 +284,7 @@ func TestConditions_DrainingGoesWhenAPoolIsNotBeingDeleted(t *testing.T) {
 	require.Empty(t, messageOf(conditionsOf(poolFor(), list, facts{}, t0).list, v1alpha1.ConditionDraining))
 }
 
-// What the autoscaler has decided outlives the controller: the number, and when it was last lowered (SCALE-3).
+// The autoscaler's decision outlives the controller: the number, and when it was last lowered (SCALE-3).
 func TestStatusOf_SCALE3_RemembersTheNumberAndTheLastStepDown(t *testing.T) {
 	pool, before := poolFor(scaling(9)), v1alpha1.RunnerPoolStatus{}
 	f := facts{wish: wishFor(7), decision: Decision{Decided: true, LastScaleDown: t0.Add(time.Millisecond)}}

@@ -39,14 +39,14 @@ const Name = "runnerpool"
 
 // Options configures the reconciler.
 type Options struct {
-	// Fence decides on removals, Reporter is told of ends. Required; the server client is both.
+	// Fence decides on removals, Reporter reports ends. Required; the server client is both.
 	Fence    lifecycle.Fence
 	Reporter Reporter
-	// Logs reads what runners that died had said last; nil: nobody does.
+	// Logs reads the last log lines of runners that died; nil: none are read.
 	Logs Logs
 	// Scaler decides the size of pools that autoscale; nil: none does.
 	Scaler Scaler
-	// Wakes starts a pass for each pool that it gives, beside those that events start; nil: nobody else does.
+	// Wakes starts a pass for each pool that it receives, in addition to events; nil: only events do.
 	Wakes <-chan event.TypedGenericEvent[types.NamespacedName]
 	// Pod is what every runner pod has in common. Required.
 	Pod runnerpod.Options
@@ -214,7 +214,7 @@ func (r *Reconciler) podEvents() handler.TypedEventHandler[*corev1.Pod, reconcil
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Pod], q queue) { seen(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Pod], q queue) { seen(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Pod], q queue) {
-			seen(e.Object, q) // its last state tells how it ended
+			seen(e.Object, q) // its last state shows how it ended
 			key := types.NamespacedName{Namespace: e.Object.Namespace, Name: e.Object.Labels[runnerpod.LabelPool]}
 			if r.tracker.pool(key).podGone(e.Object.Name, string(e.Object.UID), r.now()) {
 				r.removals.add(key, e.Object.Name) // its report and its ServiceAccount may be outstanding
@@ -249,8 +249,8 @@ func (r *Reconciler) accountEvents() handler.TypedEventHandler[*metav1.PartialOb
 	}
 }
 
-// Reconcile brings one pool closer to its spec: observe, plan, fence, act. What needs the server, and every deletion, is
-// handed to the removals, so that a pass never waits for the server.
+// Reconcile brings one pool closer to its spec: observe, plan, fence, act. Requests to the server, and every deletion, are left to the
+// removals, so that a pass never waits for the server.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	r.tracker.nodes.setSynced() // no pass begins before every watch has shown what there was
 	state := r.tracker.pool(request.NamespacedName)
@@ -309,8 +309,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return r.nextLook(todo, due), nil
 }
 
-// load reads the pool from the cache. A pool that is gone for certain while runners of it are left is treated like one
-// that is being deleted: its finalizer was taken off by force, and the runners were orphaned.
+// load reads the pool from the cache. A pool that is gone for certain while runners of it are left is treated like one that is being
+// deleted: its finalizer was removed by force, and the runners were orphaned.
 func (r *Reconciler) load(ctx context.Context, key types.NamespacedName) (*v1alpha1.RunnerPool, error) {
 	var pool v1alpha1.RunnerPool
 	err := r.client.Get(ctx, key, &pool)
@@ -388,8 +388,8 @@ func (r *Reconciler) create(ctx context.Context, pool *v1alpha1.RunnerPool, stat
 	return err
 }
 
-// release lets a drained pool go, once an uncached list by label shows no pod: whoever deleted the pool may have taken
-// the owner references off the pods (POOL-2).
+// release removes the finalizer of a drained pool, once an uncached list by label shows no pod: the client that deleted the pool may have
+// removed the pods' owner references (POOL-2).
 func (r *Reconciler) release(ctx context.Context, pool *v1alpha1.RunnerPool) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(pool, runnerpod.FinalizerPoolDrain) {
 		r.tracker.forget(client.ObjectKeyFromObject(pool))
@@ -433,7 +433,7 @@ func (r *Reconciler) nextLook(todo work, status time.Duration) reconcile.Result 
 	return reconcile.Result{RequeueAfter: after}
 }
 
-// refer remembers the pool for Events. What was written into the status of a former pool of its name is nothing to this one.
+// refer remembers the pool for Events. The status of a former pool of its name does not apply to it.
 func (s *poolState) refer(pool *v1alpha1.RunnerPool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -55,7 +55,7 @@ func (e *eventWriter) writeAbout(pool types.NamespacedName, pod, uid, kind, reas
 	e.recorder.Eventf(object, related, kind, reason, action, note, args...)
 }
 
-// stuck tells of pods that were deleted and do not go (POOL-10): of a few one by one, of the rest in a number.
+// stuck reports pods that were deleted and still exist (POOL-10): the first few each, the rest as a number.
 func (e *eventWriter) stuck(pool types.NamespacedName, pods []stuckPod) {
 	for _, pod := range pods[:min(len(pods), namesInEvent)] {
 		e.writeAbout(pool, pod.name, pod.uid, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", "Deleted but still terminating: %s", pod)
@@ -146,7 +146,7 @@ func (e *eventWriter) asked(pool types.NamespacedName, asks []lifecycle.Action, 
 	}
 }
 
-// kindOf is Warning where a runner goes because something is wrong with it or with its node.
+// kindOf is Warning if a runner is removed because something is wrong with it or with its node.
 func kindOf(reason lifecycle.Reason) string {
 	switch reason {
 	case lifecycle.ReasonStartTimeout, lifecycle.ReasonUnschedulable, lifecycle.ReasonDefective, lifecycle.ReasonLost,
@@ -157,7 +157,7 @@ func kindOf(reason lifecycle.Reason) string {
 	}
 }
 
-// removed tells of a runner that ended otherwise than by doing its work.
+// removed reports a runner that ended for another reason than a completed job.
 func (e *eventWriter) removed(pool types.NamespacedName, m member) {
 	switch {
 	case m.view.end.evicted != "":

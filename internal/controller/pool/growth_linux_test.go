@@ -155,8 +155,7 @@ func (m *mill) settle() {
 	}
 }
 
-// instantAPI is an API server that accepts everything at once. What the watch would show of a new pod, which runs and is
-// idle at once, is in made.
+// instantAPI is an API server that accepts everything at once. made holds what the watch would show of a new pod, which is idle at once.
 type instantAPI struct {
 	client.Client
 	pool    *v1alpha1.RunnerPool

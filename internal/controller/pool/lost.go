@@ -15,10 +15,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
 
-// How long a node must have been absent. A node agent whose Node somebody deleted registers it again within ten seconds,
-// and no runner of it should pay for that (NODE-8).
+// How long a node must have been absent. A node agent whose Node was deleted registers it again within ten seconds, and its runners should
+// not suffer for it (NODE-8).
 const (
-	// vanishedAfter is when runners that show no work leave, like those of a cordoned node.
+	// vanishedAfter is when runners that show no work are replaced, like those of a cordoned node.
 	vanishedAfter = 20 * time.Second
 	// lostAfter is when those that show work are asked about, and their registrations removed (POOL-7). GitHub's word on
 	// who is busy lags by up to a minute.
@@ -27,17 +27,17 @@ const (
 	checkNodeEvery = 10 * time.Second
 )
 
-// vanished says whether the runner's node has been gone for so long that nothing of it is expected back.
+// vanished reports whether the runner's node has been gone for so long that nothing of it is expected back.
 func (m *member) vanished(now time.Time) bool {
 	return !m.where.absent.IsZero() && !now.Before(m.where.absent.Add(vanishedAfter))
 }
 
-// lost says whether it has been gone for so long that whatever the pod shows proves nothing any more.
+// lost reports whether it has been gone for so long that the pod's status proves nothing.
 func (m *member) lost(now time.Time) bool {
 	return !m.where.absent.IsZero() && !now.Before(m.where.absent.Add(lostAfter))
 }
 
-// proven says whether the fence has granted the removal with a proof that the runner's work is over, which outweighs what
+// proven reports whether the fence has granted the removal with a proof that the runner's work is over, which outweighs what
 // the pod shows (EXCL-4).
 func (m *member) proven() bool {
 	return m.leave.Removal == lifecycle.RemovalGranted && m.leave.Proof != ""
@@ -61,8 +61,8 @@ func (m *member) loses(r *lifecycle.Runner) {
 	}
 }
 
-// condemn takes in which runners should go because their work is over by the server's proof, whatever they show. Those that
-// are no longer named are left alone again.
+// condemn marks the runners to be removed because the server proves that their work is over, whatever they show. Those that are no longer
+// named are left alone again.
 func (s *poolState) condemn(over map[string]string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,8 +99,8 @@ func (m *member) alarm(now time.Time) time.Time {
 	return next
 }
 
-// undeleted says whether the pod's deletion is still to be asked of the API server. Of a pod whose node is gone nobody
-// confirms an ordinary one, whoever asked for it.
+// undeleted reports whether the pod must still be deleted at the API server. If its node is gone, no kubelet confirms an ordinary deletion,
+// regardless of who requested it.
 func (m *member) undeleted(now time.Time) bool {
 	if m.gone || m.forced {
 		return false
@@ -108,8 +108,8 @@ func (m *member) undeleted(now time.Time) bool {
 	return m.vanished(now) || !m.leave.Deleted && m.view.deleting.IsZero() || m.lingers()
 }
 
-// lingers says whether the runner's work is over, by the server's proof (TEN-5) or because it has ended while other containers of its pod go
-// on (POD-3), and the pod is being deleted with a grace period that is for jobs. Deleting it once more shortens that.
+// lingers reports whether the runner's work is over, by the server's proof (TEN-5) or because it has ended while other containers of its
+// pod continue (POD-3), and the pod is being deleted with the grace period of a job. A second deletion shortens that.
 func (m *member) lingers() bool {
 	if m.hastened || m.view.deleting.IsZero() {
 		return false
@@ -141,7 +141,7 @@ func (q *removals) lookForNode(ctx context.Context, name string) (again time.Dur
 	return checkNodeEvery, nil
 }
 
-// nodeGone says whether a node does not exist, by an uncached read. An error means that nobody knows.
+// nodeGone reports whether a node does not exist, by an uncached read. An error means that it is unknown.
 func (q *removals) nodeGone(ctx context.Context, name string) (bool, error) {
 	var node corev1.Node
 	err := q.reader.Get(ctx, types.NamespacedName{Name: name}, &node)

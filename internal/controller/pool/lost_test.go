@@ -26,7 +26,7 @@ import (
 
 const foreignFinalizer = "example.com/theirs"
 
-// proofs answers with a verdict, and with a proof for whoever is asked about as lost.
+// proofs answers with a verdict, and with a proof for each runner that is asked about as lost.
 type proofs struct {
 	verdict lifecycle.Verdict
 	proof   string
@@ -94,7 +94,7 @@ func TestRemove_POOL7_OfALostPodOnlyOurFinalizerGoes(t *testing.T) {
 				pod.Labels[runnerpod.LabelOwner] = "octo"
 				require.NoError(t, s.admin.Update(t.Context(), pod))
 			}, left: []string{ours, theirs}, conflict: true},
-		{name: "it has ended: nobody is asked", finalizers: []string{ours}, view: func(v *podView) { v.terminal = true },
+		{name: "it has ended: no question is asked", finalizers: []string{ours}, view: func(v *podView) { v.terminal = true },
 			fence: proofs{verdict: lifecycle.Busy}, grant: removal.Grant{NodeGone: true}, gone: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestLost_NODE8_ANodeThatComesBackStopsWhatWasNotGranted(t *testing.T) {
 	}
 }
 
-// A pod that somebody has deleted, on a node that is gone, waits for a kubelet that nobody will hear of again.
+// A deleted pod on a node that is gone waits for a kubelet that will never confirm the deletion.
 func TestLost_POOL7_APodThatIsBeingDeletedIsLetGoToo(t *testing.T) {
 	for name, pool := range map[string]*lostPool{
 		"by a person": newLostPool(t, func(p *corev1.Pod) {
@@ -370,18 +370,18 @@ func TestLost_POOL7_TheNodeIsLookedForRightBefore(t *testing.T) {
 	})
 }
 
-// RECV-5: a lost runner that shows work and that the server has retired is freed by nobody's proof: that is told, with
-// what a person can do, and not called a removal.
+// RECV-5: no proof frees a lost runner that shows work and that the server has retired. An Event says so, and what an administrator can do;
+// it does not call this a removal.
 func TestLost_RECV5_AGrantThatRemovesNothingIsTold(t *testing.T) {
 	p := newLostPool(t, pollerEnded)
 	p.refer(&v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool"}})
 	m, err := newMetrics(prometheus.NewRegistry(), p.tracker)
 	require.NoError(t, err)
-	told := events.NewFakeRecorder(10)
+	recorder := events.NewFakeRecorder(10)
 	at, fence := t0.Add(lostAfter), &proofs{verdict: lifecycle.Granted}
 	q := &removals{
 		tracker: p.tracker, remover: &removal.Remover{Fence: fence}, reader: &reads{err: notFound}, metrics: m,
-		events: &eventWriter{recorder: told, object: func(types.NamespacedName) runtime.Object { return p.reference() }},
+		events: &eventWriter{recorder: recorder, object: func(types.NamespacedName) runtime.Object { return p.reference() }},
 		now:    func() time.Time { return at }, wake: func(context.Context, types.NamespacedName) {},
 	}
 	p.absent(t0)
@@ -391,18 +391,18 @@ func TestLost_RECV5_AGrantThatRemovesNothingIsTold(t *testing.T) {
 	require.Empty(t, p.removes(at))
 	require.Equal(t, 1, p.counts("hash").unsure)
 	require.Contains(t, p.counts("hash").blocked, runnerpod.AnnotationAllowDeletion)
-	require.Contains(t, await.Receive(t, told.Events, "an Event is recorded"), reasonFenceUnknown)
+	require.Contains(t, await.Receive(t, recorder.Events, "an Event is recorded"), reasonFenceUnknown)
 
 	fence.proof, at = "GitHub said so", at.Add(time.Minute)
 	require.True(t, p.plan(wishFor(1), counter(), 0, at).ask)
 	q.askFence(t.Context(), p.poolState)
 	require.Equal(t, []string{"pool-a"}, p.removes(at))
 	require.Zero(t, p.counts("hash").unsure)
-	require.Contains(t, await.Receive(t, told.Events, "an Event is recorded"), "Removing pool-a")
+	require.Contains(t, await.Receive(t, recorder.Events, "an Event is recorded"), "Removing pool-a")
 }
 
-// EXCL-7: what was written on a pod so that it may be deleted is taken off again when it turns out to be busy, by whoever
-// asks: the deletion that failed, or a controller that knows of none. A person's reason stays.
+// EXCL-7: the annotation that allows a pod's deletion is removed again when the pod turns out to be busy, by the deletion that failed or by
+// a controller that knows of none. An administrator's reason stays.
 func TestLost_EXCL7_APodThatIsBusyAfterAllIsProtectedAgain(t *testing.T) {
 	s := newShop(t, interceptor.Funcs{Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
 		return errors.New("no connection")

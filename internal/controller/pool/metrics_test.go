@@ -13,7 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// A pool that is at its most and one that cannot start runners are told apart, as long as it is so.
+// Saturated and Starved are distinct: each is set for as long as its pool is at its maximum, or cannot start runners.
 func TestMetrics_SaturatedAndStarvedAreToldApart(t *testing.T) {
 	tr := newTracker()
 	s := tr.pool(key)

@@ -30,9 +30,9 @@ type nodeBook struct {
 	runners map[string]map[runnerKey]bool
 	// absent says of nodes since when an uncached read has found that they do not exist (POOL-7).
 	absent  map[string]time.Time
-	synced  bool   // the watch has shown all that there was when it began
-	version uint64 // rises whenever anything shown changes
-	// taints say that a node is about to be taken away. They do not change.
+	synced  bool   // the watch has delivered its initial list
+	version uint64 // rises with each change that the watch shows
+	// taints announce that a node is about to be removed. They do not change.
 	taints nodes.Taints
 }
 
@@ -41,7 +41,7 @@ func newNodeBook() *nodeBook {
 		taints: nodes.DefaultTaints()}
 }
 
-// put takes in what the watch shows of a node, and returns the runners on it if that is news.
+// put records what the watch shows of a node, and returns the runners on it if it has changed.
 func (b *nodeBook) put(node *corev1.Node) (news bool, runners []runnerKey) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,7 +54,7 @@ func (b *nodeBook) put(node *corev1.Node) (news bool, runners []runnerKey) {
 	return true, b.on(node.Name)
 }
 
-// drop takes in that the watch shows a node no more. That proves nothing yet.
+// drop records that the watch no longer shows a node. That proves nothing yet.
 func (b *nodeBook) drop(name string) []runnerKey {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -92,7 +92,7 @@ func (b *nodeBook) move(key runnerKey, from, to string) {
 
 // whereabouts is what a runner's node means for it.
 type whereabouts struct {
-	leaving string    // why the node wants to be empty; empty when it does not
+	leaving string    // why runners should leave the node; empty when they should not
 	absent  time.Time // since when the node is known not to exist; zero when it may
 	unready time.Time // since when it has not been ready; zero while it is
 }
@@ -110,14 +110,14 @@ func (b *nodeBook) look(name string, tolerations []corev1.Toleration) whereabout
 	return whereabouts{unready: nodes.UnreadySince(node), leaving: nodes.DepartureOf(node, b.taints).For(tolerations)}
 }
 
-// suspect says whether runners are bound to a node that the watch does not show.
+// suspect reports whether runners are bound to a node that the watch does not show.
 func (b *nodeBook) suspect(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return name != "" && b.shown[name] == nil && len(b.runners[name]) > 0
 }
 
-// trusted says whether the watch's silence about a node means anything: it has shown everything, and that is something.
+// trusted reports whether the watch's silence about a node means anything: it has shown everything, and that is something.
 // An empty list never means that every node is gone (POOL-7).
 func (b *nodeBook) trusted() bool {
 	b.mu.Lock()
@@ -132,7 +132,7 @@ func (b *nodeBook) setSynced() {
 	b.synced = true
 }
 
-// found takes in what an uncached read has said of a node, and returns the runners on it if that is news.
+// found records the result of an uncached read of a node, and returns the runners on it if it has changed.
 func (b *nodeBook) found(name string, exists bool, now time.Time) []runnerKey {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -190,15 +190,14 @@ func (r *Reconciler) nodeEvents() handler.TypedEventHandler[*corev1.Node, reconc
 	}
 }
 
-// runnersMoved has runners looked at whose node has changed.
+// runnersMoved enqueues the runners whose node has changed.
 func (r *Reconciler) runnersMoved(runners []runnerKey, q queue) {
 	for key := range r.tracker.nodeChanged(runners, r.now()) {
 		q.Add(reconcile.Request{NamespacedName: key})
 	}
 }
 
-// nodeChanged brings runners in line with what is known of their node now, and returns the pools of which a plan could
-// tell the difference.
+// nodeChanged updates runners after a change of their node, and returns the pools whose plan may change.
 func (t *tracker) nodeChanged(runners []runnerKey, now time.Time) map[types.NamespacedName]bool {
 	pools := map[types.NamespacedName]bool{}
 	for _, key := range runners {
@@ -237,7 +236,7 @@ func (m *member) unfitOnItsNode(now time.Time) lifecycle.Unfit {
 	}
 }
 
-// doubtOnItsNode says why nobody knows whether a runner that shows no work could still take any.
+// doubtOnItsNode says why it is unknown whether a runner that shows no work can still take a job.
 func (m *member) doubtOnItsNode(now time.Time) lifecycle.Unfit {
 	if m.where.unready.IsZero() || now.Before(m.where.unready.Add(nodes.UnreadyFor)) {
 		return lifecycle.Unfit{}

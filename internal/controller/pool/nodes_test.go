@@ -71,8 +71,8 @@ func TestNodes_CordonedNodesAreLeftByWhoeverShowsNoWork(t *testing.T) {
 	news, runners := tr.nodes.put(readyNode("n1", cordoned, func(n *corev1.Node) { n.ResourceVersion = "3" }))
 	require.False(t, news)
 	require.Empty(t, runners)
-	require.Equal(t, before, tr.nodes.currentVersion(), "and nobody matches nodes again for it")
-	require.Empty(t, tr.change(readyNode("n2", func(n *corev1.Node) { n.Labels = map[string]string{"zone": "z"} }), t0), "a change that matters to nobody")
+	require.Equal(t, before, tr.nodes.currentVersion(), "and no nodes are matched again for it")
+	require.Empty(t, tr.change(readyNode("n2", func(n *corev1.Node) { n.Labels = map[string]string{"zone": "z"} }), t0), "a change that matters to no pool")
 
 	tr.change(readyNode("n1"), t0) // uncordoned before the fence has answered
 	w := s.plan(wishFor(5), counter(), 0, t0)
@@ -163,13 +163,13 @@ func TestNodes_POOL6_RunnersOfASilentNodeAreReplacedAFewAtATime(t *testing.T) {
 	require.Contains(t, w.plan.Ask[0].Detail, "its node n1 is not ready since 20")
 	require.False(t, w.plan.Ask[0].Runner.Ref("ns", "pool").Lost, "the node is there: nothing is lost")
 
-	require.Equal(t, map[types.NamespacedName]bool{key: true}, tr.change(readyNode("n1"), at), "it is heard of again")
+	require.Equal(t, map[types.NamespacedName]bool{key: true}, tr.change(readyNode("n1"), at), "it reports again")
 	w = s.plan(wishFor(4), counter(), 0, at)
 	require.Len(t, w.plan.Withdraw, 1)
 	require.Empty(t, w.plan.Ask)
 }
 
-// What an uncached read says of a node that nothing runs on any more is kept for nobody.
+// The result of an uncached read of a node without runners is not kept.
 func TestNodeBook_KeepsNothingOfNodesWithoutRunners(t *testing.T) {
 	p := newLostPool(t)
 	p.podGone("pool-a", "uid-pool-a", t0)

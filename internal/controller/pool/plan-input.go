@@ -25,14 +25,14 @@ type podView struct {
 	created               time.Time
 	placed                time.Time           // when it was bound to a node; zero while it waits for one
 	node                  string              // the name of that node
-	tolerations           []corev1.Toleration // that matter where its node is taken away
+	tolerations           []corev1.Toleration // the tolerations that matter when its node is removed
 	deleting              time.Time           // when its deletion began; zero when it is not being deleted
 	deadline              time.Time           // when its grace period ends, if it is being deleted
-	finalizers            string              // what holds it, if it is being deleted
+	finalizers            string              // the finalizers that keep it, if it is being deleted
 	terminal              bool                // it has ended
-	attended              bool                // it has ended, and containers that others have put into it go on
+	attended              bool                // it has ended, and injected containers still run
 	ready                 bool                // the runner can take work
-	readySince            time.Time           // since when, if the pod tells
+	readySince            time.Time           // since when, if the pod shows it
 	waiting               string              // what it waits for before it can take work, in the words of the scheduler or the kubelet
 	running               bool                // the runner's container runs
 	signs                 lifecycle.Signs     // of work, that this observation alone shows
@@ -126,7 +126,7 @@ func endOf(pod *corev1.Pod, runner *corev1.ContainerStatus) ending {
 	return end
 }
 
-// TrimPod takes out of a pod what this package does not read, before it enters the cache (P8).
+// TrimPod removes the fields of a pod that this package does not read, before it enters the cache (P8).
 func TrimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

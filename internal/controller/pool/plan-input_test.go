@@ -241,7 +241,7 @@ func TestObserve_POOL6_SaysWhatABootingRunnerWaitsFor(t *testing.T) {
 	}
 }
 
-// What a runner waits for is news for nobody but a time-out, which reads it when it falls due.
+// The reason why a runner waits matters only to a timeout, which reads it when it is due.
 func TestPodSeen_AChangeOfWhatItWaitsForStartsNoPass(t *testing.T) {
 	s := newTracker().pool(key)
 	pod := idlePod(notReady(t0.Add(-time.Second)), func(p *corev1.Pod) { p.Status.ContainerStatuses[1].State = waits("ErrImagePull", "") })

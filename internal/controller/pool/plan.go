@@ -146,7 +146,7 @@ func (s *poolState) recordRemovals(plan lifecycle.Plan, w *work, now time.Time) 
 	}
 }
 
-// reserve makes a member of a name that nobody has; it counts from now on.
+// reserve adds a member with an unused name; it counts from now on.
 func (s *poolState) reserve(newName func() string, hash string, now time.Time) string {
 	name := newName()
 	for s.members[name] != nil {

@@ -83,15 +83,15 @@ func (s *poolState) recordAnswers(asks []lifecycle.Action, answers []lifecycle.A
 			continue
 		}
 		m.leave.Answered(answers[i], a.Reason, 0, pace, now)
-		if answers[i].Verdict == lifecycle.Unknown && m.leave.Removal != lifecycle.RemovalNone { // EXCL-3: whatever is said of others
+		if answers[i].Verdict == lifecycle.Unknown && m.leave.Removal != lifecycle.RemovalNone { // EXCL-3: regardless of the other answers
 			s.unsure[m.name], s.fenceSays = true, answers[i].Detail
 		}
 		s.settle(m, now)
 	}
 }
 
-// weigh takes a grant without a proof for what it is where the runner is lost and shows work: nobody knows (EXCL-4). The
-// server has a row that says that the runner was retired, as of one whose rows were lost with a database.
+// weigh turns a grant without a proof into an unknown if the runner is lost and shows work (EXCL-4): the server's row says that the runner
+// was retired, as after a restore that lost rows.
 func (s *poolState) weigh(a lifecycle.Action, answer lifecycle.Answer) lifecycle.Answer {
 	m, exists := s.copyOf(a.Runner.Name)
 	if answer.Verdict != lifecycle.Granted || answer.Proof != "" || a.Runner.Stage != lifecycle.StageLost || !exists || m.work() == "" {

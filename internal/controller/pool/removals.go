@@ -23,12 +23,12 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// Reporter tells the server that a pod is terminal or gone. After any error it is told again; telling twice does no harm.
+// Reporter reports to the server that a pod is terminal or gone. After any error it is called again; a repeated report is harmless.
 type Reporter interface {
 	ReportStopped(ctx context.Context, stopped runnerapi.PodStopped) error
 }
 
-// Logs reads the end of a container's log. Required by nobody: what a runner said last is for people.
+// Logs reads the end of a container's log. It is optional: a runner's last lines are for people.
 type Logs interface {
 	Tail(ctx context.Context, namespace, pod, container string) ([]byte, error)
 }
@@ -222,14 +222,14 @@ func (q *removals) report(ctx context.Context, m member) error {
 	return nil
 }
 
-// lastWords are of a runner that had died before its pod was taken away.
+// lastWords are the last log lines of a runner that had died before its pod was deleted.
 type lastWords struct {
 	end  ending
 	tail string
 	cut  bool
 }
 
-// tail is what a runner that died had said last. A log that cannot be read holds nobody up: there are machines that died with what they ran.
+// tail returns the last log lines of a runner that died. A log that cannot be read delays nothing: some machines die with their runner.
 func (q *removals) tail(ctx context.Context, m member) (string, bool) {
 	if q.logs == nil {
 		return "", false
@@ -244,7 +244,7 @@ func (q *removals) tail(ctx context.Context, m member) (string, bool) {
 	return logtail.Of(log)
 }
 
-// died says whether a pod that is there came to an end that nobody wanted: not well, and not because the fleet has taken it away.
+// died reports whether an existing pod's runner failed: it ended neither well nor because the fleet has removed it.
 func (m member) died() bool {
 	ended := m.view.end
 	return m.view.terminal && !m.gone && m.leave.Removal != lifecycle.RemovalGranted && !(ended.exited && ended.exitCode == 0)
@@ -287,8 +287,8 @@ func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool
 		state.change(m.name, q.now(), func(m *member) { m.leave.Vetoed(pace, q.now()) })
 		return false, nil
 	case apierrors.IsConflict(err):
-		// It has changed since it was observed. What the change was decides whether it may still go: the next look
-		// at the cache, or past it, says so.
+		// It has changed since it was observed. Whether it may still be removed depends on the change: the next read of the cache, or past
+		// it, decides.
 		return false, q.look(ctx, state, m.name)
 	default:
 		return false, err
@@ -317,8 +317,8 @@ func (q *removals) look(ctx context.Context, state *poolState, name string) erro
 	return nil
 }
 
-// orphan looks after a ServiceAccount without a pod: a crash came between their deletions or their creations. It goes
-// when an uncached read proves that there is no pod, and not before a creation that is under way must have ended.
+// orphan handles a ServiceAccount without a pod: a crash came between their deletions or their creations. It is deleted when an uncached
+// read proves that there is no pod, and not before a pending creation must have ended.
 func (q *removals) orphan(ctx context.Context, state *poolState, m member) (time.Duration, error) {
 	var account corev1.ServiceAccount
 	key := types.NamespacedName{Namespace: state.key.Namespace, Name: m.name}
@@ -374,7 +374,7 @@ func (s *poolState) drop(name string, now time.Time) {
 	})
 }
 
-// released notes that no task has the member any more.
+// released records that no task has the member any more.
 func (s *poolState) released(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

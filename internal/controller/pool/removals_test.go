@@ -35,13 +35,13 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
-// scriptedServer answers as a test says, and notes what it was told.
+// scriptedServer answers as a test says, and records the reports that it receives.
 type scriptedServer struct {
 	mu       sync.Mutex
 	verdict  lifecycle.Verdict
 	asked    int
 	onAsk    func()
-	fail     int // so many reports fail
+	fail     int // the number of reports that fail
 	reported []string
 	onReport func(runnerapi.PodStopped)
 }
@@ -280,7 +280,7 @@ func TestRemovals_POOL4_NoReportNoDeletion(t *testing.T) {
 	require.Equal(t, []string{v.name}, s.server.reported)
 }
 
-// A crash between the two creations, or the two deletions, leaves a ServiceAccount; it goes when no pod can come any more.
+// A crash between the two creations, or the two deletions, leaves a ServiceAccount; it is deleted when no pod can follow any more.
 func TestRemovals_POOL1_AServiceAccountWithoutAPodIsFound(t *testing.T) {
 	s := newShop(t, interceptor.Funcs{})
 	v := s.runner()
@@ -382,7 +382,7 @@ func TestCreateAll_POOL1_ARefusedPodTakesItsServiceAccountAlong(t *testing.T) {
 	require.Contains(t, s.state.counts("hash").create, "exceeded quota")
 }
 
-// The cache may have missed a pod: a drained pool is let go only when an uncached list by label shows none.
+// The cache may have missed a pod: a drained pool is released only when an uncached list by label shows none.
 func TestReconcile_POOL2_ReleasesOnlyAfterLookingPastTheCache(t *testing.T) {
 	s := newShop(t, interceptor.Funcs{})
 	v := s.runner()
@@ -469,7 +469,7 @@ func (s *shop) reload() *v1alpha1.RunnerPool {
 	return &pool
 }
 
-// The cache may still show a pool that has gone: whoever creates runners for it creates what nobody wants.
+// The cache may still show a pool that is gone: runners that a controller created for it would serve no pool.
 func TestReconcile_POOL2_APoolThatCannotBeHeldGetsNoRunner(t *testing.T) {
 	var shown *v1alpha1.RunnerPool
 	s := newShop(t, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {

@@ -62,7 +62,7 @@ func (r *rivalry) put(key types.NamespacedName, labels []string) []types.Namespa
 	return slices.Collect(maps.Keys(changed))
 }
 
-// of returns a pool's rivals, sorted. Who is somebody's rival has them for a rival.
+// of returns a pool's rivals, sorted. Rivalry is symmetric.
 func (r *rivalry) of(key types.NamespacedName) []rival {
 	var found []rival
 	note := func(set map[types.NamespacedName]bool, label string) {

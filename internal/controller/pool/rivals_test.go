@@ -27,7 +27,7 @@ func TestServe_CLAIM12_TwoLivePoolsWithOneLabelNameEachOther(t *testing.T) {
 	require.Equal(t, []types.NamespacedName{a}, changed, "the other must look again")
 	rivals, changed = tr.serve(a, []string{"Linux-4", "gpu"})
 	require.Equal(t, []rival{{"b", "linux-4"}}, rivals)
-	require.Empty(t, changed, "nothing has changed: nobody is woken")
+	require.Empty(t, changed, "nothing has changed: no pool is woken")
 	rivals, changed = tr.serve(c, []string{"gpu"})
 	require.Equal(t, []rival{{"a", "gpu"}}, rivals, "a job that asks for gpu could go to either")
 	require.Equal(t, []types.NamespacedName{a}, changed)
@@ -61,7 +61,7 @@ func TestServe_CLAIM12_AgreesWithDispatch(t *testing.T) {
 			after := rivalsOfAll(tr)
 			for other := range after {
 				if other != name && !slices.Equal(before[other], after[other]) && !slices.Contains(changed, poolNamed(other)) {
-					t.Fatalf("%s is not told that its rivals have changed", other)
+					t.Fatalf("%s is not notified that its rivals have changed", other)
 				}
 			}
 		}

@@ -6,9 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Scaler decides how many runners pools have that autoscale, and passes on what the server tells about all of them. It is
-// asked at each pass, must not block, and is safe for concurrent use. Whoever implements it starts a pass (Options.Wakes)
-// when a decision has changed.
+// Scaler decides the number of runners of pools that autoscale, and passes on what the server reports about all of them. It is called on
+// each pass, must not block, and is safe for concurrent use. An implementation starts a pass (Options.Wakes) when a decision has changed.
 type Scaler interface {
 	// Decision is the latest for one pool; the zero value before the first.
 	Decision(pool types.NamespacedName) Decision

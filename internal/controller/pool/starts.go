@@ -25,10 +25,10 @@ type startTerm string
 
 // The terms.
 const (
-	termNoUsableNode   startTerm = "no_usable_node"  // no node of the fleet can start anything: one start waits for one
-	termPlacementBurst startTerm = "placement_burst" // so many wait for a node that no more should
-	termFleetCeiling   startTerm = "fleet_ceiling"   // so many are starting on the nodes as may
-	termPoolShare      startTerm = "pool_share"      // what is left is other pools' as well
+	termNoUsableNode   startTerm = "no_usable_node"  // no node of the fleet can start a runner: one start waits for a node
+	termPlacementBurst startTerm = "placement_burst" // the maximum of runners that wait for a node is reached
+	termFleetCeiling   startTerm = "fleet_ceiling"   // the maximum of starting runners on the nodes is reached
+	termPoolShare      startTerm = "pool_share"      // the remaining starts are shared with other pools
 )
 
 // startingPool is one pool of a fleet, as far as starts go.
@@ -37,7 +37,7 @@ type startingPool struct {
 	limit    int            // starts for each node; 0: it sets none
 	wanted   int            // more runners that it wants to create
 	placed   map[string]int // runners that are starting, by node
-	unplaced int            // runners that wait for a node, rejected by the scheduler or not
+	unplaced int            // runners without a node, rejected by the scheduler or not
 }
 
 func (p startingPool) starting() int {
@@ -55,11 +55,11 @@ type startShare struct {
 	detail  string    // in a sentence
 }
 
-// admitStarts says how many runners each pool of a fleet may create now, so that no more than so many are starting for
-// each usable node, as the lowest of the pools' limits says. It is a pure function. Starts that hang on one node take up
-// that node's share only; a fleet without a usable node counts as one with a single one, so that whoever adds nodes sees
-// a pod that waits. A pool that wants a runner and has none starting may always start one; what is left beyond those goes
-// one by one to whoever has the fewest starting, in the order of names. Without any limit there is no answer (false).
+// admitStarts returns how many runners each pool of a fleet may create now, so that the number of starting runners per usable node stays
+// within the lowest limit of the pools. It is a pure function. Starts that hang on one node use only that node's share. A fleet without a
+// usable node counts as one with a single node, so that a cluster autoscaler sees a pending pod. A pool that wants a runner and has none
+// starting may always start one; the rest is given one by one to the pool with the fewest starting, by name. Without any limit it returns
+// false.
 func admitStarts(usable []string, pools []startingPool) (shares map[string]startShare, limited bool) {
 	perNode := 0
 	for _, p := range pools {
@@ -106,8 +106,8 @@ func admitStarts(usable []string, pools []startingPool) (shares map[string]start
 	return shares, true
 }
 
-// shareOut gives one to each pool that wants a runner and has none starting, and what is left always to the one that has
-// the fewest. left is what nobody wanted.
+// shareOut gives one to each pool that wants a runner and has none starting, and then one at a time to the pool with the fewest. left is
+// what remains when no pool wants more.
 func shareOut(pools []startingPool, room int) (given []int, left int) {
 	given, has := make([]int, len(pools)), make([]int, len(pools))
 	give := func(i int) {
@@ -152,12 +152,12 @@ type startBook struct {
 	mu      sync.Mutex
 	pools   map[types.NamespacedName]*poolStarts
 	learnt  map[string]bool // namespaces of which every pool's fleet and limit are known
-	stirred bool            // a start has ended or found a node, or nodes have changed, since those that wait were looked at
+	stirred bool            // a start has ended or been bound to a node, or nodes have changed, since the waiting pools last planned
 }
 
 type poolStarts struct {
 	startingPool
-	fleet   string // empty while nobody has told
+	fleet   string // empty until a pass has recorded it
 	refused bool   // its last plan was held back
 	// usable are the nodes on which its runners can start, as of a version of the nodes and a generation of the pool.
 	usable        []string
@@ -231,7 +231,7 @@ func (b *startBook) waiting() []types.NamespacedName {
 	return keys
 }
 
-// enter notes what a pool says of its starts, and says whether any pool of its fleet sets a limit.
+// enter notes what a pool says of its starts, and reports whether any pool of its fleet sets a limit.
 func (b *startBook) enter(key types.NamespacedName, fleet string, limit int) (limited bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -249,13 +249,13 @@ func (b *startBook) hasLearnt(namespace string) bool {
 	return b.learnt[namespace]
 }
 
-// learn notes the fleets and limits of a namespace's pools, but of those whose passes have told already.
+// learn records the fleets and limits of a namespace's pools, except of pools whose own passes have recorded them.
 func (b *startBook) learn(namespace string, pools []poolStarts) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, told := range pools {
-		if p := b.of(types.NamespacedName{Namespace: namespace, Name: told.name}); p.fleet == "" {
-			p.fleet, p.limit = told.fleet, told.limit
+	for _, pool := range pools {
+		if p := b.of(types.NamespacedName{Namespace: namespace, Name: pool.name}); p.fleet == "" {
+			p.fleet, p.limit = pool.fleet, pool.limit
 		}
 	}
 	b.learnt[namespace] = true
@@ -269,7 +269,7 @@ func (b *startBook) record(key types.NamespacedName, missing int, refused bool) 
 	p.wanted, p.refused = missing, refused
 }
 
-// share is what the pool may create now, of so many that it wants.
+// share returns how many of the wanted runners the pool may create now.
 func (b *startBook) share(key types.NamespacedName, wanted int, usable []string) (startShare, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -277,7 +277,7 @@ func (b *startBook) share(key types.NamespacedName, wanted int, usable []string)
 	fleet := b.of(key).fleet
 	var pools []startingPool
 	for other, p := range b.pools {
-		// A pool of which no pass has told yet, after a restart, may be of any fleet of its namespace.
+		// After a restart, a pool that has had no pass yet may be of any fleet of its namespace.
 		if p.fleet == fleet || p.fleet == "" && other.Namespace == key.Namespace {
 			one := p.startingPool
 			one.placed = maps.Clone(p.placed)
@@ -347,7 +347,7 @@ func (r *Reconciler) usableNodes(ctx context.Context, pool *v1alpha1.RunnerPool,
 	}
 	class, unread := r.runtimeClass(ctx, pool)
 	if unread != nil {
-		// Without it more nodes may look usable. That is no reason to leave the pool alone, and what has ended in it.
+		// Without it more nodes may look usable. The pool is still reconciled, and its completed runners are still reaped.
 		r.options.Log.Warn("cannot read a RuntimeClass; limiting starts without its node selector", "pool", pool.Name, "error", unread)
 	}
 	options := r.options.Pod

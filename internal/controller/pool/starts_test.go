@@ -58,11 +58,11 @@ func TestAdmitStarts(t *testing.T) {
 			map[string]int{"a": 0}, map[string]startTerm{"a": termPlacementBurst}},
 		{"full", n1, []startingPool{{name: "a", limit: 2, wanted: 1, placed: on("n1", 2)}},
 			map[string]int{"a": 0}, map[string]startTerm{"a": termFleetCeiling}},
-		{"no usable node counts as one, so that somebody sees that one is missing", nil, []startingPool{{name: "a", limit: 2, wanted: 9}},
+		{"no usable node counts as one, so that a pending pod shows the shortage", nil, []startingPool{{name: "a", limit: 2, wanted: 9}},
 			map[string]int{"a": 2}, map[string]startTerm{"a": termNoUsableNode}},
 		{"and then is full as well", nil, []startingPool{{name: "a", limit: 2, wanted: 9, unplaced: 2}},
 			map[string]int{"a": 0}, map[string]startTerm{"a": termNoUsableNode}},
-		{"whoever has none starting may start one, whatever others do", n1,
+		{"a pool with none starting may start one, whatever others do", n1,
 			[]startingPool{{name: "hog", limit: 2, wanted: 9, placed: on("n1", 2), unplaced: 7}, {name: "poor", wanted: 3}},
 			map[string]int{"hog": 0, "poor": 1}, map[string]startTerm{"hog": termFleetCeiling, "poor": termFleetCeiling}},
 		{"and that one is taken from the others", n1,
@@ -97,8 +97,8 @@ func TestAdmitStarts(t *testing.T) {
 	}
 }
 
-// Whatever the fleet is like: nobody gets more than it wants, nobody starves, no more are started than the nodes have room
-// for but the one that each starving pool is owed, and nothing is held back for nobody.
+// For any fleet: no pool gets more than it wants, no pool starves, no more runners are started than the nodes have room for except the one
+// that each starving pool is due, and no capacity that a pool wants stays unused.
 func TestAdmitStarts_Properties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := func(what string, most int) int { return rapid.IntRange(0, most).Draw(t, what) }
@@ -144,13 +144,13 @@ func TestAdmitStarts_Properties(t *testing.T) {
 			require.Equal(t, share.allowed < p.wanted, share.term != "", "what is held back is explained, and nothing else")
 			if p.wanted > 0 && p.starting() == 0 {
 				owed++
-				require.Positive(t, share.allowed, "nobody starves")
+				require.Positive(t, share.allowed, "no pool starves")
 			}
 			allowed += share.allowed
 			wanted += p.wanted
 		}
 		require.LessOrEqual(t, allowed, max(room, owed))
-		require.GreaterOrEqual(t, allowed, min(wanted, room), "nothing is held back for nobody")
+		require.GreaterOrEqual(t, allowed, min(wanted, room), "no wanted capacity is unused")
 		slices.Reverse(pools)
 		again, _ := admitStarts(usable, pools)
 		require.Equal(t, shares, again, "the same fleet, the same answer")
@@ -214,7 +214,7 @@ func limitedPool(name string, limit int32) *v1alpha1.RunnerPool {
 	return pool
 }
 
-// Two pools that share nodes share what may be started on them, also when they look at the same time.
+// Two pools that share nodes share the starts on them, also when they plan at the same time.
 func TestPlan_StartsAreLimitedForTheWholeFleet(t *testing.T) {
 	r := &Reconciler{options: Options{Burst: 100, NewSuffix: counter(), Now: func() time.Time { return t0 }}, tracker: newTracker()}
 	r.options.Pod.DispatchURL, r.options.Pod.AgentImage = "http://server", "agent:1"
@@ -232,7 +232,7 @@ func TestPlan_StartsAreLimitedForTheWholeFleet(t *testing.T) {
 	require.Equal(t, 2, first.plan.Create, "no usable node counts as one")
 	require.Equal(t, 48, first.plan.Refused)
 	require.Contains(t, r.tracker.pool(types.NamespacedName{Namespace: "ns", Name: "a"}).startsSay, string(termNoUsableNode))
-	require.Equal(t, t0.Add(lookAtStartsEvery), first.plan.Next, "and it looks again by itself")
+	require.Equal(t, t0.Add(lookAtStartsEvery), first.plan.Next, "and it plans again without an event")
 	require.Equal(t, 1, pass(b, 50).plan.Create, "one may always start")
 
 	r.tracker.nodes.put(readyNode("n1"))
@@ -273,8 +273,8 @@ func TestPlan_StartsOfPoolsThatHaveNotSpokenYetCount(t *testing.T) {
 	require.Equal(t, 2, todo.plan.Create, "it is of another fleet")
 }
 
-// POOL-5: a roll needs starts as well, though nothing is missing yet: a pool whose starts are limited rolls all the same,
-// in steps no larger than what may start.
+// POOL-5: a roll needs starts as well, though no runner is missing: a pool whose starts are limited still rolls, in steps no larger than
+// what may start.
 func TestPlan_POOL5_APoolWhoseStartsAreLimitedRolls(t *testing.T) {
 	r := &Reconciler{options: Options{Burst: 100, NewSuffix: counter(), Now: func() time.Time { return t0 }}, tracker: newTracker()}
 	r.options.Pod.DispatchURL, r.options.Pod.AgentImage = "http://server", "agent:1"
@@ -332,7 +332,7 @@ func TestPlan_POOL4_ARuntimeClassThatCannotBeReadHoldsUpNothing(t *testing.T) {
 	}
 }
 
-// After a restart a pool that sets no limit may be the first to look: the limit of its fleet holds all the same.
+// After a restart a pool that sets no limit may have the first pass: the limit of its fleet still applies.
 func TestReconcile_TheLimitOfAFleetHoldsFromTheFirstPass(t *testing.T) {
 	s := newShop(t, interceptor.Funcs{})
 	limiting := s.pool.DeepCopy()

@@ -13,9 +13,9 @@ import (
 // virtual machine first.
 const stuckSlack = time.Minute
 
-// due is when a pod that is being deleted should be gone (POOL-10); zero for one that is not. A job has its whole grace
-// period, which may be hours, unless the server proves that it is over. What shows no work stops at once, whatever its grace period, and what has ended has nothing
-// to wait for.
+// due is the time by which a pod that is being deleted should be gone (POOL-10); zero for any other. A job has its whole grace period,
+// which may be hours, unless the server proves that it is over. A pod that shows no work stops at once, whatever its grace period, and one
+// that has ended has nothing to wait for.
 func (m *member) due() time.Time {
 	if m.gone || !m.observed || m.view.deadline.IsZero() {
 		return time.Time{}
@@ -43,8 +43,7 @@ type departures struct {
 	stuck map[string]bool
 }
 
-// note brings the departures in line with a member that has changed. It says whether somebody must look earlier than was
-// planned.
+// note updates the departures after a change of a member. It returns whether the next check must be earlier than planned.
 func (d *departures) note(name string, due time.Time) bool {
 	before := d.due[name]
 	if due.Equal(before) {
@@ -88,7 +87,7 @@ func (d *departures) look(now time.Time) []string {
 // stuckPod is a pod that should be gone and is not.
 type stuckPod struct{ name, uid, node, finalizers string }
 
-// String says who could know why it is still there: whoever has to take a finalizer off, or else the node.
+// String names what keeps the pod: the owner of a finalizer, or else the node.
 func (p stuckPod) String() string {
 	switch {
 	case p.finalizers != "" && p.node != "":

@@ -57,7 +57,7 @@ func TestDue_POOL10_AJobHasItsGraceAndNothingElseHas(t *testing.T) {
 	require.Equal(t, t0.Add(removal.ProvenGrace*time.Second+stuckSlack), over.due(), "TEN-5: what it has hours for is over")
 }
 
-// A pod that does not go is found by one look at the right time; it counts until it is gone, and is told of once.
+// A stuck pod is found by one pass at the right time; it counts until it is gone, and has one Event.
 func TestPlan_POOL10_APodThatDoesNotGoIsSeenInTime(t *testing.T) {
 	tr := newTracker()
 	s, names := tr.pool(key), counter()
@@ -78,7 +78,7 @@ func TestPlan_POOL10_APodThatDoesNotGoIsSeenInTime(t *testing.T) {
 	s.podSeen(observe(pod), t0)
 	require.Zero(t, s.plan(wishFor(1), names, 10, t0).plan.Next)
 	held := leavingPod(2*time.Hour, busy, func(p *corev1.Pod) { p.Finalizers = []string{runnerpod.FinalizerSandbox, "example.com/other"} })
-	require.True(t, s.podSeen(held, t0), "it stays busy, and somebody must look at the end of its grace")
+	require.True(t, s.podSeen(held, t0), "it stays busy, and a pass must follow at the end of its grace")
 	due := t0.Add(2*time.Hour + stuckSlack)
 	w := s.plan(wishFor(1), names, 10, t0)
 	require.Equal(t, due, w.plan.Next)
@@ -111,7 +111,7 @@ func TestStuck_POOL10_AFewAreNamedAndTheRestCounted(t *testing.T) {
 	require.Equal(t, []stuckPod{{name: "pool-0", uid: "uid-0"}, {name: "pool-1", uid: "uid-1"}, {name: "pool-2", uid: "uid-2"}, {name: "pool-3", uid: "uid-3"}}, w.stuck)
 	require.Equal(t, t0.Add(4*time.Second+stuckSlack), w.plan.Next)
 	w = s.plan(wishFor(0), names, 10, t0.Add(time.Hour))
-	require.Len(t, w.stuck, 4, "those that were told of are not told of again")
+	require.Len(t, w.stuck, 4, "those with an Event get no second one")
 	c := s.counts("hash")
 	require.Equal(t, 8, c.stuck)
 	require.Len(t, c.stuckFew, namesInEvent)

@@ -85,7 +85,7 @@ type poolState struct {
 	orphanGrace time.Duration
 
 	mu sync.Mutex
-	// draining: the pool is being deleted. Whoever creates a pod of it now should be refused.
+	// draining: the pool is being deleted. No pod of it may be created now.
 	draining bool
 	members  map[string]*member
 	runners  *lifecycle.Set
@@ -120,7 +120,7 @@ type poolState struct {
 // member is one runner of a pool: a pod and its ServiceAccount, of the same name (POOL-1).
 type member struct {
 	name    string
-	last    *lastWords // of one that died in a pod that is not terminal; nil: it did not, or nobody has looked yet
+	last    *lastWords // of a runner that died in a pod that is not terminal; nil: it did not, or has not been checked yet
 	view    podView
 	created time.Time // when we created it, until it is observed
 	hash    string
@@ -168,7 +168,7 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 	case (m.work() != "" || m.leave.SaidBusy(0, now)) && !m.proven(): // EXCL-4: before any removal of ours, granted or not
 		r.Stage = lifecycle.StageBusy
 		if m.leave.Removal == lifecycle.RemovalGranted {
-			r.Removal = m.leave.Removal // it gets no work any more: its poller has heard so, and ended
+			r.Removal = m.leave.Removal // it gets no more work: its poller has received the grant and exited
 		}
 	case m.leave.Deleted || !m.view.deleting.IsZero():
 		r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalDeleting, m.leave.Since
@@ -198,17 +198,17 @@ func (m *member) waits(r *lifecycle.Runner, now time.Time) {
 	}
 }
 
-// unfinished says whether a removal has something to do now, and not only to wait for the pod to be gone.
+// unfinished reports whether a removal has something to do now, and not only to wait for the pod to be gone.
 func (m *member) unfinished(now time.Time) bool {
 	return m.undeleted(now) || m.account || (m.gone || m.view.terminal) && !m.reported
 }
 
-// finished says whether nothing is left to do for the member.
+// finished reports whether nothing is left to do for the member.
 func (m *member) finished() bool {
 	return m.gone && m.reported && !m.account && !m.creating
 }
 
-// settle brings the set in line with a member that has changed, and says whether a pass could tell the difference.
+// settle brings the set in line with a member that has changed, and reports whether a pass could tell the difference.
 func (s *poolState) settle(m *member, now time.Time) bool {
 	s.locate(m)
 	before, had := s.runners.Get(m.name)
@@ -240,7 +240,7 @@ func (s *poolState) settle(m *member, now time.Time) bool {
 	return had != has || before != after || m.gone || sooner || turned
 }
 
-// noteUnplaced notes whether the scheduler has said that no node takes a runner. It says whether that turns the pool's
+// noteUnplaced notes whether the scheduler has said that no node takes a runner. It reports whether that turns the pool's
 // condition, of which a plan knows nothing.
 func (s *poolState) noteUnplaced(name string, r lifecycle.Runner) bool {
 	before := len(s.unplaced) > 0
@@ -261,7 +261,7 @@ func (s *poolState) member(name string) *member {
 	return m
 }
 
-// podSeen takes in what the cache shows of a pod.
+// podSeen records what the cache shows of a pod.
 func (s *poolState) podSeen(v podView, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +274,7 @@ func (s *poolState) takeIn(v podView, now time.Time) bool {
 		return false // a straggler of a pod that is gone
 	}
 	if m.uid != "" && m.uid != v.uid {
-		*m = member{name: m.name, account: m.account, queued: m.queued, on: m.on, weight: m.weight, start: m.start} // another pod: nothing that was said of the first holds
+		*m = member{name: m.name, account: m.account, queued: m.queued, on: m.on, weight: m.weight, start: m.start} // another pod: the records of the first do not apply
 	}
 	m.view, m.observed, m.creating, m.gone = v, true, false, false
 	m.uid, m.hash, m.created = v.uid, v.templateHash, v.created
@@ -294,9 +294,9 @@ func (s *poolState) takeIn(v podView, now time.Time) bool {
 	return s.settle(m, now)
 }
 
-// podRead takes in what a read past the cache showed of a pod, unless the watch has overtaken it meanwhile: of a pod that
-// has ended no further event would put that right. The watch itself is always believed, whatever its versions: a control
-// plane that was put back to an older state counts anew.
+// podRead records the result of an uncached read of a pod, unless the watch has overtaken it: after a pod has ended, no event would correct
+// it. The watch always takes precedence, whatever its versions: a control plane that was restored to an older state starts its resource
+// versions again.
 func (s *poolState) podRead(v podView, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,7 +306,7 @@ func (s *poolState) podRead(v podView, now time.Time) {
 	s.takeIn(v, now)
 }
 
-// older says whether the first of two versions of one object is for certain the older one.
+// older reports whether the first of two versions of one object is for certain the older one.
 func older(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err == nil && order < 0
@@ -327,7 +327,7 @@ func (s *poolState) hold(until time.Time) {
 	}
 }
 
-// podGone takes in that a pod is authoritatively gone: the watch said so, or an uncached read.
+// podGone records that a pod is authoritatively gone: by the watch, or by an uncached read.
 func (s *poolState) podGone(name, uid string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,7 +28,7 @@ func named(name string, change ...func(*corev1.Pod)) podView {
 
 func wishFor(n int) lifecycle.Wish { return lifecycle.Wish{Desired: n, TemplateHash: "hash"} }
 
-// The cache may lag behind our own creations for as long as it likes: nothing is created twice.
+// However far the cache lags behind our own creations, nothing is created twice.
 func TestPlan_OwnCreationsCountBeforeTheyAreObserved(t *testing.T) {
 	s, names := newTracker().pool(key), counter()
 	w := s.plan(wishFor(3), names, 10, t0)
@@ -43,7 +43,7 @@ func TestPlan_OwnCreationsCountBeforeTheyAreObserved(t *testing.T) {
 	require.Empty(t, again.create, "held after a failure")
 	later := t0.Add(2 * time.Second)
 	again = s.plan(wishFor(3), names, 10, later)
-	require.ElementsMatch(t, []string{w.create[1], "pool-00000004"}, again.create, "the uncertain one under its own name, the refused one anew")
+	require.ElementsMatch(t, []string{w.create[1], "pool-00000004"}, again.create, "the uncertain one under its own name, the refused one under a new one")
 	for _, name := range again.create {
 		s.createAnswered(name, "uid-"+name, created, later)
 		s.podSeen(named(name), later)
@@ -53,8 +53,8 @@ func TestPlan_OwnCreationsCountBeforeTheyAreObserved(t *testing.T) {
 	require.Equal(t, w.create[:1], due.remove, "what the cache should have shown is looked for past it")
 }
 
-// A read past the cache, made after a conflict, may be overtaken by the watch on its way. What the watch showed last is
-// what counts: of a pod that has ended no other event ever comes.
+// An uncached read, made after a conflict, may be overtaken by the watch. The watch's last state takes precedence: after a pod has ended no
+// further event ever comes.
 func TestPodRead_POOL4_AnOlderLookUndoesNothing(t *testing.T) {
 	version := func(v string) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.ResourceVersion = v } }
 	ended := func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }
@@ -72,7 +72,7 @@ func TestPodRead_POOL4_AnOlderLookUndoesNothing(t *testing.T) {
 	require.Empty(t, s.plan(wishFor(1), names, 10, t0).remove, "another pod of the name is another pod, whatever its version")
 
 	s.podSeen(named("pool-a", version("5")), t0)
-	require.Empty(t, s.plan(wishFor(1), names, 10, t0).remove, "the watch is believed, also after a control plane was put back")
+	require.Empty(t, s.plan(wishFor(1), names, 10, t0).remove, "the watch takes precedence, also after a control plane was restored")
 }
 
 func TestPlan_BurstIsBounded(t *testing.T) {
@@ -109,8 +109,8 @@ func TestAnswered_EXCL3_UnknownIsAskedAgainLessAndLessOften(t *testing.T) {
 	require.Empty(t, s.counts("hash").blocked)
 }
 
-// That others are answered makes one that nobody can tell about no more urgent: each question about it costs requests to
-// GitHub. Nor does it hide that one.
+// Answers about other runners do not make an unknown runner more urgent: each question about it costs requests to GitHub. Nor do they hide
+// it.
 func TestAnswered_EXCL3_OthersThatAreKnownDoNotHurryTheUnknown(t *testing.T) {
 	s, names := newTracker().pool(key), counter()
 	s.podSeen(named("pool-a"), t0)

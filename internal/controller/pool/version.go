@@ -8,18 +8,19 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
 )
 
-// versions is what the ends of a pool's runners have told of the version in its template.
+// versions is what the exits of a pool's runners say about the version in its template.
 type versions struct {
-	refused  string // the template of which GitHub has refused a runner because its version is too old
-	accepted string // the template of which a runner has done its job since
+	refused  string // the template whose version GitHub has refused as too old
+	accepted string // the template whose runner has completed a job since
 	refusals int    // in a row
 }
 
-// outdated says whether GitHub has refused the runner because its version is too old.
+// outdated reports whether GitHub has refused the runner because its version is too old.
 func (e ending) outdated() bool { return e.exited && e.exitCode == podsigns.ExitOutdated }
 
-// runnerEnded takes in how a runner has ended, once. One whose version GitHub refuses had been given a configuration: it was ready, and its
-// start did not fail. Its job waits on, and the next runner of the same image would end alike, so that new ones are started slowly.
+// runnerEnded records a runner's exit, once. A runner whose version GitHub refuses had received a configuration: it was ready, and its
+// start did not fail. Its job stays queued, and the next runner of the same image would exit in the same way, so new ones are started
+// slowly.
 func (s *poolState) runnerEnded(v podView, now time.Time) {
 	switch {
 	case v.end.outdated():
@@ -31,7 +32,7 @@ func (s *poolState) runnerEnded(v podView, now time.Time) {
 	}
 }
 
-// outdated: GitHub refuses the version of the runners (RUN-7). What was so before a restart stands until a runner shows otherwise.
+// outdated: GitHub refuses the version of the runners (RUN-7). The state from before a restart stands until a runner shows otherwise.
 func (c *conditions) outdated(f facts) {
 	const kind = v1alpha1.ConditionOutdated
 	switch hash := f.wish.TemplateHash; {

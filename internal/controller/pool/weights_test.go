@@ -18,13 +18,13 @@ func ofPool(name string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Labels[runnerpod.LabelPool] = name }
 }
 
-// tainted is a node that Karpenter is about to take away, as it writes that.
+// tainted is a node that Karpenter is about to remove, with its taint.
 func tainted(n *corev1.Node) {
 	n.Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule}}
 }
 
-// An idle runner leaves a node that another tool is about to take away, as it leaves a cordoned one; and stays if the tool changes its mind
-// before the fence has answered.
+// An idle runner leaves a node that another tool is about to remove, as it leaves a cordoned one; and stays if the tool reverts that before
+// the fence has answered.
 func TestNodes_R5_EXCL4_NodesThatAreTakenAwayAreLeftByWhatShowsNoWork(t *testing.T) {
 	tr := newTracker()
 	s := tr.pool(key)
@@ -49,7 +49,7 @@ func TestNodes_R5_EXCL4_NodesThatAreTakenAwayAreLeftByWhatShowsNoWork(t *testing
 	tr.change(readyNode("n1"), t0)
 	require.Len(t, s.plan(wishFor(4), counter(), 0, t0).plan.Withdraw, 2)
 
-	tr.change(readyNode("n1", func(n *corev1.Node) { // it may be taken away some time, if nothing changes
+	tr.change(readyNode("n1", func(n *corev1.Node) { // Karpenter may remove it some time, if nothing changes
 		n.Spec.Taints = []corev1.Taint{{Key: "DeletionCandidateOfClusterAutoscaler", Value: "1", Effect: corev1.TaintEffectPreferNoSchedule}}
 	}), t0)
 	require.Empty(t, asked())

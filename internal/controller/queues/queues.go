@@ -9,19 +9,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// What has failed is tried again after retryFirst, which doubles up to retrySlowest, each object by itself. The work queue's own
-// standard has a bucket for all of them besides: after an outage of the API server the last of thousands would wait for minutes.
+// A failed object is retried after retryFirst, which doubles up to retrySlowest, separately for each object. The work queue's default has
+// an overall rate limit as well: after an outage of the API server the last of thousands would wait for minutes.
 const (
 	retryFirst   = 5 * time.Millisecond
 	retrySlowest = 1000 * time.Second
 )
 
-// Options are those of a controller that reconciles so many objects at once.
+// Options returns the options of a controller with the given number of workers.
 //
-// RECV-5: the library's standard, its priority queue, can lock itself for good when it is shut down (kubernetes-sigs/controller-runtime#3538,
-// mended after v0.24): it hands an object to a worker that has just left, and keeps its locks while it does. Whoever still works then
-// never gets to say that it is done, so that the process hangs until its grace is over, and with it the Lease that the next leader
-// waits for.
+// RECV-5: controller-runtime's default priority queue can deadlock on shutdown (kubernetes-sigs/controller-runtime#3538, fixed after
+// v0.24): it hands an object to a worker that has just exited, and keeps its locks while it does. The remaining workers cannot report
+// completion. The process hangs until its grace period ends, and with it the Lease that the next leader waits for.
 func Options(workers int) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: workers,

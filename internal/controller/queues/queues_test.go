@@ -19,7 +19,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// A leader that is told to stop does so as soon as its passes under way are over, whatever is queued meanwhile: the next one waits for it.
+// A leader that is asked to stop does so as soon as its current passes are over, regardless of the queue: the next leader waits for it.
 func TestOptions_RECV5_AControllerThatIsToldToStopDoes(t *testing.T) {
 	for range 100 {
 		stop(t, Options(8))

@@ -32,7 +32,7 @@ type Pod struct {
 	Ref lifecycle.RunnerRef
 	// ResourceVersion is that of the observation.
 	ResourceVersion string
-	// Ended: no job can run in it any more.
+	// Ended: no job can run in it.
 	Ended bool
 	// Grace is what a pod that has ended gets for containers beside the runner's, in seconds; 0 for EndedGrace.
 	Grace int64
@@ -47,28 +47,28 @@ func (p Pod) observed() lifecycle.Observed {
 // Grant is the fence's word that one pod, by UID, may be removed.
 type Grant struct {
 	UID, Proof string
-	// Lost: the pod cannot be asked any more, so the fence is asked for proof.
+	// Lost: the pod can no longer be asked, so the fence is asked for proof.
 	Lost bool
-	// NodeGone: nobody is left who would confirm that it has stopped.
+	// NodeGone: no kubelet remains to confirm that the pod has stopped.
 	NodeGone bool
 }
 
-// ProvenGrace is the grace period, in seconds, of a pod whose work is proven over: nothing that runs in it is anybody's job, and whatever
-// keeps it there, a process that a job has stopped or one that hangs in its clean-up, would have the machine for nothing (TEN-5).
+// ProvenGrace is the grace period, in seconds, of a pod whose work is proven over: none of its processes belongs to a job. A stopped
+// process, or one that hangs in its clean-up, would otherwise keep the machine for nothing (TEN-5).
 const ProvenGrace = 60
 
-// EndedGrace is the grace period, in seconds, of a pod whose runner has ended (POD-3). A kubelet has stopped all of it as a rule; where others
-// have put containers into it these get a signal, and are killed if they do not go by it.
+// EndedGrace is the grace period, in seconds, of a pod whose runner has ended (POD-3). A kubelet has usually stopped all its containers;
+// containers that others have injected receive SIGTERM, and SIGKILL if they do not exit.
 const EndedGrace = 2
 
-// Remove deletes the pod as it was observed: the one function in the whole system that deletes a runner pod (EXCL-2). A
-// pod that has not ended needs a grant for its UID, shows no sign of work in the observation (EXCL-4), and is asked about
-// once more right before. The preconditions make the API server refuse if the pod has changed in any way since it was
-// observed, so that no sign of work can have appeared unseen. That the pod is gone already is success.
+// Remove deletes the pod as it was observed: the only function in the whole system that deletes a runner pod (EXCL-2). A pod that has not
+// ended needs a grant for its UID, and shows no sign of work in the observation (EXCL-4); the fence is asked once more right before. The
+// preconditions make the API server refuse if the pod has changed in any way since it was observed, so that no sign of work can have
+// appeared unseen. A pod that is already gone is success.
 //
-// A pod that has not ended keeps its own grace period: an idle runner stops at once, and if all of the above were wrong a job would still
-// be let finish. With a proof that its work is over it is ProvenGrace, also of a pod that is being deleted already. Only where the node is
-// gone there is nothing to wait for, and our finalizer goes with it. The answer is the fence's, when it was asked.
+// A pod that has not ended keeps its own grace period: an idle runner stops at once, and if all of the above were wrong a job could still
+// finish. With a proof that its work is over the grace period is ProvenGrace, also of a pod that is being deleted already. If the node is
+// gone there is nothing to wait for, and our finalizer is removed with the pod. The answer is the fence's, when it was asked.
 func (d *Remover) Remove(ctx context.Context, p Pod, g Grant) (lifecycle.Answer, error) {
 	ref := p.Ref
 	ref.Lost = g.Lost || g.Proof != ""
@@ -79,7 +79,7 @@ func (d *Remover) Remove(ctx context.Context, p Pod, g Grant) (lifecycle.Answer,
 		options := []client.DeleteOption{client.Preconditions{UID: &uid, ResourceVersion: &version}} // EXCL-2
 		if works := p.Signs.Work() != "" && !p.Ended; works || g.NodeGone {
 			var err error
-			if version, err = d.letGo(ctx, p, works, g); err != nil {
+			if version, err = d.makeDeletable(ctx, p, works, g); err != nil {
 				return client.IgnoreNotFound(err)
 			}
 		}
@@ -100,11 +100,11 @@ func (d *Remover) Remove(ctx context.Context, p Pod, g Grant) (lifecycle.Answer,
 	})
 }
 
-// provenBegin begins what the controller writes into AnnotationAllowDeletion, and nobody else writes.
+// provenBegin is the prefix of the controller's values of AnnotationAllowDeletion; no other client writes it.
 const provenBegin = "proven to the controller: "
 
-// Protect takes back what Remove wrote on a pod that is busy after all, and was not deleted then: with the annotation on it,
-// anybody might delete it (EXCL-7). What a person has written stays.
+// Protect removes the annotation that Remove wrote on a pod that is busy after all and was not deleted: with it, any client may delete the
+// pod (EXCL-7). An administrator's annotation stays.
 func (d *Remover) Protect(ctx context.Context, ref lifecycle.RunnerRef) error {
 	var pod corev1.Pod
 	if err := d.Client.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, &pod); err != nil {
@@ -121,11 +121,11 @@ func (d *Remover) Protect(ctx context.Context, ref lifecycle.RunnerRef) error {
 	return nil
 }
 
-// letGo makes a pod deletable that was granted with more than an ordinary grant. Where its node is gone, the sandbox's
-// finalizer, and no other, is taken off: whoever set it cleans up no more (POOL-7). Where it shows work, the proof that its
-// work is over is written down on it: without that nobody may delete it, not even the controller (EXCL-7). It returns the
-// version that the pod then has. A pod that is not as it was observed is a conflict.
-func (d *Remover) letGo(ctx context.Context, p Pod, works bool, g Grant) (version string, err error) {
+// makeDeletable prepares a pod whose deletion needs more than an ordinary grant. If its node is gone, it removes the sandbox's finalizer,
+// and no other: no kubelet remains to clean up (POOL-7). If the pod shows work, it records on the pod the proof that the work is over:
+// without it no client may delete the pod, not even the controller (EXCL-7). It returns the pod's resulting resource version. A pod that
+// has changed since it was observed is a conflict.
+func (d *Remover) makeDeletable(ctx context.Context, p Pod, works bool, g Grant) (version string, err error) {
 	var pod corev1.Pod
 	key := types.NamespacedName{Namespace: p.Ref.Namespace, Name: p.Ref.Name}
 	if err := d.Client.Get(ctx, key, &pod); err != nil { // the cache holds neither annotations nor most finalizers

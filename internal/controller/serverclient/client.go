@@ -158,7 +158,7 @@ func busyDetail(answer runnerapi.RetireAnswer) string {
 	return "busy with a job for " + answer.Owner + " (" + answer.State + ")"
 }
 
-// ReportStopped tells the server that a pod is terminal or gone. After any error it must be told again.
+// ReportStopped reports to the server that a pod is terminal or gone. After any error the caller must report it again.
 func (c *Client) ReportStopped(ctx context.Context, stopped runnerapi.PodStopped) error {
 	return c.post(ctx, runnerapi.PathPodsStopped, stopped, nil)
 }

@@ -160,7 +160,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// EXCL-3: whoever stands between may send us elsewhere; what is said there is not the server's word.
+// EXCL-3: an intermediary may redirect a request; its response is not the server's.
 func TestClient_EXCL3_FollowsNoRedirect(t *testing.T) {
 	var visits atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { visits.Add(1) }))

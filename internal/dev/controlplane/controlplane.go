@@ -18,7 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
-// ErrInUse says that another process runs a control plane in the state directory.
+// ErrInUse reports that another process runs a control plane in the state directory.
 var ErrInUse = errors.New("state directory in use")
 
 // ErrStopped is returned by operations on a control plane that Stop has been called on.
@@ -113,7 +113,7 @@ type ControlPlane struct {
 
 	mu       sync.Mutex // guards what follows
 	ports    ports
-	settled  bool // the first start is over: clients know the ports, which may not move any more
+	settled  bool // the first start is over: clients know the ports, which are fixed from now on
 	children map[Component]*childproc.Child
 	stopped  bool
 	err      error
@@ -123,9 +123,9 @@ type ControlPlane struct {
 // ignores SIGTERM, and etcd's data outlives a kill.
 const failedStartGrace = 3 * time.Second
 
-// Start starts every component in opts.StateDir and returns when all of them are healthy. What an earlier, killed
-// owner of the directory left running is killed first. ctx bounds the start only; Stop ends the control plane.
-// The error is ErrInUse when another process owns the directory, assets.ErrMissing when there is nothing to run.
+// Start starts every component in opts.StateDir and returns when all of them are healthy. Processes that an earlier, killed owner of the
+// directory left running are killed first. ctx bounds the start only; Stop ends the control plane. The error is ErrInUse when another
+// process owns the directory, assets.ErrMissing when there are no executables.
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -361,9 +361,8 @@ func (c *ControlPlane) AdminConfig() *rest.Config { return c.restConfig(c.pki.ad
 // AdminKubeconfig is the path of a kubeconfig file (0600) with the rights of AdminConfig.
 func (c *ControlPlane) AdminKubeconfig() string { return c.kubeconfigPath("admin") }
 
-// Identity makes a client configuration for a user in groups, with a fresh certificate signed by the cluster's
-// authority (valid for a year). What it may do is up to RBAC and the node authorizer: a node agent is the user
-// system:node:NAME in the group system:nodes.
+// Identity makes a client configuration for a user in groups, with a fresh certificate signed by the cluster's authority (valid for a
+// year). Its rights are up to RBAC and the node authorizer: a node agent is the user system:node:NAME in the group system:nodes.
 func (c *ControlPlane) Identity(user string, groups ...string) (*rest.Config, error) {
 	if user == "" {
 		return nil, errors.New("issuing an identity: a user name is required")

@@ -13,7 +13,7 @@ import (
 // KubeletClient is the user as which the API server asks nodes for logs, and runs commands there.
 const KubeletClient = "kube-apiserver-kubelet-client"
 
-// letAskNodes gives that user the role that Kubernetes has for it, and no more.
+// letAskNodes binds Kubernetes' role for kubelet API access to that user.
 func (c *ControlPlane) letAskNodes(ctx context.Context) error {
 	kube, err := kubernetes.NewForConfig(c.AdminConfig())
 	if err != nil {

@@ -101,7 +101,7 @@ func (k Kind) check() error {
 	return nil
 }
 
-// Workflow is the workflow file of a run of so many jobs.
+// Workflow is the workflow file of a run with that number of jobs.
 func (k Kind) Workflow(jobs int) string {
 	var b strings.Builder
 	b.WriteString("name: load\non: workflow_dispatch\njobs:\n  load:\n    runs-on: [" + strings.Join(quoted(k.Labels), ", ") +

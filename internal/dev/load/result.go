@@ -68,7 +68,7 @@ type Stuck struct {
 	Remedy   string `json:"remedy,omitempty"`
 }
 
-// Good says that every job that was planned was submitted and ended with success.
+// Good reports whether every planned job was submitted and succeeded.
 func (r Result) Good() bool {
 	return r.Unended == 0 && r.SubmittedJobs == r.PlannedJobs && r.Conclusions["success"] == r.SubmittedJobs
 }

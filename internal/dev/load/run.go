@@ -110,7 +110,7 @@ func Run(ctx context.Context, opts Options) (Result, error) {
 	return r.result, err
 }
 
-// submitter submits by the schedule until it is through, fails, or ctx ends. What has ended comes by freed, in jobs.
+// submitter submits by the schedule until it is complete, fails, or ctx ends. freed receives the number of ended jobs.
 func (r *run) submitter(ctx context.Context, batches chan<- batch, freed <-chan int) {
 	defer close(batches)
 	unended, over := 0, r.Clock.After(r.Plan.For+grace)

@@ -23,17 +23,17 @@ func (wall) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
 // world is a fleet in which each job takes its steps at stated times after it was queued.
 type world struct {
-	mu     sync.Mutex
-	jobs   []time.Time // when each was queued; ids count from 1
-	never  map[int64]bool
-	ended  time.Duration
-	refuse error         // of submissions
-	away   error         // of reading
-	unread bool          // reading fails
-	alone  int           // jobs asked for alone
-	most   int           // jobs that had not ended, at the worst
-	slow   time.Duration // of a submission
-	pages  time.Duration // that listing jobs takes
+	mu        sync.Mutex
+	jobs      []time.Time // when each was queued; ids count from 1
+	never     map[int64]bool
+	ended     time.Duration
+	refuse    error         // of submissions
+	readError error         // of reading
+	unread    bool          // reading fails
+	alone     int           // jobs asked for alone
+	most      int           // the maximum of jobs that had not ended
+	slow      time.Duration // of a submission
+	pages     time.Duration // that listing jobs takes
 }
 
 func (w *world) Submit(ctx context.Context, _, workflow string) ([]int64, error) {
@@ -86,7 +86,7 @@ func (w *world) Live(context.Context) ([]adminapi.Job, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.unread {
-		return nil, w.away
+		return nil, w.readError
 	}
 	var live []adminapi.Job
 	for i := range w.jobs {
@@ -244,7 +244,7 @@ func TestRun_LooksAgainBeforeItNamesJobs(t *testing.T) {
 func TestRun_ErrorsComeWithWhatIsKnown(t *testing.T) {
 	lost := errors.New("gone")
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{unread: true, away: lost}
+		w := &world{unread: true, readError: lost}
 		_, err := Run(t.Context(), generated(w))
 		require.ErrorIs(t, err, lost)
 		require.Empty(t, w.jobs) // nothing is submitted that cannot be watched
@@ -256,7 +256,7 @@ func TestRun_ErrorsComeWithWhatIsKnown(t *testing.T) {
 		require.False(t, r.Good())
 	})
 	synctest.Test(t, func(t *testing.T) { // it waits for a server that is unavailable for a while
-		w := &world{ended: 3 * time.Second, away: lost}
+		w := &world{ended: 3 * time.Second, readError: lost}
 		opts := generated(w)
 		troubles := 0
 		opts.Progress = func(p Progress) {

@@ -100,7 +100,7 @@ func draw(mix Mix, at int) int {
 	return len(mix.Runs) - 1
 }
 
-// arrivals gives the times of runs of so many jobs on average, one after the other.
+// arrivals returns the times of runs with that number of jobs on average, one after the other.
 func arrivals(p Plan, jobs float64, source *rand.Rand) func() (time.Duration, bool) {
 	if p.Shape == Burst {
 		return uniform(p.Runs, p.Within, source)
@@ -120,8 +120,8 @@ func arrivals(p Plan, jobs float64, source *rand.Rand) func() (time.Duration, bo
 	}
 }
 
-// uniform gives so many uniform moments in order, without keeping them: the smallest of n that are left is at
-// 1-(1-u)^(1/n) of what is left.
+// uniform returns that number of uniform moments in order, without keeping them: the smallest of n that are left is at 1-(1-u)^(1/n) of
+// what is left.
 func uniform(runs int, within time.Duration, source *rand.Rand) func() (time.Duration, bool) {
 	left, at := runs, 0.0
 	return func() (time.Duration, bool) {

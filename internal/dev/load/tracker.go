@@ -33,8 +33,8 @@ func (t *tracker) submitted(repository string, ids []int64) {
 	}
 }
 
-// live takes the jobs that have not ended, and returns those of ours that are not among them, at most so many: they have
-// completed, or are not known yet. Those that were requested least often come first.
+// live takes the jobs that have not ended, and returns those of ours that are not among them, up to most: they have completed, or are not
+// known yet. Those that were requested least often come first.
 func (t *tracker) live(jobs []adminapi.Job, most int) []int64 {
 	alive := make(map[int64]bool, len(jobs))
 	for _, job := range jobs {

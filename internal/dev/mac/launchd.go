@@ -145,7 +145,7 @@ func (d *launchd) boot() error {
 		if !strings.HasSuffix(e.Name(), ".plist") {
 			continue
 		}
-		// What cannot be loaded is left out, without an error.
+		// A job that cannot be loaded is skipped without an error.
 		_ = d.load("/Library/LaunchDaemons/"+e.Name(), false)
 	}
 	return d.startLoginwindow(true)
@@ -170,7 +170,7 @@ func (d *launchd) shutdown() {
 	killChildren()
 }
 
-// load reads a job and registers it. The caller says whether background-task management counts it.
+// load reads a job and registers it. The caller reports whether background-task management counts it.
 func (d *launchd) load(path string, counted bool) error {
 	parsed, data, err := d.root.readJob(path)
 	if err != nil {
@@ -208,7 +208,7 @@ var (
 	errDisabled = errors.New("the job is disabled")
 )
 
-// register counts registrations of the same job without a change, and says whether it may still be kept alive.
+// register counts registrations of the same job without a change, and reports whether it may still be kept alive.
 func (d *launchd) register(label, plist string) (bool, error) {
 	kept := true
 	err := update(d.root, registrationsFile, func(all *registrations) error {

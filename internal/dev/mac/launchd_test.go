@@ -110,7 +110,7 @@ func TestLaunchd_SaysThatAProgramIsMissing(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
-// What a job leaves behind ends with it, unless AbandonProcessGroup says otherwise (NODE-3).
+// A job's remaining processes end with it, unless AbandonProcessGroup is set (NODE-3).
 func TestLaunchd_EndsTheProcessGroupUnlessItIsAbandoned(t *testing.T) {
 	for name, abandoned := range map[string]bool{"<false/>": false, "<true/>": true} {
 		t.Run(name, func(t *testing.T) {

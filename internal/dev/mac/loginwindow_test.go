@@ -131,7 +131,7 @@ func TestTart_NeedsTheSession(t *testing.T) {
 	require.Len(t, mac.Root.Machines(), 1)
 	require.Contains(t, mac.Run("root", "/bin/ps", "-axww", "-o", "command="), "/opt/homebrew/bin/tart run vm")
 
-	// Loading the main rule set takes out what the system has put there.
+	// Loading the main rule set removes the system's own additions.
 	mac.Run("root", "/sbin/pfctl", "-f", "/etc/pf.conf")
 	require.False(t, mac.Evaluate(internet).Translated)
 

@@ -101,7 +101,7 @@ func TestEvaluate_KnowsTheWay(t *testing.T) {
 	require.Equal(t, "10.0.0.21", answer.Source.String())
 }
 
-// dial says whether a login succeeds within a second.
+// dial reports whether a login succeeds within a second.
 func login(t *testing.T, ssh *mactest.SSH) bool {
 	t.Helper()
 	return client(ssh, "true").Run() == nil
@@ -137,22 +137,22 @@ func TestSSH_NewConnectionsAreJudged(t *testing.T) {
 	mac.Run("root", "/sbin/pfctl", "-f", "/etc/guard")
 	output, err := client(ssh, "true").CombinedOutput()
 	require.Error(t, err)
-	require.NotContains(t, string(output), "timed out", "who is refused is told")
+	require.NotContains(t, string(output), "timed out", "a refused sender is notified")
 }
 
 // A live connection continues if the filter has a state for it. Without one, because the filter was off or had no rule for
 // it, a guard that wants the first packet of a connection cuts it, and one that takes any packet does not.
 func TestSSH_LiveConnections(t *testing.T) {
 	for name, test := range map[string]struct {
-		before string // is in force when the connection is made
-		after  string
-		flush  bool
-		goesOn bool
+		before    string // is in force when the connection is made
+		after     string
+		flush     bool
+		continues bool
 	}{
-		"with a state":                         {before: "pass in proto tcp to port 22\n", after: "block quick all\n", goesOn: true},
+		"with a state":                         {before: "pass in proto tcp to port 22\n", after: "block quick all\n", continues: true},
 		"with a state that is thrown away":     {before: "pass in proto tcp to port 22\n", after: "block quick all\n", flush: true},
 		"without, and first packets only":      {after: guard},
-		"without, and any packet":              {after: strings.Replace(guard, "flags S/SA", "flags any", 1), goesOn: true},
+		"without, and any packet":              {after: strings.Replace(guard, "flags S/SA", "flags any", 1), continues: true},
 		"without, and answers may not get out": {after: "pass in proto tcp to port 22 flags any\nblock out\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -173,23 +173,23 @@ func TestSSH_LiveConnections(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, session.Start())
 			defer func() { _ = session.Process.Kill(); _ = session.Wait() }()
-			heard := make(chan string, 16)
+			received := make(chan string, 16)
 			go func() {
 				buffer := make([]byte, 64)
 				for {
 					n, err := out.Read(buffer)
 					if err != nil {
-						close(heard)
+						close(received)
 						return
 					}
-					heard <- string(buffer[:n])
+					received <- string(buffer[:n])
 				}
 			}()
 			say := func(word string, limit time.Duration) bool {
 				_, err := in.Write([]byte(word))
 				require.NoError(t, err)
 				select {
-				case got := <-heard:
+				case got := <-received:
 					return got == word
 				case <-time.After(limit):
 					return false
@@ -203,15 +203,15 @@ func TestSSH_LiveConnections(t *testing.T) {
 			if test.flush {
 				mac.Run("root", "/sbin/pfctl", "-F", "states")
 			}
-			if test.goesOn {
+			if test.continues {
 				require.True(t, say("after", 10*time.Second))
 				return
 			}
 			require.False(t, say("after", 300*time.Millisecond))
-			// It was only delayed: the sender retries, and once the rules let it through it continues.
+			// It was only delayed: the sender retries, and continues once the rules let it through.
 			mac.Run("root", "/sbin/pfctl", "-d")
 			select {
-			case got := <-heard:
+			case got := <-received:
 				require.Equal(t, "after", got)
 			case <-time.After(10 * time.Second):
 				require.Fail(t, "nothing was heard")

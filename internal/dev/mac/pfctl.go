@@ -289,7 +289,7 @@ func (c *call) showPf(f *pf.Filter, o pfctlOptions) error {
 	return nil
 }
 
-// showRules prints rules. For an anchor that is not there it complains, and exits with 0 all the same (likely: the message is known).
+// showRules prints rules. For a missing anchor it prints an error, and still exits with 0 (likely: the message is known).
 func (c *call) showRules(f *pf.Filter, anchor string, nat bool) error {
 	lines, exists := f.Show(anchor, nat)
 	if !exists {
@@ -382,7 +382,7 @@ type Flow struct {
 	To   netip.Addr
 	// Proto is tcp (the default), udp, icmp or ipv6-icmp.
 	Proto string
-	// Port it goes to; for ICMP, Type.
+	// Port is the destination; for ICMP, Type.
 	Port uint16
 	Type string
 	// Established asks about a packet within a connection for which the filter has no state.
@@ -392,15 +392,15 @@ type Flow struct {
 // Answer is the outcome of a Flow.
 type Answer struct {
 	Reached bool
-	// Refused says that the client gets a refusal at once, and need not time out.
+	// Refused indicates that the client gets a refusal at once, and need not time out.
 	Refused bool
-	// Stateful says that the connection survives changes of the rules.
+	// Stateful indicates that the connection survives changes of the rules.
 	Stateful bool
 	// By are the rules that decided, the last one last, each as "ANCHOR: RULE".
 	By []string
 	// Source is the address that the other end sees, which NAT may have changed.
 	Source netip.Addr
-	// Translated says that NAT did.
+	// Translated indicates that NAT did.
 	Translated bool
 }
 

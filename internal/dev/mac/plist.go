@@ -79,7 +79,7 @@ func (r Root) readJob(path string) (jobPlist, []byte, error) {
 
 var errBadOwnership = errors.New(launchdErrors[errnoBadOwnership])
 
-// keepAlive says whether the job is to be started again after it has ended with that code.
+// keepAlive reports whether the job must be restarted after it has exited with that code.
 func (j jobPlist) keepAlive(exit int) bool {
 	switch keep := j.KeepAlive.(type) {
 	case bool:

@@ -117,7 +117,7 @@ func killChildren() {
 	}
 }
 
-// isMachine says whether a process is a virtual machine of the model's Tart.
+// isMachine reports whether a process is a virtual machine of the model's Tart.
 func (p process) isMachine() bool {
 	return filepath.Base(p.executable) == "tart" && len(p.args) > 1 && p.args[1] == "run"
 }
@@ -299,7 +299,7 @@ func runPgrep(_ context.Context, c *call) error {
 // killTree ends a process and all below it.
 func killTree(pid int) {
 	entries, _ := os.ReadDir("/proc")
-	_ = syscall.Kill(pid, syscall.SIGSTOP) // so that it starts no more
+	_ = syscall.Kill(pid, syscall.SIGSTOP) // so that it starts no further processes
 	for _, e := range entries {
 		if child, err := strconv.Atoi(e.Name()); err == nil && parentOf(child) == pid {
 			killTree(child)
@@ -315,7 +315,7 @@ func runAttached(cmd *exec.Cmd, started chan<- error, ended chan<- struct{}) {
 	err := cmd.Start()
 	started <- err
 	if err == nil {
-		_ = cmd.Wait() // how it ended is in its state
+		_ = cmd.Wait() // its exit is in its state
 		close(ended)
 	}
 }

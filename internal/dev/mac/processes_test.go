@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A guest that was forked and not executed yet looks like the machine that starts it.
+// A guest that was forked and has not called exec yet looks like the machine that starts it.
 func TestMachinesAmong_CountsNoForkOfOne(t *testing.T) {
 	const tart = "/mac/opt/homebrew/bin/tart"
 	machine := process{pid: 10, parent: 1, executable: tart, args: []string{tart, "run", "vm"}}

@@ -37,7 +37,7 @@ type call struct {
 // command does what the Mac's does. Its error is a *failure where the Mac has a text and an exit code for it.
 type command func(context.Context, *call) error
 
-// failure is how a command ends badly.
+// failure is the failed end of a command.
 type failure struct {
 	code int
 	text string // for standard error, may be empty
@@ -152,9 +152,9 @@ func (c *call) perform(ctx context.Context, do command) error {
 		// SIGKILL: nothing of the command happens, and its caller sees a signal.
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case EffectHang:
-		heard := make(chan os.Signal, 1)
-		signal.Notify(heard, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-		for range heard { // it has no effect
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+		for range signals { // it has no effect
 			continue
 		}
 	}

@@ -41,11 +41,11 @@ type Effect string
 
 // The effects.
 const (
-	// EffectAnswer does nothing but answer.
+	// EffectAnswer only answers.
 	EffectAnswer Effect = "answer"
 	// EffectFailAfterwards does what was asked, and answers as the rule says.
 	EffectFailAfterwards Effect = "fail-afterwards"
-	// EffectHang never ends, and hears no signal but SIGKILL.
+	// EffectHang never ends, and ignores all signals but SIGKILL.
 	EffectHang Effect = "hang"
 	// EffectKill is killed before it does anything; EffectKillAfterwards, once it has done what was asked.
 	EffectKill           Effect = "kill"
@@ -116,7 +116,7 @@ type Call struct {
 	User string   `json:"user"`
 	Name string   `json:"name"`
 	Args []string `json:"args"`
-	// Ended says that the command came to its end; it does not for one that was killed, or runs.
+	// Ended indicates that the command came to its end; it does not for one that was killed, or runs.
 	Ended bool `json:"ended,omitempty"`
 	Exit  int  `json:"exit,omitempty"`
 	// Stdin is how many bytes of standard input the command itself has read.

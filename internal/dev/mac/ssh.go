@@ -162,7 +162,7 @@ func (f *Front) handle(ctx context.Context, conn net.Conn) {
 	both.Wait()
 }
 
-// copy passes on what comes, as long as the filter lets it.
+// copy passes data on, as long as the filter allows it.
 func (g *guarded) copy(to, from net.Conn, in bool) {
 	defer func() {
 		if tcp, ok := to.(*net.TCPConn); ok {
@@ -198,7 +198,7 @@ func (g *guarded) wait(in bool) bool {
 	return true
 }
 
-// passes asks the filter about a packet. What it has a state for passes under any rules, until states are thrown away.
+// passes asks the filter about a packet. A packet with a state passes under any rules, until states are flushed.
 func (g *guarded) passes(in bool) bool {
 	filter, machine, err := g.front.root.filter()
 	if err != nil {

@@ -94,7 +94,7 @@ func (s *SSHD) start(ctx context.Context) error {
 		return err
 	}
 	if os.Getuid() == 0 {
-		if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // its privilege separation wants it
+		if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // its privilege separation requires it
 			return err
 		}
 	}

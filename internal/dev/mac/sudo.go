@@ -109,7 +109,7 @@ func runSudo(ctx context.Context, c *call) error {
 		}
 	}
 	allowed, free := rules.permit(c.config, c.user, o.user, logical, o.command)
-	// Who may do nothing at all is asked for the password all the same.
+	// A user without any right is still asked for the password.
 	if !free && c.user != "root" {
 		if err := c.askPassword(o); err != nil {
 			return err

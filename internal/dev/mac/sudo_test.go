@@ -53,7 +53,7 @@ func TestSudo_LocksTheAccount(t *testing.T) {
 	require.Equal(t, 1, exit)
 	require.Contains(t, stderr, "sudo: 3 incorrect password attempts", "the fourth is not asked for")
 	_, exit = try(password + "\n")
-	require.Zero(t, exit, "a right one begins the count anew")
+	require.Zero(t, exit, "a right one resets the count")
 	try("a\nb\nc\n")
 	try("a\nb\n")
 	_, exit = try(password + "\n")

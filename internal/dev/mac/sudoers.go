@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// sudoRule is one line of the sudoers: who may run what as whom, and whether without a password.
+// sudoRule is one line of the sudoers: which user may run which command as which user, and whether without a password.
 type sudoRule struct {
 	user     string // a name, or %group
 	runAs    string // a name, or ALL
@@ -143,7 +143,7 @@ func (r Root) sudoers() (sudoers, error) {
 	return all, nil
 }
 
-// permit says whether a user may run a command, and whether without a password: the last rule that fits decides.
+// permit reports whether a user may run a command, and whether without a password: the last rule that fits decides.
 func (s sudoers) permit(m Machine, user, runAs, logical string, command []string) (allowed, free bool) {
 	if user == "root" {
 		return true, true

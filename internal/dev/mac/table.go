@@ -69,7 +69,7 @@ var commandPaths iter.Seq[string] = func(yield func(string) bool) {
 	}
 }
 
-// IsCommand says whether an executable that lies there is one of a model Mac's commands, so that a program of several uses knows to call Main.
+// IsCommand reports whether an executable that lies there is one of a model Mac's commands, so that a program of several uses knows to call Main.
 func IsCommand(executable string) bool {
 	name := path.Base(executable)
 	_, known := commands()[name]

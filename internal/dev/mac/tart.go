@@ -13,8 +13,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/tart"
 )
 
-// sharing is the anchor by which macOS translates the addresses of machines. The system itself adds the calls to the main rule set when the first
-// machine starts, so that loading pf.conf as a whole takes them out again until the next start.
+// sharing is the anchor by which macOS translates the addresses of machines. The system itself adds the calls to the main rule set when the
+// first machine starts, so that loading pf.conf as a whole removes them until the next start.
 const sharing = "com.apple.internet-sharing"
 
 // runTart is the fake of Tart, on this Mac: a machine needs the session of who starts it, and its start brings up vmnet.

@@ -24,7 +24,7 @@ func (d Direction) String() string {
 	return "egress"
 }
 
-// Allows says whether a pod may open a connection to an address: whether its own egress allows it and, if the address is
+// Allows reports whether a pod may open a connection to an address: whether its own egress allows it and, if the address is
 // that of a pod, that pod's ingress does too. A pod that is not known may do nothing.
 func (e *Evaluator) Allows(from types.NamespacedName, to netip.AddrPort, protocol corev1.Protocol) bool {
 	source := e.pods[from]
@@ -40,13 +40,13 @@ func (e *Evaluator) Allows(from types.NamespacedName, to netip.AddrPort, protoco
 	return true
 }
 
-// AllowsEgress says whether a pod's egress allows a connection to an address. A pod that is not known may do nothing.
+// AllowsEgress reports whether a pod's egress allows a connection to an address. A pod that is not known may do nothing.
 func (e *Evaluator) AllowsEgress(from types.NamespacedName, to netip.AddrPort, protocol corev1.Protocol) bool {
 	source := e.pods[from]
 	if source == nil {
 		return false
 	}
-	addr := to.Addr().Unmap() // what is written like that goes over IPv4
+	addr := to.Addr().Unmap() // an IPv4-mapped address goes over IPv4
 	for _, own := range source.addrs {
 		if own == addr {
 			return true // nothing keeps a pod from itself
@@ -66,7 +66,7 @@ func (e *Evaluator) AllowsEgress(from types.NamespacedName, to netip.AddrPort, p
 	return !isolated
 }
 
-// AllowsIngress says whether a pod's ingress allows a connection from an address to one of its ports. A pod that is not
+// AllowsIngress reports whether a pod's ingress allows a connection from an address to one of its ports. A pod that is not
 // known may be asked for nothing.
 func (e *Evaluator) AllowsIngress(to types.NamespacedName, port uint16, protocol corev1.Protocol, from netip.Addr) bool {
 	target := e.pods[to]
@@ -160,7 +160,7 @@ func (r *rule) hasBlock(addr netip.Addr) bool {
 	return false
 }
 
-// hasPort says whether the rule covers a port; names are resolved in of, which may be nil.
+// hasPort reports whether the rule covers a port; names are resolved in of, which may be nil.
 func (r *rule) hasPort(of *pod, number uint16, protocol corev1.Protocol) bool {
 	if len(r.ports) == 0 {
 		return true

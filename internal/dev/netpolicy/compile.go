@@ -32,7 +32,7 @@ type pod struct {
 	describe string // its name and labels, for digests
 }
 
-// peer says whether policies can mean the pod by a selector.
+// peer reports whether policies can mean the pod by a selector.
 func (p *pod) peer() bool { return !p.hostNet && !p.ended }
 
 type policy struct {

@@ -319,9 +319,9 @@ func TestProperty_DigestsAreCanonical(t *testing.T) {
 		require.NoError(t, err)
 		shuffled, err := New(rapid.Permutation(policies).Draw(t, "policies"), rapid.Permutation(pods).Draw(t, "pods"), rapid.Permutation(namespaces).Draw(t, "namespaces"))
 		require.NoError(t, err)
-		unheard := newTestPod("c", "unheard", "10.9.9.9", nil) // its namespace does not exist: only "all" selects it
-		unheard.Spec.HostNetwork = true
-		crowded, err := New(policies, append(pods, unheard), namespaces)
+		orphan := newTestPod("c", "unheard", "10.9.9.9", nil) // its namespace does not exist: only "all" selects it
+		orphan.Spec.HostNetwork = true
+		crowded, err := New(policies, append(pods, orphan), namespaces)
 		require.NoError(t, err)
 		for i := range pods {
 			v, _ := e.View(keyOf(&pods[i]))

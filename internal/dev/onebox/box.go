@@ -128,7 +128,7 @@ type Box struct {
 	stopErr  error
 }
 
-// ErrInterrupted says that the start, or the demonstration, was interrupted, and that nothing is left running.
+// ErrInterrupted reports that the start, or the demonstration, was interrupted, and that nothing is left running.
 var ErrInterrupted = errors.New("interrupted; nothing is left running")
 
 // Start starts everything in the state directory and returns when all parts are ready. Processes that a killed owner of the directory left

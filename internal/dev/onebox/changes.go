@@ -89,7 +89,7 @@ func (p changePlan) due(taken, done, running int) (string, bool) {
 	return p[taken].kind, true
 }
 
-// operator changes the fleet like a person with kubectl, and waits until the change has taken effect.
+// operator changes the fleet like an administrator with kubectl, and waits until the change has taken effect.
 type operator struct {
 	box   *Box
 	apply *applier

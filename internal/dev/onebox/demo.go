@@ -21,7 +21,7 @@ type DemoOptions struct {
 	Keep bool
 	// Timeout bounds the jobs. Default: ten minutes and three seconds for each job.
 	Timeout time.Duration
-	// Terminal says that Out is one; the table is then redrawn in place. Width and Height are its size.
+	// Terminal indicates that Out is one; the table is then redrawn in place. Width and Height are its size.
 	Terminal bool
 	Color    bool
 	Size     func() (width, height int)
@@ -39,7 +39,7 @@ const (
 	demoMacs = 2
 )
 
-// ErrDemoFailed says that the demonstration ran and failed; the summary says why.
+// ErrDemoFailed reports that the demonstration ran and failed; the summary says why.
 var ErrDemoFailed = errors.New("the demonstration failed")
 
 func (o DemoOptions) withDefaults() (DemoOptions, error) {

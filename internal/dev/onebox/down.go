@@ -82,7 +82,7 @@ func Down(ctx context.Context, opts DownOptions) error {
 	return nil
 }
 
-// HasState says whether a directory is one of `bullpen up`, with data in it.
+// HasState reports whether a directory is one of `bullpen up`, with data in it.
 func HasState(dir string) bool {
 	layout, err := NewLayout(dir)
 	if err != nil {

@@ -28,8 +28,8 @@ func serverPod() *corev1.Pod {
 	}
 }
 
-// startGate puts the cluster's network policies between the runners and the server, and returns when they hold. What is refused
-// is in the gate's log, one JSON object a line.
+// startGate puts the cluster's network policies between the runners and the server, and returns when they are enforced. Refused connections
+// are in the gate's log, one JSON object a line.
 func (b *Box) startGate(ctx context.Context) error {
 	file, err := os.OpenFile(b.layout.Log("gate"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
 
-// What stands for the server before network policies is like the pods of the chart's Deployment.
+// The server's stand-in for network policies has the labels of the pods of the chart's Deployment.
 func TestGate_NET2_TheServerIsWhatTheChartInstalls(t *testing.T) {
 	manifests, err := helmchart.Render(helmchart.Release{Namespace: SystemNamespace, Values: map[string]any{"github": map[string]any{"appID": 1.0}}})
 	require.NoError(t, err)

@@ -62,7 +62,7 @@ func writeKubeconfigs(l Layout, plane *controlplane.ControlPlane) error {
 			return err
 		}
 	}
-	// The node agent requests its certificate on its own; this is for people who want to see what it sees.
+	// The node agent requests its certificate on its own; this is for users who want the same view.
 	certificate := nodeidentity.File(l.Node())
 	return writeFileKubeconfig(l.identity(partNode+".kubeconfig"), admin, &clientcmdapi.AuthInfo{ClientCertificate: certificate, ClientKey: certificate})
 }

@@ -86,7 +86,7 @@ type StaleFolderError struct{ Problem string }
 // Error is one sentence.
 func (e *StaleFolderError) Error() string { return e.Problem }
 
-// check says whether the directory is one of ours (found), or can become one.
+// check reports whether the directory is one of ours (found), or can become one.
 func (l Layout) check() (found bool, err error) {
 	data, err := os.ReadFile(l.marker())
 	if errors.Is(err, fs.ErrNotExist) {

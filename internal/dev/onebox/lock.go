@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
-// InUseError says that another process owns the state directory.
+// InUseError reports that another process owns the state directory.
 type InUseError struct {
 	Dir string
 	// PID of the owner; 0 when it could not be read.

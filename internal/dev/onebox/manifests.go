@@ -122,7 +122,7 @@ func decodePools(source string, content []byte) ([]*unstructured.Unstructured, e
 	return pools, nil
 }
 
-// labelsOf are the labels of a pool, by which jobs get to it.
+// labelsOf are the labels of a pool, which route jobs to it.
 func labelsOf(pool *unstructured.Unstructured) []string {
 	labels, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "labels")
 	return labels

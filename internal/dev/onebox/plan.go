@@ -75,7 +75,7 @@ const standInRepository = "acme/app"
 // addresses are where our own processes listen, each as host:port.
 type addresses struct {
 	Webhooks, Internal, Operators, ServerMetrics, ControllerHealth, ControllerMetrics, Kubelet, MacKubelet, GitHub string
-	// Gate leads to Internal through the network policies; empty: there is none, and runners go straight there.
+	// Gate leads to Internal through the network policies; empty: there is none, and runners connect directly.
 	Gate string
 }
 

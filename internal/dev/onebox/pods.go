@@ -81,7 +81,7 @@ type podRow struct {
 	UID   string
 	Stage stage
 	Since time.Time
-	// Mac says that it is a macOS runner.
+	// Mac indicates that it is a macOS runner.
 	Mac bool
 	// Pool and Hash are the pool and the template that it was made from; Placed says that it has a node.
 	Pool, Hash string
@@ -201,7 +201,7 @@ func countStage(rows []podRow, wanted stage) int {
 	return count
 }
 
-// awaitIdle waits until so many runners are idle.
+// awaitIdle waits until that many runners are idle.
 func (w *podWatch) awaitIdle(ctx context.Context, wanted int) error {
 	return w.await(ctx, fmt.Sprintf("%d idle runners", wanted), func(rows []podRow) bool { return countStage(rows, stageIdle) >= wanted })
 }

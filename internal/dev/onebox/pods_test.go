@@ -83,7 +83,7 @@ func TestPodWatchWitnessesDeletions(t *testing.T) {
 	err = watch.await(ended, "a runner that nobody makes", func([]podRow) bool { return false })
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "a runner that nobody makes (0 idle, 1 busy, 0 starting)")
-	// That it is gone in the end is the same deletion.
+	// Its disappearance in the end is the same deletion.
 	require.NoError(t, kube.CoreV1().Pods(RunnerNamespace).Delete(t.Context(), "busy", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool { return len(watch.rows()) == 0 }, patience, interval)
 	require.Len(t, watch.seenRemovals(), 2)

@@ -15,9 +15,9 @@ type restartStep struct {
 // jobsPerRound is how many jobs it takes for another round of restarts.
 const jobsPerRound = 200
 
-// planRestarts restarts the macOS agent as soon as a macOS job runs, and spreads the other restarts over the middle of the
-// run. Each part is restarted once in a round, kill -9 and SIGTERM in turn. As those are three parts, the next round has
-// the signals the other way round.
+// planRestarts restarts the macOS agent as soon as a macOS job runs, and spreads the other restarts over the middle of the run. Each
+// component is restarted once in a round, with kill -9 and SIGTERM alternating. As there are three, the next round has the signals the
+// other way round.
 func planRestarts(jobs int) restartPlan {
 	rounds := max(1, jobs/jobsPerRound)
 	parts := []string{partServer, partController, partNode}

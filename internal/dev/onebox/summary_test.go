@@ -74,7 +74,7 @@ func TestJudge(t *testing.T) {
 		"a wrong conclusion":            {func(e *Evidence) { e.Jobs[1].Conclusion = "cancelled"; e.Jobs[1].Reason = "why not" }, `concluded with cancelled (why not), expected success`, 0},
 		"a failure that did not happen": {func(e *Evidence) { e.Jobs[2].Conclusion = "success" }, "expected failure", 0},
 		"a job that ran twice":          {func(e *Evidence) { e.Jobs[1].Acquisitions = 2 }, "ran 2 times, not 1", 0},
-		"a job that nobody ran":         {func(e *Evidence) { e.Jobs[1].Acquisitions = 0 }, "ran 0 times, not 1", 0},
+		"a job without a runner":        {func(e *Evidence) { e.Jobs[1].Acquisitions = 0 }, "ran 0 times, not 1", 0},
 		"a skipped job that ran":        {func(e *Evidence) { e.Jobs[3].Acquisitions = 1 }, "ran 1 times, not 0", 0},
 		"a job that did not end":        {func(e *Evidence) { e.Jobs[4].Conclusion, e.Jobs[4].Status = "", "queued" }, "did not complete: it is queued", 0},
 		"a job that is missing":         {func(e *Evidence) { e.Jobs = e.Jobs[:4] }, "has 5 jobs, but 4 were seen", 0},

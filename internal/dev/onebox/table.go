@@ -203,7 +203,7 @@ func restartLines(b board) []string {
 	return lines
 }
 
-// cut shortens a line to so many columns. Escape sequences take none; every character that is written here takes one.
+// cut shortens a line to width columns. Escape sequences take none; every character that is written here takes one.
 func cut(line string, width int) string {
 	columns, inEscape := 0, false
 	for i, r := range line {

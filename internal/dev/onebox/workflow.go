@@ -38,8 +38,8 @@ func demoExpected(key string) string {
 	}
 }
 
-// DemoWorkflow is examples/demo.yaml with a matrix that makes it a workflow of so many jobs. Beyond GitHub's limit for
-// one matrix, the job is there several times: build, build-2, ….
+// DemoWorkflow is examples/demo.yaml with a matrix that gives it the number of jobs. Beyond GitHub's limit for one matrix, the job is
+// repeated: build, build-2, ….
 func DemoWorkflow(file []byte, jobs int) ([]byte, error) {
 	if jobs < DemoMinJobs || jobs > DemoMaxJobs {
 		return nil, fmt.Errorf("--jobs must be between %d and %d, got %d", DemoMinJobs, DemoMaxJobs, jobs)
@@ -84,7 +84,7 @@ func encodeWorkflow(document *yaml.Node) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// mixedWorkflow is DemoWorkflow of so many jobs, of which some are those of examples/macos.yaml: the summary waits for all.
+// mixedWorkflow is DemoWorkflow with some of its jobs replaced by those of examples/macos.yaml: the summary waits for all.
 func mixedWorkflow(linux, macos []byte, jobs int) ([]byte, error) {
 	if jobs < DemoMinJobs+demoMacJobs || jobs > DemoMaxJobs {
 		return nil, fmt.Errorf("--jobs must be between %d and %d, got %d", DemoMinJobs+demoMacJobs, DemoMaxJobs, jobs)

@@ -20,7 +20,7 @@ const style = `
 // Frame describes a picture before anything is drawn.
 type Frame struct {
 	Width, Height, Margin float64 // in pixels
-	Label                 string  // for readers who hear the picture
+	Label                 string  // for screen readers
 	Title, Sentence       string
 	// Light and Dark are CSS variables, Rules are CSS. Lines differ in dashes, too, for readers who cannot
 	// distinguish the colors.

@@ -30,7 +30,7 @@ func lockDir(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// Abandoned reports whether a directory that Start was given has no living owner any more.
+// Abandoned reports whether a directory of Start has no living owner.
 func Abandoned(dir string) bool {
 	file, err := os.Open(filepath.Join(dir, "owner.lock"))
 	if err != nil {

@@ -214,7 +214,7 @@ func TestStart_OtherVersionsDataIsRefused(t *testing.T) {
 	require.ErrorAs(t, err, &mismatch)
 	require.Equal(t, 11, mismatch.Data)
 	require.Contains(t, err.Error(), "install PostgreSQL 11")
-	require.DirExists(t, filepath.Join(dir, "data"), "nobody's data is removed")
+	require.DirExists(t, filepath.Join(dir, "data"), "no data is removed")
 }
 
 func TestStart_NotInstalledSaysWhatToInstall(t *testing.T) {

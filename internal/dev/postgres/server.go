@@ -31,8 +31,8 @@ const fastShutdown = syscall.SIGINT
 
 // Options of Start.
 type Options struct {
-	// Dir is a directory for this server alone; it is created. When we are root it is given to the user the server runs
-	// as, and every directory above it must let that user pass.
+	// Dir is a directory for this server alone; it is created. As root we give it to the server's user, who must be able to pass through
+	// every directory above it.
 	Dir string
 	// MaxConnections the server accepts; 200 when zero.
 	MaxConnections int
@@ -215,8 +215,8 @@ func (s *Server) loadPassword(fresh bool) (string, error) {
 	return password, nil
 }
 
-// create makes a database cluster beside its final place and renames it when it is complete, so that a kill in
-// between leaves nothing that looks like data.
+// create makes a database cluster beside its final place and renames it when it is complete, so that a kill in between leaves nothing that
+// could be mistaken for data.
 func (s *Server) create(ctx context.Context) error {
 	fresh := s.data() + ".new"
 	for _, half := range []string{fresh, s.data()} { // without PG_VERSION the latter is no data either
@@ -268,7 +268,7 @@ func (s *Server) run(ctx context.Context, input, program string, args ...string)
 	return nil
 }
 
-// environment is small on purpose: PGDATA, PGPORT and the like of the user must not reach a private server.
+// environment is small on purpose: the user's PGDATA, PGPORT and similar variables must not reach a private server.
 func (s *Server) environment() []string {
 	return []string{"PATH=" + filepath.Dir(s.with.postgres) + ":/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
 }

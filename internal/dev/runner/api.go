@@ -63,7 +63,7 @@ func (e *apiError) Is(target error) bool {
 
 const runServiceSource = "actions-run-service"
 
-// authority supplies the token of a call and hears when it was refused.
+// authority supplies the token of a call and is notified when it was refused.
 type authority interface {
 	token(ctx context.Context) (string, error)
 	forget(refused string)

@@ -37,7 +37,7 @@ const (
 	messageTokenRefresh = "ForceTokenRefresh"
 )
 
-// jobRef is the body of a job message: where the job is to be had.
+// jobRef is the body of a job message: the URL of the job.
 type jobRef struct {
 	RunnerRequestID   string `json:"runner_request_id"`
 	RunServiceURL     string `json:"run_service_url"`

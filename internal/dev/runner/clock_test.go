@@ -65,7 +65,7 @@ func (c *clock) fire(t testing.TB, from, to time.Duration) time.Duration {
 			}
 		}
 		if time.Since(began) > 19*time.Second {
-			require.FailNow(t, fmt.Sprintf("nobody waits for %s to %s", from, to))
+			require.FailNow(t, fmt.Sprintf("no timer is pending from %s to %s", from, to))
 		}
 		c.cond.Wait()
 	}

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// ErrConfigured says that the directory holds a registration already: GitHub's runner refuses to make another, too.
+// ErrConfigured reports that the directory holds a registration already: GitHub's runner refuses to make another, too.
 var ErrConfigured = errors.New("the runner is already configured: remove its .runner file first")
 
 // registrationFiles are those of a JIT config, in the runner's directory.
@@ -88,9 +88,8 @@ func readInput(environ []string) (input, error) {
 	return in, nil
 }
 
-// Configure registers a runner by a registration token, and writes .runner, .credentials and .credentials_rsaparams into
-// its directory. It goes the way of GitHub's runner (its "runner admin" flow): the key is made here, and only its public
-// half leaves the machine.
+// Configure registers a runner by a registration token, and writes .runner, .credentials and .credentials_rsaparams into its directory. It
+// follows GitHub's runner (its "runner admin" flow): the key is made here, and only its public half leaves the machine.
 func Configure(ctx context.Context, opts ConfigureOptions) error {
 	if _, err := os.Lstat(filepath.Join(opts.Root, registrationFiles[0])); err == nil {
 		return ErrConfigured

@@ -20,8 +20,8 @@ const (
 	maxUnsent = 10_000
 )
 
-// feed sends the lines of a running job to those who watch it. It is no more than an attempt: what it cannot send is in the log that is
-// uploaded. One goroutine uses it, the uploader's.
+// feed sends the lines of a running job to its viewers. It is best effort: lines that it cannot send are in the log that is uploaded. One
+// goroutine uses it, the uploader's.
 type feed struct {
 	address, token string
 	log            *slog.Logger

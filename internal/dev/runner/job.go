@@ -222,7 +222,7 @@ func (s *stopper) cancelled() bool {
 	}
 }
 
-// ended says that the cancelled job's time is up.
+// ended reports whether the cancelled job's time is up.
 func (s *stopper) ended() bool { return s.hard.Err() != nil }
 
 // runJob has the steps run while it renews the job's lock and listens for its cancellation.
@@ -314,7 +314,7 @@ func (r *Runner) listenForCancel(ctx context.Context, msg *workflow.Message, sto
 		m, err := r.nextMessage(ctx, "Busy")
 		if err != nil {
 			if ctx.Err() == nil {
-				// The registration went while the job runs. The job has its own token and lock: let it finish.
+				// The registration was removed while the job runs. The job has its own token and lock: let it finish.
 				r.opts.Log.Warn("no more messages for this runner, the job runs on", "error", err)
 			}
 			return

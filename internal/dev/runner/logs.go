@@ -109,7 +109,7 @@ func (u *uploader) line(l *jobLog, text string) {
 	}
 }
 
-// finish says that nothing more will be written to a step's log.
+// finish reports that nothing more will be written to a step's log.
 func (u *uploader) finish(l *jobLog) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -241,7 +241,7 @@ func (u *uploader) upload(ctx context.Context, chunks []chunk, summaries []summa
 	}
 }
 
-// next takes what of a log is to be sent now.
+// next returns the part of a log to send now.
 func (l *jobLog) next(due bool) (chunk, bool) {
 	if l.sent || (!l.final && (l.buffer.Len() == 0 || (!due && l.buffer.Len() < chunkSize))) {
 		return chunk{}, false

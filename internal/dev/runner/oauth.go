@@ -98,7 +98,7 @@ func (t *tokens) fetch(ctx context.Context) (*tokenAnswer, error) {
 		return nil, err
 	}
 	var answer tokenAnswer
-	_ = json.Unmarshal(body, &answer) // an answer that is no JSON has no token, which is said below
+	_ = json.Unmarshal(body, &answer) // an answer that is no JSON has no token, which is an error below
 	switch answer.Error {
 	case "invalid_client", "invalid_grant", "unauthorized_client":
 		return nil, fmt.Errorf("%w: the token service answers %s", errRemoved, answer.Error)

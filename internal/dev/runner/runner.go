@@ -32,8 +32,7 @@ type Options struct {
 	// WorkerAfter is how long a job's worker takes to start once the job was acquired; by default no time. With GitHub's
 	// runner that is up to a second, and a runner that is stopped in that time loses the job: its end is never reported.
 	WorkerAfter time.Duration
-	// Environ is the environment that steps begin with, by default the process's own. The variables that carry
-	// a JIT config are taken out of it.
+	// Environ is the environment that steps begin with, by default the process's own. The variables with a JIT config are removed from it.
 	Environ []string
 	// Console gets the few lines that GitHub's listener prints; by default nothing.
 	Console io.Writer
@@ -119,7 +118,7 @@ func New(opts Options) (*Runner, error) {
 	if err := opts.setDefaults(); err != nil {
 		return nil, &ExitError{ExitRetryable, err}
 	}
-	opts.JIT = "" // nothing needs it any more
+	opts.JIT = "" // nothing needs it any longer
 	r := &Runner{opts: opts, config: config}
 	r.tokens = &tokens{config: config, http: opts.HTTP, now: opts.Now}
 	r.broker = &broker{caller: caller{http: opts.HTTP, auth: r.tokens}, config: config, version: opts.Version}
@@ -170,7 +169,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	return &ExitError{ExitRetryable, err}
 }
 
-// fatal says whether an error of the broker ends this runner: trying again cannot help.
+// fatal reports whether an error of the broker ends this runner: trying again cannot help.
 func fatal(err error) bool { return errors.Is(err, errRemoved) || errors.Is(err, errVersion) }
 
 // openSession retries until it has a session, as GitHub's listener does: without limit, but four minutes against

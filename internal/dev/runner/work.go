@@ -51,7 +51,7 @@ func (e environment) clone() environment {
 	return out
 }
 
-// execute runs a job from its first to its last step and says how it ended.
+// execute runs a job from its first to its last step and returns its conclusion.
 func (r *Runner) execute(msg *workflow.Message, stop *stopper) completion {
 	w := &work{r: r, msg: msg, stop: stop, masks: newMasker(msg), env: environment{}, status: success, steps: workflow.NewObject()}
 	endpoint, _ := msg.Endpoint(workflow.SystemConnection)
@@ -72,7 +72,7 @@ func (r *Runner) execute(msg *workflow.Message, stop *stopper) completion {
 	}
 	var outputs map[string]workflow.Variable
 	w.internal("Complete job", func(s *stepRun) error {
-		// What cleans up after a job has to run after a cancelled one too.
+		// Clean-up has to run after a cancelled job too.
 		err := w.hook(s, "ACTIONS_RUNNER_HOOK_JOB_COMPLETED", nil)
 		outputs = w.outputs(s)
 		if n := w.left.clean(); n > 0 {

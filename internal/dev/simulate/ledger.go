@@ -224,7 +224,7 @@ func (n *lane) moveHead() {
 	}
 }
 
-// park is SettleLanes, of a lane that is to be parked.
+// park is SettleLanes for a parked lane.
 func (l *ledger) park(p dispatch.Parking) {
 	n := l.lanes[lanePlace{p.Lane.LabelKey, p.Lane.Account.ID}]
 	n.moveHead()

@@ -61,7 +61,7 @@ func (w *twin) put(a dispatch.Account, label, repository string, at int64) {
 	w.ledger.add(job, []string{label})
 }
 
-// claim has both claim for so many pods, and they must have chosen the same jobs for the same pods.
+// claim has both claim for that many pods, and requires that they choose the same jobs for the same pods.
 func (w *twin) claim(t *rapid.T, polls int) {
 	slots := int64(rapid.IntRange(0, 8).Draw(t, "slots")) // of each account's mints, in this batch
 	batch := dispatch.Batch{

@@ -79,7 +79,7 @@ func (p *pool) reconcile() {
 		r.Stage, r.Removal, r.Since, r.Why = lifecycle.StageLeaving, lifecycle.RemovalGranted, p.s.now, action.Reason
 		p.runners.Put(r)
 		p.leave(p.pods[r.Name])
-		p.plan = true // what was granted is deleted in the next pass
+		p.plan = true // granted runners are deleted in the next pass
 	}
 	for range plan.Create {
 		p.create()

@@ -87,7 +87,7 @@ func (a *scaler) demand(s *simulation) []runnerapi.PoolSignals {
 	}
 	runners := map[dispatch.PoolRef]dispatch.Runners{}
 	for _, p := range s.pools {
-		// A claim is live until its job ends, and so is its session: the pod goes with the job.
+		// A claim is live until its job ends, and so is its session: the pod is deleted with the job.
 		runners[p.dispatch.Ref()] = dispatch.Runners{Occupied: int64(p.busy), Claimed: int64(p.busy)}
 	}
 	pools := s.dispatchPools()
@@ -105,7 +105,7 @@ func (a *scaler) demand(s *simulation) []runnerapi.PoolSignals {
 	return signals
 }
 
-// sessionChanges is the query of that name: by how much the number of open sessions changes at each of so many minutes.
+// sessionChanges is the query of that name: by how much the number of open sessions changes in each of the minutes.
 func (p *pool) sessionChanges(from time.Time, minutes int) []dispatch.SessionChange {
 	var changes []dispatch.SessionChange
 	kept := p.sessions[:0]

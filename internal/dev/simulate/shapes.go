@@ -31,7 +31,7 @@ func MakeTrace(name string, seed uint64) (Trace, error) {
 	var names []string
 	for i, shape := range Shapes() {
 		if shape.Name == name {
-			trace := shape.make(rand.New(rand.NewPCG(seed, uint64(i)))) //nolint:gosec // it is to be repeated
+			trace := shape.make(rand.New(rand.NewPCG(seed, uint64(i)))) //nolint:gosec // it must be reproducible
 			slices.SortStableFunc(trace, func(a, b Job) int { return a.QueuedAt.Compare(b.QueuedAt) })
 			return trace, nil
 		}

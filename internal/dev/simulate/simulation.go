@@ -133,7 +133,7 @@ func newSimulation(trace Trace, policy Policy, o Options) (*simulation, error) {
 		return nil, fmt.Errorf("the trace has no job")
 	}
 	s := &simulation{
-		o: o, policy: policy, random: rand.New(rand.NewPCG(o.Seed, 0x62756c6c70656e)), //nolint:gosec // it is to be repeated
+		o: o, policy: policy, random: rand.New(rand.NewPCG(o.Seed, 0x62756c6c70656e)), //nolint:gosec // it must be reproducible
 		byRef: map[dispatch.PoolRef]*pool{}, ledger: newLedger(), github: window{most: o.MintsPerMinute},
 	}
 	s.first, s.last = trace[0].QueuedAt, trace[len(trace)-1].QueuedAt

@@ -62,7 +62,7 @@ func TestRun_MeanWaitIsErlangs(t *testing.T) {
 		servers int
 		load    float64
 	}{{1, 0.5}, {4, 2.8}} {
-		r := rand.New(rand.NewPCG(7, uint64(c.servers))) //nolint:gosec // it is to be repeated
+		r := rand.New(rand.NewPCG(7, uint64(c.servers))) //nolint:gosec // it must be reproducible
 		var trace Trace
 		at := time.Duration(0)
 		for range jobs {

@@ -29,7 +29,7 @@ func TestParseTrace_ReadsWhatItWrites(t *testing.T) {
 	require.ErrorContains(t, err, "office-day")
 }
 
-// What office-day is said to be: so many jobs, most of them in the working hours, and a median of three minutes.
+// The stated properties of office-day: the number of jobs, most of them in the working hours, and a median of three minutes.
 func TestMakeTrace_OfficeDayIsAsStated(t *testing.T) {
 	trace, err := MakeTrace("office-day", 1)
 	require.NoError(t, err)

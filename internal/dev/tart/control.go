@@ -112,7 +112,7 @@ func runIP(ctx context.Context, c *command) error {
 	}
 }
 
-// leased says whether the guest has come so far. The control socket is made when the VM starts.
+// leased reports whether the guest has come so far. The control socket is made when the VM starts.
 func (c *command) leased(vm vmDir) bool {
 	info, err := os.Lstat(vm.control())
 	return err == nil && time.Since(info.ModTime()) >= time.Duration(c.script.Timing.Address)

@@ -139,10 +139,10 @@ func runExec(_ context.Context, c *command) error {
 
 // output passes on what the guest says, up to the command's exit.
 func (c *command) output(from *bufio.Reader, unreachable func(error) error) error {
-	for heard := false; ; heard = true {
+	for answered := false; ; answered = true {
 		kind, payload, err := receive(from)
 		switch {
-		case err != nil && !heard: // the guest is not up yet, or has no agent (Tart 4.3)
+		case err != nil && !answered: // the guest is not up yet, or has no agent (Tart 4.3)
 			return unreachable(errors.New("connection reset by peer"))
 		case err != nil: // the VM has exited (likely)
 			return failed(codeFailed, "Error: unavailable (14): stream unexpectedly closed: %v", err)

@@ -138,7 +138,7 @@ func TestExec_GivesTheCommandATerminal(t *testing.T) {
 	case <-ended:
 	case <-time.After(patience):
 		require.NoError(t, cmd.Process.Kill())
-		require.Fail(t, "the command did not hear of its new size", "%q", out.String())
+		require.Fail(t, "the command did not receive its new size", "%q", out.String())
 	}
 	require.Equal(t, 5, cmd.ProcessState.ExitCode())
 	require.Contains(t, out.String(), "24 80")

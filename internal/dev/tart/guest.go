@@ -52,7 +52,7 @@ func (g guestSpec) shares() string { return filepath.Join(g.Dir, "shares") }
 func (g guestSpec) home() string   { return filepath.Join(g.Dir, "home") }
 func (g guestSpec) bin() string    { return filepath.Join(g.Dir, "bin") }
 
-// guest is the process that all of a VM's processes descend from. What loses its parent becomes its child.
+// guest is the ancestor of all of a VM's processes. Orphans become its children.
 type guest struct {
 	guestSpec
 	children *reaper
@@ -112,7 +112,7 @@ func (g *guest) furnish() error {
 		}
 	}
 	script := fmt.Sprintf("#!/bin/sh\nexec kill -TERM %d\n", os.Getpid())
-	if err := os.WriteFile(filepath.Join(g.bin(), "shutdown"), []byte(script), 0o700); err != nil { //nolint:gosec // it is to be executed
+	if err := os.WriteFile(filepath.Join(g.bin(), "shutdown"), []byte(script), 0o700); err != nil { //nolint:gosec // it must be executable
 		return err
 	}
 	private := ownMounts() == nil

@@ -14,7 +14,7 @@ const (
 	codeUsage    = 64 // bad arguments
 )
 
-// failure is how a command ends badly: what is printed to stderr, and the exit code.
+// failure is the failed end of a command: its message on stderr, and the exit code.
 type failure struct {
 	code int
 	text string

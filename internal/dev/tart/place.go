@@ -104,8 +104,8 @@ func takeRecord(path string) (*os.File, error) {
 	return f, nil
 }
 
-// slot is one of those that the kernel has for macOS VMs (Tart 4.4): the third VM is refused. What a ghost occupies is free
-// again only after Reboot. The slot is given back when this process ends, however it ends.
+// slot is one of the kernel's slots for macOS VMs (Tart 4.4): the third VM is refused. A ghost's slot is free again only after Reboot. The
+// slot is released when this process ends, for any reason.
 func (p place) slot(ctx context.Context, s Script, ghost bool) (*os.File, error) {
 	lock, err := lockFile(ctx, p.kernelLock(), nil)
 	if err != nil {

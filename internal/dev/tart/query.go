@@ -320,7 +320,7 @@ func (c *command) prune(candidates []candidate) error {
 	return nil
 }
 
-// runLogin stores credentials in the keychain, which wants to ask the user when it is locked (Tart 4.3).
+// runLogin stores credentials in the keychain, which asks the user when it is locked (Tart 4.3).
 func runLogin(_ context.Context, c *command) error {
 	username, _ := c.flags.GetString("username")
 	if fromInput, _ := c.flags.GetBool("password-stdin"); !fromInput || username == "" {

@@ -28,9 +28,9 @@ type Script struct {
 	// Session is what kind of session the user has: SessionAqua (the default), SessionNone or SessionBackground. Without
 	// SessionAqua no VM starts.
 	Session string `json:"session,omitempty"`
-	// LoginwindowRestores says that restarting the loginwindow (launchctl kickstart) brings back the Aqua session.
+	// LoginwindowRestores indicates that restarting the loginwindow (launchctl kickstart) brings back the Aqua session.
 	LoginwindowRestores bool `json:"loginwindowRestores,omitempty"`
-	// LockedKeychain says that credentials of registries can be neither read nor stored.
+	// LockedKeychain indicates that credentials of registries can be neither read nor stored.
 	LockedKeychain bool `json:"lockedKeychain,omitempty"`
 	// DiskGB is how large the host's disk is; 0 means that it never fills.
 	DiskGB int `json:"diskGB,omitempty"`
@@ -54,7 +54,7 @@ const (
 
 // Image is one of the registry's.
 type Image struct {
-	// Missing says that the registry does not know it; Private, that it wants credentials.
+	// Missing indicates that the registry does not know it; Private, that it wants credentials.
 	Missing bool `json:"missing,omitempty"`
 	Private bool `json:"private,omitempty"`
 	// Digest is its manifest's, "sha256:" and 64 hex digits. Default: the hash of the reference.
@@ -67,7 +67,7 @@ type Image struct {
 	OS string `json:"os,omitempty"`
 	// Boot is a command that the guest runs once it is up, as a LaunchAgent of the image would.
 	Boot []string `json:"boot,omitempty"`
-	// NoGuestAgent says that the image lacks what answers `tart exec`.
+	// NoGuestAgent indicates that the image lacks what answers `tart exec`.
 	NoGuestAgent bool `json:"noGuestAgent,omitempty"`
 }
 
@@ -111,7 +111,7 @@ type Effect string
 
 // The effects.
 const (
-	// EffectAnswer does nothing but answer.
+	// EffectAnswer only answers.
 	EffectAnswer Effect = "answer"
 	// EffectFailAfterwards does what was asked, and answers as if it had failed.
 	EffectFailAfterwards Effect = "fail-afterwards"
@@ -120,7 +120,7 @@ const (
 	// EffectDelay only waits for After.
 	EffectDelay Effect = "delay"
 
-	// EffectCrash ends a running guest after After. `run` exits with 0 all the same (Tart 4.1).
+	// EffectCrash ends a running guest after After. `run` still exits with 0 (Tart 4.1).
 	EffectCrash Effect = "crash"
 	// EffectGhost leaves the VM's slot occupied when it has ended (Tart 4.4, tart#1217).
 	EffectGhost Effect = "ghost"

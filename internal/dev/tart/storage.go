@@ -53,7 +53,7 @@ func (p place) dir(r reference) vmDir {
 	return vmDir(filepath.Join(p.images(), filepath.FromSlash(r.repository), last))
 }
 
-// explicitly marks a digest that was pulled explicitly, and so stays when no tag leads to it any more.
+// explicitly marks a digest that was pulled explicitly, and so stays when no tag refers to it.
 const explicitly = ".explicitly-pulled"
 
 func pullFlags(f *pflag.FlagSet) {

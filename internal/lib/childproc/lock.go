@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// HeldError says that another process holds a lock.
+// HeldError reports that another process holds a lock.
 type HeldError struct {
 	// Path of the lock file.
 	Path string

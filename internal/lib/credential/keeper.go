@@ -39,8 +39,8 @@ type Source struct {
 	Name string
 	// Files are read together: a state in which only some of them have been replaced is not taken for one.
 	Files []File
-	// Use takes the contents, one for each file, into use, or returns why it cannot, and then leaves what was in use. Its
-	// error never quotes what is in the files. What it refused it is given again a minute later, and at once when it changes.
+	// Use takes the contents, one for each file, into use, or returns why it cannot, and then keeps the present ones. Its error never
+	// quotes the files' contents. Refused contents are passed again a minute later, and at once when they change.
 	Use func(ctx context.Context, contents [][]byte) error
 }
 
@@ -73,9 +73,9 @@ type fingerprint [sha256.Size]byte
 // state of one source. Fingerprints never leave this process.
 type state struct {
 	used    *fingerprint // what is in use; nil before the first
-	refused *fingerprint // what is in the files and not in use; nil when there is nothing such
+	refused *fingerprint // the content of the files that is not in use; nil when there is none
 	unread  bool         // the files cannot be read
-	again   time.Time    // when what was refused is tried again
+	again   time.Time    // when the refused content is tried again
 }
 
 // New checks the options; it reads nothing yet.

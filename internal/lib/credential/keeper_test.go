@@ -31,7 +31,7 @@ func newMount(t *testing.T) *mount { return &mount{t: t, dir: t.TempDir()} }
 
 func (m *mount) file(name string) string { return filepath.Join(m.dir, name) }
 
-// swap gives the volume these files, and takes away the others.
+// swap replaces the volume's files.
 func (m *mount) swap(files map[string]string) {
 	m.t.Helper()
 	m.n++
@@ -230,7 +230,7 @@ func TestRead_NeverTakesHalfOfASwap(t *testing.T) {
 	stop, swapped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(swapped)
-		for n := 0; ; n++ { // no content comes twice: half of one swap and half of another would look like no swap at all
+		for n := 0; ; n++ { // no content is used twice: half of one swap and half of another would look like no swap at all
 			select {
 			case <-stop:
 				return

@@ -4,7 +4,7 @@ package faultpoint
 
 import "time"
 
-// Enabled says whether this binary has fault points at all.
+// Enabled reports whether this binary has fault points at all.
 const Enabled = false
 
 // Reached kills the process if a file says so. Safe for concurrent use.

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Enabled says whether this binary has fault points at all.
+// Enabled reports whether this binary has fault points at all.
 const Enabled = true
 
 const (
@@ -55,12 +55,12 @@ func Reached(p Point) {
 	}
 }
 
-// files are those that may speak of this process.
+// files are those that may name this process.
 func files(dir, name string) []string {
 	return []string{filepath.Join(dir, name+"."+strconv.Itoa(os.Getpid())), filepath.Join(dir, name)}
 }
 
-// due counts a passing of the file's point, and says whether it is the one.
+// due counts a passing of the file's point, and reports whether it is the one.
 func due(file string) bool {
 	info, err := os.Stat(file)
 	if err != nil {

@@ -35,7 +35,7 @@ const (
 const (
 	// AccountCreated: a runner's ServiceAccount exists, its pod does not.
 	AccountCreated Point = "account-created"
-	// RemovalGranted: nothing stands against a pod's removal any more, the server has granted it; nothing is deleted.
+	// RemovalGranted: the server has granted a pod's removal; nothing is deleted yet.
 	RemovalGranted Point = "removal-granted"
 	// PodDeleted: the pod's deletion is under way; its ServiceAccount is still there.
 	PodDeleted Point = "pod-deleted"

@@ -49,7 +49,7 @@ func build(t *testing.T, flags ...string) string {
 	return binary
 }
 
-// run returns what the helper printed, and how it ended.
+// run returns the helper's output, and its end.
 func run(t *testing.T, binary, dir string) (string, *os.ProcessState) {
 	t.Helper()
 	command := exec.Command(binary, string(faultpoint.MintAnswered))
@@ -68,7 +68,7 @@ func TestReached_KillsAtTheNthPassing(t *testing.T) {
 		require.Equal(t, syscall.SIGKILL, state.Sys().(syscall.WaitStatus).Signal())
 		require.Equal(t, nth, strings.Count(output, "passing"))
 		require.NotContains(t, output, "deferred")
-		require.NoFileExists(t, file, "whoever comes after it lives")
+		require.NoFileExists(t, file, "the next process lives")
 		output, state = run(t, binary, dir)
 		require.True(t, state.Success())
 		require.Contains(t, output, "a deferred call ran")

@@ -33,7 +33,7 @@ func Of(log []byte) (tail string, cut bool) {
 	return text, cut
 }
 
-// lastLines is where the last so many lines begin; 0 when there are no more.
+// lastLines is the index at which the last lines begin; 0 when there are no more.
 func lastLines(text string, lines int) int {
 	at := len(text)
 	for range lines {

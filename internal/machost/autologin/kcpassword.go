@@ -14,7 +14,7 @@ var key = [...]byte{0x7D, 0x89, 0x52, 0x23, 0xD2, 0xBC, 0xDD, 0xEA, 0xA3, 0xB9, 
 // sealed is what loginwindow writes in place of a password that it could not log in with.
 const sealed = "<sealed>"
 
-// ErrSealed says that loginwindow has tried the password, failed, and given automatic login up for good.
+// ErrSealed reports that loginwindow has tried the password, failed, and given automatic login up for good.
 var ErrSealed = errors.New("loginwindow has sealed /etc/kcpassword: the password is not that of the user, and automatic login is off " +
 	"until the file is written again with the right one")
 
@@ -26,7 +26,7 @@ func (e *PasswordError) Error() string { return "the password for automatic logi
 
 // Encode makes the content of the file: the password and at least one NUL, filled with NULs to a multiple of the key's 11 bytes
 // and then combined with the key by exclusive or. An 11-byte password takes 22 bytes.
-// The error is a *PasswordError: what nobody can have as a password, or what decodes to something else.
+// The error is a *PasswordError: the text is no possible password, or would decode to another.
 func Encode(password string) ([]byte, error) {
 	switch {
 	case password == "":

@@ -84,7 +84,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		again, err := autologin.Encode(password)
 		if err != nil {
-			return // what nobody could have written here
+			return // Encode could not have written it
 		}
 		back, err := autologin.Decode(again)
 		require.NoError(t, err)

@@ -42,8 +42,8 @@ func (a Anchor) Block() string {
 func begin(name string) string { return "# BEGIN " + name }
 func end(name string) string   { return "# END " + name }
 
-// InlineError says that the file defines the rules of the anchor itself, between braces. No version of ours wrote that, and to
-// take it out would lose rules that somebody wrote by hand.
+// InlineError reports that the file defines the rules of the anchor itself, between braces. No version of ours wrote that, and removing it
+// would lose an administrator's rules.
 type InlineError struct {
 	Anchor string
 	Line   int // from 1
@@ -55,10 +55,10 @@ func (e *InlineError) Error() string {
 		e.Line, e.Anchor)
 }
 
-// Attach returns the text with the anchor attached exactly once, by the canonical block at its end. Whatever attaches the anchor, or one of the
-// former names, is taken out: marked blocks, and unmarked lines with the comment above them that names the anchor. All else
-// stays as it is, byte for byte, but for a missing end of the last line. Attach of its own result changes nothing.
-// The error is an *InlineError, or what Validate says.
+// Attach returns the text with the anchor attached exactly once, by the canonical block at its end. All lines that attach the anchor, or
+// one of its former names, are removed: marked blocks, and unmarked lines with the comment above them that names the anchor. All else stays
+// as it is, byte for byte, except for a missing final newline. Attach of its own result changes nothing. The error is an *InlineError, or
+// that of Validate.
 func Attach(text string, anchor Anchor, former ...string) (string, error) {
 	if err := anchor.Validate(); err != nil {
 		return "", err
@@ -84,7 +84,7 @@ func Detach(text string, names ...string) (string, error) {
 		if err != nil || left == text {
 			return left, err
 		}
-		// What was taken out may have stood inside something else of ours.
+		// The removed lines may have been inside another block of ours.
 		text = left
 	}
 }
@@ -105,8 +105,8 @@ func detachOnce(text string, names []string) (string, error) {
 	return left.String(), nil
 }
 
-// dropMarked takes out marked blocks. A mark without its other half, as a crash may leave it, is taken out alone: what follows it
-// may be anybody's. So are two marks around one of Apple's hooks, which no version ever wrote between its own.
+// dropMarked removes marked blocks. A mark without its other half, as a crash may leave it, is removed alone: the lines after it may not be
+// ours. So are two marks around one of Apple's hooks, which no version ever wrote between its own.
 func dropMarked(lines []string, drop []bool, names []string) {
 	for _, name := range names {
 		open := -1
@@ -133,7 +133,7 @@ func isAppleHook(line string) bool {
 	return !strings.HasPrefix(line, "#") && strings.Contains(line, "com.apple")
 }
 
-// dropUnmarked takes out statements that attach an anchor, and the comments right above them that name it.
+// dropUnmarked removes statements that attach an anchor, and the comments right above them that name it.
 func dropUnmarked(lines []string, drop []bool, names []string) error {
 	for i := 0; i < len(lines); i++ {
 		statement, last := logicalLine(lines, i)
@@ -166,7 +166,7 @@ func dropCommentsAbove(lines []string, drop []bool, i int, name string) {
 	}
 }
 
-// logicalLine joins the line at i with those that it goes on in, by a backslash at the end, and returns the index of the last.
+// logicalLine joins the line at i with its continuations after a backslash, and returns the index of the last.
 func logicalLine(lines []string, i int) (string, int) {
 	statement := lines[i]
 	for {

@@ -15,8 +15,9 @@ var Bridges = []string{"bridge100", "bridge101", "bridge102", "bridge103"}
 // hostInterfaces are those that a Mac may have addresses on, besides the bridges. A name that no interface has matches nothing.
 var hostInterfaces = slices.Concat(numbered("en", 8), []string{"bridge0"}, numbered("utun", 8), numbered("vlan", 4))
 
-// private is all that is not the internet. Of IPv6 only 2000::/3 is given out for that: the rest of it is unique local (fc00::/7), link-local (fe80::/10),
-// multicast, loopback, IPv4 in another form (::ffff:0:0/96, 64:ff9b::/96), or nobody's. Teredo and 6to4 hold IPv4 addresses, private ones too.
+// private is all that is not the internet. Of IPv6 only 2000::/3 is allocated for that: the rest of it is unique local (fc00::/7),
+// link-local (fe80::/10), multicast, loopback, IPv4 in another form (::ffff:0:0/96, 64:ff9b::/96), or unassigned. Teredo and 6to4 hold IPv4
+// addresses, private ones too.
 var private = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16",
 	"198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
@@ -88,7 +89,7 @@ func fromMachines(bridge string, allow bool) string {
 	lines = append(lines,
 		fmt.Sprintf("block drop %s from any to <bullpen_private>", on),
 		fmt.Sprintf("block drop %s inet6 from any to %s", on, dynamic(":network", hostInterfaces)),
-		// What the host asks of a machine is answered, although a machine may ask the host nothing.
+		// Answers to the host's own connections pass, although a machine may not open any to the host.
 		fmt.Sprintf("pass out quick on %s from (%s) to any flags any keep state", bridge, bridge),
 		"")
 	return strings.Join(lines, "\n")

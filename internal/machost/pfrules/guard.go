@@ -36,7 +36,7 @@ func Guard(from []netip.Prefix) (string, error) {
 	}, "\n"), nil
 }
 
-// NoGuard is the content of the guard's file while there is none: anybody may.
+// NoGuard is the content of the guard's file without a guard: every client may connect.
 func NoGuard() string {
-	return header("Who may open SSH connections to this host: anybody.")
+	return header("Who may open SSH connections to this host: any client.")
 }

@@ -122,7 +122,7 @@ func TestEgress_WhatMachinesNeedOfTheHost(t *testing.T) {
 	require.True(t, r.passes(answer), "the host to a machine")
 }
 
-// The host's own traffic is none of the filter's business: a rule without an interface could shut out whoever manages it.
+// The filter does not affect the host's own traffic: a rule without an interface could shut out its administrator.
 func TestEgress_HOST7_TouchesNothingButTheBridges(t *testing.T) {
 	text, err := pfrules.Egress(pfrules.EgressNetworks{Machines: networks("10.0.0.0/8"), Allow: networks("172.16.0.0/12")})
 	require.NoError(t, err)
@@ -134,7 +134,7 @@ func TestEgress_HOST7_TouchesNothingButTheBridges(t *testing.T) {
 	})
 }
 
-// What may pass is said here in other words than the rules': by netip's names for addresses.
+// The expectation is independent of the rules: it uses netip's classes of addresses.
 func TestEgress_PassesTheInternetAndWhatIsAllowed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		allow := rapid.SliceOfNDistinct(rapid.SampledFrom(networks("10.0.0.0/8", "10.1.0.0/16", "192.168.0.0/16", "172.20.0.0/14", "100.64.0.0/10",

@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// errWithoutEnd is an apply that was killed: it has not said how it ended. It is as if the connection had been lost.
+// errWithoutEnd is an apply that was killed: it has not reported its end. It is handled like a lost connection.
 var errWithoutEnd = errors.New("the apply was killed on the host")
 
 // errShutOut is an apply that cuts itself off: trying on would do so again and again, each time until the host takes it back.
@@ -77,8 +77,8 @@ type applying struct {
 	failed  *machost.StepError
 	message string // of a failure that is of no step
 	done    bool
-	ended   bool // it has said how it ended
-	// unanswered says that the host has asked whether it can be reached, and was not answered yet.
+	ended   bool // it has reported its end
+	// unanswered indicates that the host has asked whether it can be reached, and has no answer yet.
 	unanswered bool
 }
 
@@ -130,7 +130,7 @@ func (a *applying) refuse() { a.say("") }
 func (a *applying) say(token string) {
 	select {
 	case a.answers <- token:
-	default: // nobody reads standard input any more
+	default: // standard input has no reader any more
 	}
 }
 
@@ -168,7 +168,7 @@ func (a *applying) judge(code int, detail string) error {
 	return &StageError{Stage: StageApply, Err: fmt.Errorf("the apply exited with code %d", code), Detail: detail}
 }
 
-// failure is the error that the event tells of.
+// failure is the error in an event.
 func failure(e machost.Event) *machost.StepError {
 	reason := errors.New(e.Message)
 	if e.WrongPassword {

@@ -44,15 +44,15 @@ type bootstrap struct {
 	program program
 	timing  Timing
 
-	// What has been achieved is not done again after a dropped connection.
-	home      string
-	uploaded  bool
-	sudo      bool
-	attempted bool // the only attempt with the password was made, or may have been
-	unheard   bool // and what came of it is not known
-	resumes   int
-	shutOut   int // how often the connection was lost while the host asked whether it can be reached
-	result    Result
+	// Completed stages are not repeated after a dropped connection.
+	home       string
+	uploaded   bool
+	sudo       bool
+	attempted  bool // the only attempt with the password was made, or may have been
+	unanswered bool // and what came of it is not known
+	resumes    int
+	shutOut    int // how often the connection was lost while the host asked whether it can be reached
+	result     Result
 }
 
 // program is the file to upload.
@@ -133,7 +133,7 @@ func (t Target) signers() ([]ssh.Signer, error) {
 	return signers, nil
 }
 
-// examine reads the file once, so that what is uploaded is known by its digest.
+// examine reads the file once, to get the digest of the upload.
 func examine(path string) (program, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -186,7 +186,7 @@ func (b *bootstrap) withDoubt(ctx context.Context, err error) error {
 	var lost *lostError
 	var sudo *SudoError
 	var wrong *HostKeyError
-	if err == nil || !b.unheard || ctx.Err() != nil || errors.As(err, &lost) || errors.As(err, &sudo) || errors.As(err, &wrong) {
+	if err == nil || !b.unanswered || ctx.Err() != nil || errors.As(err, &lost) || errors.As(err, &sudo) || errors.As(err, &wrong) {
 		return err
 	}
 	return &SudoError{User: b.opt.Target.User, Unknown: true, Detail: b.show.text(err.Error())}
@@ -264,7 +264,7 @@ func (b *bootstrap) tell(step string, phase machost.Phase, message string) {
 func (b *bootstrap) tellFailure(stage Stage, err error) {
 	var step *machost.StepError
 	if errors.As(err, &step) || errors.Is(err, machost.ErrBusy) {
-		return // the host has told it
+		return // the host has reported it
 	}
 	b.tell(stage, machost.PhaseFailed, b.show.text(err.Error()))
 }
@@ -275,7 +275,7 @@ func (b *bootstrap) emit(e machost.Event) {
 	}
 }
 
-// randomName is for a file that nobody else writes.
+// randomName is a file name that no other process writes.
 func randomName() string { return rand.Text() }
 
 // remember keeps what was changed, each step once, over several applies.

@@ -21,14 +21,14 @@ import (
 func TestBootstrap_GoesFromABareHostToDone(t *testing.T) {
 	h := newHost(t)
 	h.apply(`say '{"phase":"Applied","step":"hostname"}'; say '{"phase":"Done","hash":"abc"}'`)
-	var told events
-	result, err := Bootstrap(t.Context(), h.options(&told))
+	var seen events
+	result, err := Bootstrap(t.Context(), h.options(&seen))
 	require.NoError(t, err)
 	require.Equal(t, Result{HostKey: ssh.FingerprintSHA256(h.keys[0].PublicKey()), Hash: "abc",
 		Report: machost.Report{Changed: []string{"hostname"}}}, result)
 	require.Equal(t, 1, h.attempts())
 	for _, stage := range []Stage{StageConnect, StageProbe, StageUpload, StageSudo} {
-		require.Len(t, told.of(stage, machost.PhaseApplied), 1, stage)
+		require.Len(t, seen.of(stage, machost.PhaseApplied), 1, stage)
 	}
 	sent, err := machost.DecodePayload([]byte(h.read("state/payload")))
 	require.NoError(t, err)
@@ -37,12 +37,12 @@ func TestBootstrap_GoesFromABareHostToDone(t *testing.T) {
 	require.Contains(t, h.read("state/applies"), "--session 192.0.2.7")
 
 	// Again: nothing is uploaded, no password is sent.
-	told = events{}
-	_, err = Bootstrap(t.Context(), h.options(&told))
+	seen = events{}
+	_, err = Bootstrap(t.Context(), h.options(&seen))
 	require.NoError(t, err)
 	require.Equal(t, 1, h.attempts())
-	require.Len(t, told.of(StageUpload, machost.PhaseUnchanged), 1)
-	require.Len(t, told.of(StageSudo, machost.PhaseUnchanged), 1)
+	require.Len(t, seen.of(StageUpload, machost.PhaseUnchanged), 1)
+	require.Len(t, seen.of(StageSudo, machost.PhaseUnchanged), 1)
 	leftovers, err := filepath.Glob(h.path("home/.bullpen/.part-*"))
 	require.NoError(t, err)
 	require.Empty(t, leftovers)
@@ -52,8 +52,8 @@ func TestBootstrap_ReportsAFailedStep(t *testing.T) {
 	h := newHost(t)
 	h.apply(`say '{"phase":"Failed","step":"auto-login","file":"/etc/kcpassword","message":"it is sealed","remedy":"Give the right one.","wrongPassword":true}'
 say '{"phase":"Failed","message":"stopped"}'; exit 1`)
-	var told events
-	result, err := Bootstrap(t.Context(), h.options(&told))
+	var seen events
+	result, err := Bootstrap(t.Context(), h.options(&seen))
 	var step *machost.StepError
 	require.ErrorAs(t, err, &step)
 	require.ErrorIs(t, err, machost.ErrWrongPassword)
@@ -147,7 +147,7 @@ func TestBootstrap_NeverRepeatsThePasswordAfterADrop(t *testing.T) {
 	require.Equal(t, 1, h.ran(" -S "), "the password was sent again")
 }
 
-// Whoever is told "unreachable" tries again, and a host that drops every attempt would have its account locked.
+// A client that gets "unreachable" retries, and a host that drops every attempt would have its account locked.
 func TestBootstrap_APasswordWithoutAnAnswerIsNoUnreachableHost(t *testing.T) {
 	for name, end := range map[string]func(*host){
 		"never back": func(h *host) { h.listener.Close(); h.cut() },
@@ -254,13 +254,13 @@ func TestBootstrap_GoesOnWhereADroppedConnectionWas(t *testing.T) {
 				conn.Close()
 				return true
 			})
-			var told events
-			_, err := Bootstrap(t.Context(), h.options(&told))
+			var seen events
+			_, err := Bootstrap(t.Context(), h.options(&seen))
 			require.NoError(t, err)
 			require.EqualValues(t, 2, dropped.Load())
 			require.Equal(t, 1, h.attempts())
 			var again int
-			for _, e := range told.of(StageConnect, machost.PhaseApplying) {
+			for _, e := range seen.of(StageConnect, machost.PhaseApplying) {
 				if strings.Contains(e.Message, "was lost") {
 					again++
 				}
@@ -351,10 +351,10 @@ func TestBootstrap_WaitsForSSHButNotForEver(t *testing.T) {
 	require.ErrorAs(t, err, &unreachable)
 
 	o.Timing.Wait = 10 * time.Second
-	var told events
+	var seen events
 	waiting := make(chan struct{}, 100)
 	o.Events = func(e machost.Event) {
-		told.add(e)
+		seen.add(e)
 		if strings.Contains(e.Message, "waiting for SSH") {
 			waiting <- struct{}{}
 		}

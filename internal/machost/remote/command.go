@@ -26,16 +26,16 @@ type command struct {
 
 // outcome is what came of a command that ran to its end.
 type outcome struct {
-	stdout string // the beginning, if the command did not say where it goes
+	stdout string // the beginning, unless the command has a destination for it
 	stderr string // the end
 	code   int    // 128 and more: by a signal
-	fed    error  // why not all of standard input was written; io.EOF: the command did not want it
+	fed    error  // why not all of standard input was written; io.EOF: the command did not read it
 }
 
 // keepOutput is how much is kept of a command's output, and of its standard error.
 const keepOutput = 64 << 10
 
-// misbehavedError says that the connection was ended from here, although the host lives: a command did not end, or said too much.
+// misbehavedError reports that the connection was ended from here, although the host lives: a command did not end, or said too much.
 type misbehavedError struct{ text string }
 
 func (e *misbehavedError) Error() string { return e.text }
@@ -65,12 +65,12 @@ func (c *conn) run(ctx context.Context, cmd command) (outcome, error) {
 
 // session runs it on a session of its own.
 func (c *conn) session(ctx context.Context, cmd command) (outcome, error) {
-	heard := make(chan struct{}, 1)
+	activity := make(chan struct{}, 1)
 	done := make(chan struct{})
 	watched := make(chan struct{})
 	go func() { // ends with this function, which waits for it
 		defer close(watched)
-		c.bound(cmd, heard, done)
+		c.bound(cmd, activity, done)
 	}()
 	defer func() { close(done); <-watched }()
 
@@ -82,9 +82,9 @@ func (c *conn) session(ctx context.Context, cmd command) (outcome, error) {
 	var head headBuffer
 	var tail tailBuffer
 	session.Stderr = &tail
-	session.Stdout = &heardWriter{to: cmd.stdout, heard: heard}
+	session.Stdout = &activityWriter{to: cmd.stdout, activity: activity}
 	if cmd.stdout == nil {
-		session.Stdout = &heardWriter{to: &head, heard: heard}
+		session.Stdout = &activityWriter{to: &head, activity: activity}
 	}
 	stdin, err := session.StdinPipe()
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *conn) session(ctx context.Context, cmd command) (outcome, error) {
 const killedBySignal = 128
 
 // bound ends the connection when a command takes too long. There is no other way to be sure that nothing here waits for it.
-func (c *conn) bound(cmd command, heard, done <-chan struct{}) {
+func (c *conn) bound(cmd command, activity, done <-chan struct{}) {
 	limit := c.timing.After(cmd.limit)
 	var silence <-chan time.Time
 	if cmd.silence > 0 {
@@ -128,7 +128,7 @@ func (c *conn) bound(cmd command, heard, done <-chan struct{}) {
 		select {
 		case <-done:
 			return
-		case <-heard:
+		case <-activity:
 			if cmd.silence > 0 {
 				silence = c.timing.After(cmd.silence)
 			}
@@ -147,15 +147,15 @@ func quote(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// heardWriter says that something came.
-type heardWriter struct {
-	to    io.Writer
-	heard chan<- struct{}
+// activityWriter signals each output.
+type activityWriter struct {
+	to       io.Writer
+	activity chan<- struct{}
 }
 
-func (w *heardWriter) Write(p []byte) (int, error) {
+func (w *activityWriter) Write(p []byte) (int, error) {
 	select {
-	case w.heard <- struct{}{}:
+	case w.activity <- struct{}{}:
 	default:
 	}
 	return w.to.Write(p)

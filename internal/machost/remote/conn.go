@@ -13,7 +13,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// lostError says that a connection ended that had begun: the one failure after which the bootstrap goes on by itself.
+// lostError reports that a connection ended that had begun: the one failure after which the bootstrap goes on by itself.
 type lostError struct{ err error }
 
 func (e *lostError) Error() string { return e.err.Error() }
@@ -22,7 +22,7 @@ func (e *lostError) Unwrap() error { return e.err }
 // errSilent ends a connection whose peer shows no sign of life.
 var errSilent = errors.New("the host does not respond")
 
-// refusedError says that the host takes none of the keys. It is the only way in which authentication fails for good.
+// refusedError reports that the host takes none of the keys. It is the only way in which authentication fails for good.
 type refusedError struct {
 	wants   []string // the methods that the host would take
 	partial bool     // the key was taken, and is not enough
@@ -52,7 +52,7 @@ type conn struct {
 	client *ssh.Client
 	timing Timing
 	cause  atomic.Pointer[error] // why it was ended from here
-	ctx    context.Context       // ends with the connection, whoever ended it
+	ctx    context.Context       // ends with the connection, on either side's close
 	tasks  sync.WaitGroup
 	detach func() bool
 }
@@ -113,7 +113,7 @@ func (d *dialer) handshake(ctx context.Context, algorithms []string) (*conn, err
 	c.ctx = own
 	c.detach = context.AfterFunc(ctx, func() { c.end(context.Cause(ctx)) })
 	c.tasks.Go(func() {
-		_ = c.client.Wait() // whoever uses the connection sees its end
+		_ = c.client.Wait() // callers see the connection's end themselves
 		ended()
 	})
 	c.tasks.Go(c.keepAlive)
@@ -126,7 +126,7 @@ func (d *dialer) config(algorithms []string, attempt *authAttempt, wire *watched
 		HostKeyAlgorithms: algorithms,
 		HostKeyCallback:   d.keys.check,
 		ClientVersion:     "SSH-2.0-bullpen",
-		// Asked before each method: keys once, and nothing else whatever the host would like.
+		// Called before each method: keys once, and nothing else that the host offers.
 		AuthCallback: func(a *ssh.ClientAuthContext) (ssh.AuthMethod, error) {
 			switch {
 			case wire.failed.Load():
@@ -147,7 +147,7 @@ func (d *dialer) config(algorithms []string, attempt *authAttempt, wire *watched
 // errBroken is a connection that broke during authentication, which the library takes for a refusal.
 var errBroken = errors.New("the connection broke during authentication")
 
-// keysError says that there is no key to log in with.
+// keysError reports that there is no key to log in with.
 type keysError struct{ err error }
 
 func (e *keysError) Error() string { return e.err.Error() }
@@ -240,7 +240,7 @@ func (c *conn) keepAlive() {
 	}
 }
 
-// alive says whether the host still answers on this connection.
+// alive reports whether the host still answers on this connection.
 func (c *conn) alive() bool {
 	answered := make(chan bool, 1)
 	c.tasks.Go(func() {
@@ -257,7 +257,7 @@ func (c *conn) alive() bool {
 	}
 }
 
-// wait is connect's patience: it tries until somebody answers, the time is over, or trying again would change nothing.
+// wait retries connect until a host answers, the time is over, or a retry would change nothing.
 func (d *dialer) wait(ctx context.Context, limit time.Duration, tell func(reason string)) (*conn, error) {
 	began, pause := d.timing.Now(), d.timing.Backoff
 	hungUp := 0

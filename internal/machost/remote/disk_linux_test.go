@@ -14,9 +14,9 @@ import (
 
 func TestBootstrap_SaysThatTheDiskIsFull(t *testing.T) {
 	h := newHost(t)
-	folder := h.path("home/.bullpen")
-	require.NoError(t, os.Mkdir(folder, 0o755))
-	disk, err := chaos.NewDisk(folder, 1<<20)
+	dir := h.path("home/.bullpen")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	disk, err := chaos.NewDisk(dir, 1<<20)
 	if errors.Is(err, syscall.EPERM) {
 		t.Skip(err)
 	}
@@ -30,15 +30,15 @@ func TestBootstrap_SaysThatTheDiskIsFull(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, program.Close())
 	for range 2 { // a full disk is a state, not an accident
-		var told events
-		o.Events = told.add
+		var seen events
+		o.Events = seen.add
 		_, err = Bootstrap(t.Context(), o)
 		var stage *StageError
 		require.ErrorAs(t, err, &stage)
 		require.Equal(t, StageUpload, stage.Stage)
 		require.ErrorContains(t, err, "disk full")
-		require.Len(t, told.of(StageUpload, machost.PhaseFailed), 1)
-		left, err := os.ReadDir(folder)
+		require.Len(t, seen.of(StageUpload, machost.PhaseFailed), 1)
+		left, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		require.Empty(t, left, "it leaves the disk fuller than it was")
 	}

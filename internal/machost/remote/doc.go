@@ -3,11 +3,11 @@
 // connection that the host can still be reached whenever a step asks for it (HOST-7). A dropped connection is no failure: it connects
 // again and applies again, which converges.
 //
-// What may not happen: a secret in an argument, an event or an error (HOST-6); anything at all sent to a host whose key is another than the one
-// that was pinned or first seen; a second attempt with one password, by which accounts are locked; a wait without an end.
+// What must never happen: a secret in an argument, an event or an error (HOST-6); any data sent to a host with another key than the one
+// that was pinned or first seen; a second attempt with one password, which locks accounts; an unbounded wait.
 //
-// Everything that comes from the host is outside data: lines and their number are bounded, texts are made printable, and secrets that a
-// program there might repeat are taken out.
+// All output of the host is untrusted: the length and number of lines are bounded, texts are made printable, and secrets that a program
+// there might repeat are removed.
 //
 // Begin with Bootstrap in bootstrap.go.
 package remote

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// HostKeyError says that the host did not prove to be the one that was meant. Nothing was sent to it but the offer to speak SSH.
+// HostKeyError reports that the host did not prove to be the one that was meant. Nothing was sent to it but the offer to speak SSH.
 type HostKeyError struct {
 	Address string
 	Want    []string // fingerprints, each "SHA256:…"; none: the host is unknown
 	Got     []string // what it has; none: no key of a type that was wanted
-	// Changed says that Want is the key that this very bootstrap began with.
+	// Changed indicates that Want is the key that this very bootstrap began with.
 	Changed bool
-	// Revoked says that the known hosts name it as one that nobody may use any more.
+	// Revoked reports that the known hosts mark the key as revoked.
 	Revoked bool
 }
 
-// Unknown says whether nobody has said which key is right.
+// Unknown reports whether no source names the right key.
 func (e *HostKeyError) Unknown() bool { return len(e.Want) == 0 && !e.Revoked }
 
 // Error says both keys, and what to do.
@@ -38,14 +38,14 @@ func (e *HostKeyError) Error() string {
 	return fmt.Sprintf("the host key of %s is %s, but %s is expected. Nothing was sent. If the host was reinstalled, compare the key on the host and trust it again; otherwise another host has this address", e.Address, got, want)
 }
 
-// UnreachableError says that no SSH server answered in time.
+// UnreachableError reports that no SSH server answered in time.
 type UnreachableError struct {
 	Address string
 	Waited  time.Duration
 	Err     error // of the last attempt
 }
 
-// Error says for how long it was tried, and what to look at.
+// Error says how long the connection was tried, and what to check.
 func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("connecting to %s by SSH for %s: %v. Check that the host is on, that Remote Login is on (System Settings, General, Sharing), and the address",
 		e.Address, e.Waited.Round(time.Second), e.Err)
@@ -54,7 +54,7 @@ func (e *UnreachableError) Error() string {
 // Unwrap returns the last attempt's reason.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// AuthError says that the host does not accept the key for the user.
+// AuthError reports that the host does not accept the key for the user.
 type AuthError struct {
 	Address, User string
 	Err           error
@@ -69,7 +69,7 @@ func (e *AuthError) Error() string {
 // Unwrap returns the reason.
 func (e *AuthError) Unwrap() error { return e.Err }
 
-// UnsupportedError says that what answers cannot be a host.
+// UnsupportedError reports that what answers cannot be a host.
 type UnsupportedError struct {
 	Address string
 	Found   string // "Linux x86_64"
@@ -80,15 +80,15 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("%s runs %s: a host must be a Mac with Apple silicon (Darwin arm64)", e.Address, e.Found)
 }
 
-// SudoError says that the user may not use sudo without a password, and that it could not be granted. It is never followed by another
+// SudoError reports that the user may not use sudo without a password, and that it could not be granted. It is never followed by another
 // attempt with the same password: that would lock the account.
 type SudoError struct {
 	User string
-	// Missing says that there was no password to try.
+	// Missing indicates that there was no password to try.
 	Missing bool
-	// Unknown says that the connection was lost during the attempt, and nothing shows that it succeeded.
+	// Unknown indicates that the connection was lost during the attempt, and nothing shows that it succeeded.
 	Unknown bool
-	// Detail is what the host said, or how it was lost.
+	// Detail is the host's message, or how it was lost.
 	Detail string
 }
 
@@ -112,7 +112,7 @@ func (e *SudoError) Error() string {
 	return text
 }
 
-// LostError says that the connection was lost again and again, or at a time at which nothing can be tried again.
+// LostError reports that the connection was lost again and again, or at a time at which nothing can be tried again.
 type LostError struct {
 	Stage    Stage
 	Attempts int

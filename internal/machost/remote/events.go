@@ -77,7 +77,7 @@ func (p *parser) take() {
 	p.event(p.show.event(e))
 }
 
-// validName says whether a step or phase could be one: they become conditions and labels.
+// validName reports whether a step or phase could be one: they become conditions and labels.
 func validName(name string) bool {
 	if name == "" || len(name) > maxName {
 		return false

@@ -53,11 +53,11 @@ type hostKeys struct {
 	mu   sync.Mutex
 	held ssh.PublicKey
 	seen []string // fingerprints that were refused, each once
-	// asked is the key of an unknown host, about which a person is to be asked with no connection waiting.
+	// asked is the key of an unknown host; the user is asked about it without an open connection.
 	asked ssh.PublicKey
 }
 
-// errAsk ends a handshake: the key is to be asked about.
+// errAsk ends a handshake: the user must be asked about the key.
 var errAsk = errors.New("the host key is not known yet")
 
 func newHostKeys(target Target, address string) (*hostKeys, error) {
@@ -83,24 +83,24 @@ func newHostKeys(target Target, address string) (*hostKeys, error) {
 	return h, err
 }
 
-// validFingerprint says whether it is "SHA256:" and the 43 characters of a SHA-256 in unpadded base64.
+// validFingerprint reports whether it is "SHA256:" and the 43 characters of a SHA-256 in unpadded base64.
 func validFingerprint(text string) bool {
 	digest, ok := strings.CutPrefix(text, "SHA256:")
 	return ok && len(digest) == 43 && strings.Trim(digest, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/") == ""
 }
 
-// knownKeys asks the file about a key that nobody has: its answer names those that the host should have.
+// knownKeys asks the file about a fresh key: the error names the keys that the host should have.
 func knownKeys(known ssh.HostKeyCallback, address string) ([]ssh.PublicKey, error) {
 	public, _, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("making a key: %w", err)
 	}
-	nobodys, err := ssh.NewPublicKey(public)
+	fresh, err := ssh.NewPublicKey(public)
 	if err != nil {
 		return nil, fmt.Errorf("making a key: %w", err)
 	}
 	var answer *knownhosts.KeyError
-	if err := known(address, &net.TCPAddr{}, nobodys); !errors.As(err, &answer) {
+	if err := known(address, &net.TCPAddr{}, fresh); !errors.As(err, &answer) {
 		return nil, fmt.Errorf("looking up %s in the known hosts: %w", address, err)
 	}
 	var keys []ssh.PublicKey
@@ -110,9 +110,9 @@ func knownKeys(known ssh.HostKeyCallback, address string) ([]ssh.PublicKey, erro
 	return keys, nil
 }
 
-// rounds are the algorithms to offer, one connection after another until the host shows a key that is accepted. A pinned
-// fingerprint does not say its type, so each is looked at; a key that is known by its type is asked for by it, so that a host cannot
-// come with another of its keys instead.
+// rounds are the algorithms to offer, one connection after another until the host shows a key that is accepted. A pinned fingerprint does
+// not contain its type, so each type is tried; a key that is known by its type is requested by it, so that a host cannot present another of
+// its keys instead.
 func (h *hostKeys) rounds() [][]string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -230,7 +230,7 @@ func fingerprints(keys []ssh.PublicKey) []string {
 	return all
 }
 
-// AddKnownHost appends a host's key to a known_hosts file, which is made if need be (0600, in a folder of 0700).
+// AddKnownHost appends a host's key to a known_hosts file, which is created if need be (0600, in a directory of 0700).
 func AddKnownHost(file, address string, key ssh.PublicKey) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return fmt.Errorf("making the directory of known hosts: %w", err)
@@ -244,7 +244,7 @@ func AddKnownHost(file, address string, key ssh.PublicKey) error {
 	if info, err := f.Stat(); err == nil && info.Size() > 0 {
 		last := make([]byte, 1)
 		if _, err := f.ReadAt(last, info.Size()-1); err == nil && last[0] != '\n' {
-			line = "\n" + line // somebody's editor left the last line without an end
+			line = "\n" + line // an editor left the last line unterminated
 		}
 	}
 	if _, err := f.WriteString(line); err != nil {

@@ -52,7 +52,7 @@ func TestHostKey_APinThatNoKeyFitsIsRefused(t *testing.T) {
 	require.False(t, wrong.Unknown() || wrong.Changed)
 	require.Empty(t, result.HostKey)
 	_, offered := h.counts()
-	require.Zero(t, offered, "a key of the user's was offered to somebody else")
+	require.Zero(t, offered, "a key of the user's was offered to another host")
 }
 
 func TestHostKey_APinMustBeAFingerprint(t *testing.T) {
@@ -83,8 +83,8 @@ func TestHostKey_HOST6_AChangeMidBootstrapGetsNothing(t *testing.T) {
 					conn.Close()
 					return true
 				})
-				var told events
-				o := h.options(&told)
+				var seen events
+				o := h.options(&seen)
 				if !pinned {
 					o.Target.HostKey = ""
 				}
@@ -96,7 +96,7 @@ func TestHostKey_HOST6_AChangeMidBootstrapGetsNothing(t *testing.T) {
 				require.Equal(t, print(first), result.HostKey, "it is reported with a failure, too")
 				require.Equal(t, 1, h.ran(part), "a command was sent to another host")
 				_, after := h.counts()
-				require.EqualValues(t, before.Load(), after, "a key of the user's was offered to somebody else")
+				require.EqualValues(t, before.Load(), after, "a key of the user's was offered to another host")
 			})
 		}
 	}
@@ -128,7 +128,7 @@ func TestHostKey_KnownHosts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, print(rsa), result.HostKey, "the key that is known was asked for, although another is preferred")
 
-	// Known by a type that the host does not have any more: no other takes its place, and nobody is asked.
+	// Known by a type that the host no longer has: no other type is accepted, and confirm is not called.
 	_, err = try(file(newKey(t, "ecdsa256")), func(string, ssh.PublicKey) error { t.Error("asked"); return nil })
 	require.ErrorAs(t, err, &wrong)
 	require.False(t, wrong.Unknown())
@@ -179,12 +179,12 @@ func TestConnection_NoticesADeadPeer(t *testing.T) {
 	h := newHost(t)
 	wall := newWall(t, h.listener.Addr().String())
 	h.apply(`say '{"phase":"Applying","step":"tart"}'; cat > /dev/null`)
-	var told events
-	o := h.options(&told)
+	var seen events
+	o := h.options(&seen)
 	o.Target.Address = wall.Addr().String()
 	o.Timing.KeepAlive, o.Timing.Resumes, o.Timing.Dial, o.Timing.Wait = 50*time.Millisecond, -1, 200*time.Millisecond, 300*time.Millisecond
 	o.Events = func(e machost.Event) {
-		told.add(e)
+		seen.add(e)
 		if e.Step == "tart" {
 			wall.silent.Store(true)
 		}
@@ -197,7 +197,7 @@ func TestConnection_NoticesADeadPeer(t *testing.T) {
 	require.Less(t, time.Since(began), 10*time.Second)
 }
 
-// wall passes connections on, until it passes nothing and tells nobody.
+// wall passes connections on, until it drops everything without notice.
 type wall struct {
 	net.Listener
 	silent atomic.Bool
@@ -265,10 +265,10 @@ func TestConfirm_HOST7_NoNewConnectionNoConfirmation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			h.apply(`say '{"phase":"Confirm","step":"ssh-guard","token":"t-1"}'; answer=$(bash -c 'read -t 1 -r a; printf %s "$a"'); say "{\"phase\":\"Failed\",\"step\":\"ssh-guard\",\"message\":\"answer: $answer\"}"; exit 1`)
-			var told events
-			o := h.options(&told)
+			var seen events
+			o := h.options(&seen)
 			o.Events = func(e machost.Event) {
-				told.add(e)
+				seen.add(e)
 				if e.Token != "" {
 					lock(h)
 				}

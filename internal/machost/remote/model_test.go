@@ -36,10 +36,10 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// built is the folder of bullpen, if any test needed it.
+// built is the directory of the bullpen binary, if a test needed it.
 var built atomic.Pointer[string]
 
-// bullpen is the program itself, which a model Mac takes in the place of one for Macs.
+// bullpen is the program itself, which a model Mac accepts in place of one for Macs.
 var bullpen = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "bullpen")
 	if err != nil {
@@ -54,7 +54,7 @@ var bullpen = sync.OnceValues(func() (string, error) {
 type model struct {
 	*mactest.Mac
 	ssh     *mactest.SSH
-	told    events
+	seen    events
 	config  machost.Config
 	secrets machost.Secrets
 	said    strings.Builder // errors and results, in each way in which they print
@@ -69,7 +69,7 @@ func newModel(t *testing.T) *model {
 		secrets: machost.Secrets{
 			Password: machost.NewSecret(password), BootstrapKubeconfig: machost.NewSecret(kubeconfig)},
 	}
-	t.Cleanup(func() { require.Empty(t, m.leaks(t), "secrets of the test are where nobody may find them") }) // of every test
+	t.Cleanup(func() { require.Empty(t, m.leaks(t), "secrets of the test are where none may be found") }) // of every test
 	return m
 }
 
@@ -90,7 +90,7 @@ func (m *model) options(t *testing.T) Options {
 	return Options{
 		Target:  Target{Address: m.ssh.Address, User: "ci", Key: key, HostKey: m.ssh.HostKey()},
 		Payload: machost.Payload{Config: m.config, Secrets: m.secrets},
-		Binary:  binary, RemoteRoot: string(m.Root), Events: m.told.add,
+		Binary:  binary, RemoteRoot: string(m.Root), Events: m.seen.add,
 		Timing: Timing{Wait: 20 * time.Second, Dial: 10 * time.Second, KeepAlive: 10 * time.Second, Command: 30 * time.Second, Upload: time.Minute,
 			Apply: 3 * time.Minute, Silence: 2 * time.Minute, Confirm: 5 * time.Second, Resumes: 4, Backoff: 20 * time.Millisecond},
 	}
@@ -110,7 +110,7 @@ func (m *model) passwords() (n int) {
 func (m *model) await(step string, phase machost.Phase, act func()) func(machost.Event) {
 	var once sync.Once
 	return func(e machost.Event) {
-		m.told.add(e)
+		m.seen.add(e)
 		if e.Phase == phase && (e.Step == step || phase == machost.PhaseConfirm) {
 			once.Do(act)
 		}
@@ -129,23 +129,23 @@ func TestModel_HOST1_FromABareMacToNothingToDo(t *testing.T) {
 	require.Equal(t, m.ssh.HostKey(), first.HostKey)
 	require.Equal(t, 1, m.passwords())
 	m.AwaitSession("ci")
-	require.Len(t, m.told.of("", machost.PhaseConfirm), 2, "the question, and that it was answered")
+	require.Len(t, m.seen.of("", machost.PhaseConfirm), 2, "the question, and that it was answered")
 
 	o.Payload.Secrets = machost.Secrets{} // all of it is set up
-	m.told = events{}
+	m.seen = events{}
 	second, err := m.bootstrap(t, o)
 	require.NoError(t, err)
 	require.Empty(t, second.Report.Changed)
 	require.Equal(t, first.Hash, second.Hash)
 	require.Equal(t, 1, m.passwords())
-	require.Len(t, m.told.of(StageUpload, machost.PhaseUnchanged), 1)
+	require.Len(t, m.seen.of(StageUpload, machost.PhaseUnchanged), 1)
 
 	o.Plan = true
-	m.told = events{}
+	m.seen = events{}
 	plan, err := m.bootstrap(t, o)
 	require.NoError(t, err)
 	require.Empty(t, plan.Report.Changed)
-	require.Equal(t, "nothing to do", m.told.of("", machost.PhaseDone)[0].Message)
+	require.Equal(t, "nothing to do", m.seen.of("", machost.PhaseDone)[0].Message)
 
 	m.Reboot()
 	o.Plan = false
@@ -256,7 +256,7 @@ func TestModel_ResumesAfterADropAnywhere(t *testing.T) {
 	}
 }
 
-// cutting passes connections on, and cuts the first three after so many bytes from the client.
+// cutting passes connections on, and cuts the first three after that many bytes from the client.
 func cutting(t *testing.T, target string, after int64) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -8,7 +8,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// Target is a host, and how it is known that it is the right one.
+// Target is a host, and how it is verified.
 type Target struct {
 	// Address is host or host:port.
 	Address string
@@ -20,8 +20,8 @@ type Target struct {
 	// HostKey is the fingerprint, "SHA256:…", of the only key that is accepted. Empty: the one in KnownHosts, or else the first one
 	// seen, which is reported and held to until the end of the bootstrap.
 	HostKey string
-	// KnownHosts is a file in the format of OpenSSH, which may not exist yet. What it says of the host must be true; a host that it
-	// does not know is left to Trust.
+	// KnownHosts is a file in the format of OpenSSH, which may not exist yet. Its entry for a host must match; a host that it does not list
+	// is left to Trust.
 	KnownHosts string
 	// Trust is asked once about the key of a host that KnownHosts does not know. Its error ends the bootstrap. Nil, with KnownHosts: the
 	// host is refused with a *HostKeyError.
@@ -40,8 +40,8 @@ type Options struct {
 	Hold bool
 	// RemoteRoot is put before every path on the host, for a host that is a model. Empty on a Mac.
 	RemoteRoot string
-	// Events is told what happens, in order, by one goroutine at a time: the stages of the bootstrap itself (see Stage), and what the apply
-	// reports. Nil: nobody is.
+	// Events receives each event, in order, from one goroutine at a time: the stages of the bootstrap itself (see Stage), and the reports
+	// of the apply. Nil: events are dropped.
 	Events func(machost.Event)
 	Timing Timing
 }
@@ -84,7 +84,7 @@ type Timing struct {
 	// Backoff is waited before the first of them, and doubled up to a minute. Default 1 s.
 	Backoff time.Duration
 
-	// Now and After are the clock that all of this goes by. Default: the machine's.
+	// Now and After are the clock. Default: the machine's.
 	Now   func() time.Time
 	After func(time.Duration) <-chan time.Time
 }

@@ -26,7 +26,7 @@ import (
 // token is the one of kubeconfig, as YAML means it.
 const token = `bootstrap.tökén'with-odd"content`
 
-// needles are the secrets of a test in all forms that are looked for.
+// needles are the secrets of a test in all forms that are searched for.
 func needles(t *testing.T) map[string][]byte {
 	t.Helper()
 	file, err := autologin.Encode(password)
@@ -48,10 +48,10 @@ func needles(t *testing.T) map[string][]byte {
 	return found
 }
 
-// mayHold are the files on a host that hold a secret, and nobody but their owner may read.
+// mayHold are the files on a host that hold a secret, and that only their owner may read.
 var mayHold = []string{"/private/etc/kcpassword", "/usr/local/var/bullpen/bootstrap.kubeconfig"}
 
-// leaks searches all that was said, and all that lies on the host, for secrets.
+// leaks searches all output, and all files on the host, for secrets.
 func (m *model) leaks(t *testing.T) []string {
 	t.Helper()
 	wanted := needles(t)
@@ -64,8 +64,8 @@ func (m *model) leaks(t *testing.T) []string {
 		}
 	}
 	search("errors and results", []byte(m.said.String()))
-	search("events", []byte(encoded(t, m.told.everything())))
-	search("events, unquoted", fmt.Appendf(nil, "%+v", m.told.everything()))
+	search("events", []byte(encoded(t, m.seen.everything())))
+	search("events, unquoted", fmt.Appendf(nil, "%+v", m.seen.everything()))
 	search("log of sshd", []byte(m.ssh.Log()))
 	for _, call := range m.Calls() {
 		search("arguments of "+call.Name, []byte(strings.Join(call.Args, " ")))
@@ -91,7 +91,7 @@ func (m *model) leaks(t *testing.T) []string {
 		}
 		return nil
 	}))
-	require.Greater(t, files, 10, "what was looked at?")
+	require.Greater(t, files, 10, "what was searched?")
 	return found
 }
 
@@ -140,7 +140,7 @@ func TestModel_HOST6_TheScanFindsWhatIsPlanted(t *testing.T) {
 	planted := needles(t)
 	for name, needle := range planted {
 		m.WriteFile("/Users/ci/planted "+name, "x"+string(needle)+"y", 0o644)
-		m.told.add(machost.Event{Message: "x" + string(needle)})
+		m.seen.add(machost.Event{Message: "x" + string(needle)})
 		fmt.Fprintf(&m.said, "x%s", needle)
 		if !bytes.ContainsRune(needle, 0) { // no argument can hold that
 			_, _, _ = m.Try("ci", "", "/usr/bin/id", string(needle))
@@ -156,7 +156,7 @@ func TestModel_HOST6_TheScanFindsWhatIsPlanted(t *testing.T) {
 		}
 		require.NoError(t, os.Remove(m.Root.Path("/Users/ci/planted "+name))) // for the scan after the test
 	}
-	m.told = events{}
+	m.seen = events{}
 	m.said.Reset()
 	calls, err := filepath.Glob(filepath.Join(string(m.Root), "*", "calls.jsonl"))
 	require.NoError(t, err)

@@ -26,8 +26,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// host is an SSH server of a few lines whose commands really run, on a folder with a uname, a sudo and a program that are scripts: for what a real
-// server and the model of a Mac cannot be made to do. The tests with those are in model_test.go.
+// host is a minimal SSH server whose commands really run, in a directory with scripts for uname, sudo and the program: for behaviour that a
+// real server and the model of a Mac cannot show. The tests with those are in model_test.go.
 type host struct {
 	t        *testing.T
 	root     string
@@ -49,8 +49,8 @@ const password = `pa"ss'wörd \$HOME`
 
 func newHost(t *testing.T) *host {
 	h := &host{t: t, root: t.TempDir(), client: newKey(t, "ed25519"), keys: []ssh.Signer{newKey(t, "ed25519")}, conns: map[net.Conn]bool{}}
-	for _, folder := range []string{"usr/bin", "home", "state"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(h.root, folder), 0o755))
+	for _, dir := range []string{"usr/bin", "home", "state"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(h.root, dir), 0o755))
 	}
 	h.script("usr/bin/uname", `echo Darwin arm64`)
 	h.script("usr/bin/sudo", `echo "$*" >> `+h.path("state/argv")+`
@@ -117,7 +117,7 @@ func (h *host) applies() int { return strings.Count(h.read("state/applies"), "\n
 
 func (h *host) setKeys(keys ...ssh.Signer) { h.set(func() { h.keys = keys }) }
 
-// set changes what the server goes by, while it runs.
+// set changes the server's behaviour while it runs.
 func (h *host) set(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -322,12 +322,12 @@ func quick() Timing {
 }
 
 // options are those of a bootstrap that succeeds.
-func (h *host) options(told *events) Options {
+func (h *host) options(seen *events) Options {
 	return Options{
 		Target: Target{Address: h.listener.Addr().String(), User: "ci", Key: h.client, HostKey: ssh.FingerprintSHA256(h.keys[0].PublicKey())},
 		Payload: machost.Payload{Config: machost.Config{User: "ci"}, Secrets: machost.Secrets{
 			Password: machost.NewSecret(password), BootstrapKubeconfig: machost.NewSecret(kubeconfig)}},
-		Binary: h.program(), RemoteRoot: h.root, Events: told.add, Timing: quick(),
+		Binary: h.program(), RemoteRoot: h.root, Events: seen.add, Timing: quick(),
 	}
 }
 

@@ -64,7 +64,7 @@ const (
 	exitIO         = 74
 )
 
-// upload puts the program on the host, unless it is there: a file that has its digest as its name, and is looked at whether it does.
+// upload puts the program on the host, unless it is there: a file named by its digest, whose content is verified.
 func (b *bootstrap) upload(ctx context.Context, c *conn) error {
 	if b.uploaded {
 		return nil
@@ -88,8 +88,8 @@ func (b *bootstrap) upload(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// send writes to a name of its own, compares the digest, and renames: nobody ever finds half a program. What a broken connection
-// leaves behind is removed there by the script itself, whose standard input has ended.
+// send writes to a temporary name, compares the digest, and renames: no process ever finds half a program. The script itself removes the
+// remains of a broken connection, when its standard input ends.
 func (b *bootstrap) send(ctx context.Context, c *conn) error {
 	f, err := os.Open(b.program.path)
 	if err != nil {
@@ -137,7 +137,7 @@ func (r readOnly) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// progressWriter tells of each tenth.
+// progressWriter reports each tenth.
 type progressWriter struct {
 	to                 io.Writer
 	sent, total, tenth int64
@@ -165,8 +165,8 @@ func (b *bootstrap) rootFlag() string {
 	return " --root " + quote(b.opt.RemoteRoot)
 }
 
-// obtainSudo makes sure that sudo asks for no password. There is one attempt with the password at the most, whatever becomes of it:
-// macOS locks accounts after several, and an attempt whose answer was lost counts there, too.
+// obtainSudo makes sure that sudo asks for no password. There is at most one attempt with the password, whatever its result: macOS locks
+// accounts after several, and an attempt whose answer was lost counts there, too.
 func (b *bootstrap) obtainSudo(ctx context.Context, c *conn) error {
 	if b.sudo {
 		return nil
@@ -177,7 +177,7 @@ func (b *bootstrap) obtainSudo(ctx context.Context, c *conn) error {
 		return err
 	}
 	if granted {
-		b.sudo, b.unheard = true, false
+		b.sudo, b.unanswered = true, false
 		b.tell(StageSudo, machost.PhaseUnchanged, "")
 		return nil
 	}
@@ -216,7 +216,7 @@ func (b *bootstrap) trySudo(ctx context.Context, c *conn) (granted bool, detail 
 
 // grant is the only place from which a password is sent: on standard input, once.
 func (b *bootstrap) grant(ctx context.Context, c *conn) error {
-	b.attempted, b.unheard = true, true
+	b.attempted, b.unanswered = true, true
 	const accepted = "sudo"
 	// The inner shell says that sudo has taken the password, whatever becomes of the program.
 	script := `exec ` + b.sudoProgram() + ` -S -p '' /bin/sh -c 'echo ` + marker + accepted + `; exec "$@"' sh ` +
@@ -228,7 +228,7 @@ func (b *bootstrap) grant(ctx context.Context, c *conn) error {
 	if err != nil {
 		return err
 	}
-	b.unheard = false
+	b.unanswered = false
 	if out.code == 0 {
 		return nil
 	}

@@ -61,7 +61,7 @@ func runWith(ctx context.Context, h machost.Host, command machost.Command) (stri
 	return string(said.Stdout), nil
 }
 
-// commandError says that a program has failed, and what it said.
+// commandError reports that a program has failed, and what it said.
 type commandError struct {
 	program string
 	args    []string
@@ -91,8 +91,8 @@ var (
 	virtualMachine = regexp.MustCompile(`/com\.apple\.Virtualization\.VirtualMachine( |$)`)
 )
 
-// Machines counts the virtual machines that run on a host, whoever started them: it is for machost.Options.Busy. It goes by processes,
-// because Tart may call a machine stopped that runs.
+// Machines counts the virtual machines that run on a host, regardless of who started them: it is for machost.Options.Busy. It counts
+// processes, because Tart may call a running machine stopped.
 func Machines(ctx context.Context, h machost.Host) (int, error) {
 	said, err := run(ctx, h, "/bin/ps", "-axww", "-o", "command=")
 	if err != nil {
@@ -110,10 +110,10 @@ func Machines(ctx context.Context, h machost.Host) (int, error) {
 	return max(byTart, byFramework), nil
 }
 
-// rootFile is a file that everybody may read and root alone change.
+// rootFile is a world-readable file that only root may change.
 var rootFile = machost.Attributes{Mode: 0o644}
 
-// fileDiff says how a file differs from what it is to be; empty if it does not. It never shows content.
+// fileDiff says how a file differs from its desired state; empty if it does not. It never shows content.
 func fileDiff(h machost.Host, path string, want []byte, attributes machost.Attributes) (string, error) {
 	info, err := h.Stat(path)
 	if isMissing(err) {

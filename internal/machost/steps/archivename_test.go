@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What follows the question mark grants the right to fetch, and may hold slashes: it once was the name that events told.
+// The query of a signed URL grants the right to fetch, and may hold slashes: events once named the archive by it.
 func TestArchiveName_HOST6_IsNoPartOfASignature(t *testing.T) {
 	for archive, name := range map[string]string{
 		"https://store.example/tart/tart.tar.gz?expires=1&signature=c2VjcmV0/bW9yZQ==": "tart.tar.gz",

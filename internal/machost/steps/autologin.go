@@ -12,9 +12,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost/autologin"
 )
 
-// autoLogin has the user logged in at the console by itself: only there do virtual machines run. Whether the password is right nobody says.
+// autoLogin has the user logged in at the console automatically: virtual machines run only there. macOS does not report a wrong password:
 // loginwindow tries it once and, if it is wrong, writes `<sealed>` in its place, so that the file is read again afterwards, in every apply
-// (HOST-3). The password is not checked before: macOS has no program that takes one to check on standard input (dscl and pwpolicy
+// (HOST-3). The password is not checked before: macOS has no program that reads one from standard input and checks it (dscl and pwpolicy
 // take it as an argument or from a terminal), and a failed check counts towards locking the account as much as a failed login does.
 type autoLogin struct {
 	user     string
@@ -39,7 +39,7 @@ const (
 	absentRemedy = "Give the user's password: `bullpen host prepare` on the Mac asks for it."
 )
 
-// passwordMode keeps everybody but root from reading what is no more than hidden.
+// passwordMode: root only, for the content is merely obfuscated.
 var passwordMode = machost.Attributes{Mode: 0o600}
 
 // Name is "auto-login".
@@ -98,7 +98,7 @@ func (s autoLogin) autoLoginUser(ctx context.Context, h machost.Host) (string, e
 	return strings.TrimSpace(said), err
 }
 
-// loggedIn says whether the user has the console.
+// loggedIn reports whether the user has the console.
 func (s autoLogin) loggedIn(now loginState) bool { return now.session.there && now.console == s.user }
 
 // Check compares the file, without saying what is in it, the setting, and who is logged in.
@@ -147,7 +147,7 @@ func (s autoLogin) usable(h machost.Host, now loginState) error {
 		" If the password is correct now, remove "+refusedFile+" first.")
 }
 
-// failure tells a password that is not the user's from all other reasons: nobody is to try the same one again.
+// failure distinguishes a wrong password from all other reasons: a wrong password must not be tried again.
 func (s autoLogin) failure(err error, remedy string) error {
 	if errors.Is(err, autologin.ErrSealed) {
 		err = fmt.Errorf("%w: %w", machost.ErrWrongPassword, err)

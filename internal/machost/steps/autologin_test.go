@@ -38,7 +38,7 @@ func TestAutoLogin_HOST1_LogsTheUserIn(t *testing.T) {
 		again := m.login(p)
 		require.NoError(t, again.err, name)
 		require.Empty(t, again.report.Changed, name)
-		require.Equal(t, kicks, m.called("launchctl kickstart"), "nobody is logged out for nothing")
+		require.Equal(t, kicks, m.called("launchctl kickstart"), "no user is logged out without a need")
 	}
 	m.restart()
 	require.NoError(t, m.login(payload()).err)
@@ -142,7 +142,7 @@ func TestAutoLogin_MendsWhatDiffers(t *testing.T) {
 	}
 }
 
-// The host is not left worse: a mistyped password does not take away the session that there was.
+// The host is not left worse: a mistyped password does not cost the existing session.
 func TestAutoLogin_HOST3_AMistypedPasswordDoesNotCostTheOneThatWorks(t *testing.T) {
 	m := bootMac(t)
 	require.NoError(t, m.login(payload(withPassword(right))).err)
@@ -174,8 +174,8 @@ func TestAutoLogin_HOST3_ARefusedPasswordIsTriedOnce(t *testing.T) {
 	require.Equal(t, 1, bad)
 	require.NoError(t, m.login(payload(withPassword(right))).err)
 	require.NoError(t, m.host.Remove("/etc/kcpassword"))
-	told := failure(t, m.login(p).err, "auto-login")
-	require.Contains(t, told.Remedy, "auto-login.refused", "should it be the right one by now")
+	failed := failure(t, m.login(p).err, "auto-login")
+	require.Contains(t, failed.Remedy, "auto-login.refused", "should it be the right one by now")
 }
 
 // A password that was written and never tried looks right, and is sealed at the next start.
@@ -216,7 +216,7 @@ func TestAutoLogin_HOST1_ConvergesFromWhereverItWasKilled(t *testing.T) {
 	}
 }
 
-// That the session from before is still there for a moment says nothing of the password.
+// The previous session, which is still there for a moment, proves nothing about the password.
 func TestAutoLogin_HOST3_TheSessionFromBeforeIsNoProof(t *testing.T) {
 	m := bootMac(t, loginTakes(300))
 	require.NoError(t, m.apply(m.only(payload(withPassword(right)), steps.Facts{Binary: "/x"}, "auto-login"), machost.Secrets{}).err)
@@ -234,7 +234,7 @@ func TestAutoLogin_NoSessionIsLoud(t *testing.T) {
 	m := bootMac(t, noSession)
 	done := m.login(payload(withPassword(right)))
 	failure(t, done.err, "auto-login")
-	require.False(t, errorsIsWrong(done.err), "nobody says that the password is wrong")
+	require.False(t, errorsIsWrong(done.err), "the password is not called wrong")
 	require.ErrorContains(t, done.err, "not logged in at the console")
 	done = m.login(payload())
 	failure(t, done.err, "auto-login")

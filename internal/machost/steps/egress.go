@@ -14,7 +14,7 @@ import (
 // Apple's own job only loads /etc/pf.conf.
 type egress struct {
 	on    bool
-	pf    bool // somebody's rules are wanted, these or the guard's
+	pf    bool // rules are desired, these or the guard's
 	rules string
 }
 
@@ -33,7 +33,7 @@ func newEgress(p machost.Payload, _ Facts) (machost.Step, error) {
 
 const (
 	pfJob = "/Library/LaunchDaemons/dev.bullpen.pf.plist"
-	// pfPlist enables pf at each start. -E, not -e: pf counts who wants it, and vmnet's going must not turn it off.
+	// pfPlist enables pf at each boot. -E, not -e: pf counts its users, and vmnet's release must not disable it.
 	pfPlist = `<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
 <plist version="1.0"><dict>
@@ -98,7 +98,7 @@ func (s egress) checkFiles(h machost.Host, diff *machost.Diff) error {
 	return nil
 }
 
-// fileChange compares a file; no content means that there is to be none.
+// fileChange compares a file; no content means that the file must not exist.
 func fileChange(h machost.Host, file, content string) (string, error) {
 	if content != "" {
 		return fileDiff(h, file, []byte(content), rootFile)
@@ -124,8 +124,8 @@ func (s egress) attachment(text string) (attachment, error) {
 	return want, err
 }
 
-// checkLive looks at what pf goes by. A main rule set that does not refer to the anchor is the state in which the incident's hosts were
-// found: files all right, and nothing of them in force.
+// checkLive checks what pf has loaded. A main rule set without a reference to the anchor is the state in which the incident's hosts were
+// found: the files were right, and none of them was in force.
 func (s egress) checkLive(ctx context.Context, h machost.Host, diff *machost.Diff) error {
 	if referred, err := checkReferred(ctx, h, runnersAnchor, diff); err != nil || !referred {
 		return err
@@ -136,7 +136,7 @@ func (s egress) checkLive(ctx context.Context, h machost.Host, diff *machost.Dif
 	return checkLoaded(ctx, h, runnersAnchor, s.rules, diff)
 }
 
-// checkReferred says whether the main rule set refers to the anchor, and if not that it has to be loaded.
+// checkReferred reports whether the main rule set refers to the anchor, and if not that it has to be loaded.
 func checkReferred(ctx context.Context, h machost.Host, anchor pfconf.Anchor, diff *machost.Diff) (bool, error) {
 	rules, err := mainRules(ctx, h)
 	if err != nil || refersTo(rules, "anchor", anchor.Name) {
@@ -168,7 +168,7 @@ func leftOver(ctx context.Context, h machost.Host, anchor pfconf.Anchor, diff *m
 	return nil
 }
 
-// Apply checks, writes the files, and then loads. What is loaded last is what was wanted most seldom: the whole file.
+// Apply checks, writes the files, and then loads. The last load is the rarest: the whole file.
 func (s egress) Apply(ctx context.Context, h machost.Host) error {
 	if !s.on {
 		return s.takeOut(ctx, h)

@@ -61,7 +61,7 @@ func TestEgress_ABadNetworkRendersNothing(t *testing.T) {
 	require.Equal(t, before, m.read("/etc/pf.conf"))
 }
 
-// Whatever takes the filter out of force is found by looking at pf, and not at files.
+// A filter that is out of force for any reason is found by checking pf, and not files.
 func TestEgress_HOST2_FindsOutThatItIsNotInForce(t *testing.T) {
 	m := bootMac(t)
 	require.NoError(t, m.firewall(payload(), m.facts(), "egress").err)
@@ -135,7 +135,7 @@ func TestEgress_OnlyTheWholeFileWaitsForMachines(t *testing.T) {
 	require.True(t, m.reaches("192.168.64.7", "10.1.1.1", 443))
 }
 
-// A mistake that somebody else made in the file is named, and the file stays as it is.
+// A mistake of an administrator in the file is reported, and the file stays as it is.
 func TestEgress_LeavesAFileThatDoesNotLoad(t *testing.T) {
 	m := bootMac(t)
 	bad := devmac.PFConf + "pas in quick all\n"
@@ -147,7 +147,7 @@ func TestEgress_LeavesAFileThatDoesNotLoad(t *testing.T) {
 	m.missing("/usr/local/var/bullpen/pf.conf.candidate")
 }
 
-// What pf refuses only when it is loaded, as it does a table that is defined twice, leaves the rules from before, and that is told.
+// An error that pf reports only on load, such as a table defined twice, leaves the previous rules in force, and is reported.
 func TestEgress_ALoadThatFailsIsLoud(t *testing.T) {
 	m := bootMac(t)
 	m.write("/etc/pf.anchors/theirs", "table <x> { 10.0.0.0/8 }\nblock from <x>\n", 0o644)

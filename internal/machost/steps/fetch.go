@@ -21,11 +21,11 @@ const (
 	maxArchive = 1 << 30
 	// fetchPatience is for the whole archive.
 	fetchPatience = 30 * time.Minute
-	// progressEvery many bytes a person hears how far it has come.
+	// progressEvery is the number of bytes between two progress messages.
 	progressEvery = 16 << 20
 )
 
-// DigestError says that an archive is not the one that was asked for.
+// DigestError reports that an archive is not the one that was asked for.
 type DigestError struct{ Want, Have string }
 
 // Error names both digests.
@@ -92,7 +92,7 @@ func withoutQuery(err error) error {
 	return &url.Error{Op: of.Op, URL: address, Err: of.Err}
 }
 
-// checkedReader ends in an error unless what was read has the digest, so that whoever writes it keeps nothing.
+// checkedReader ends in an error unless the data has the digest, so that its writer keeps nothing.
 type checkedReader struct {
 	from io.Reader
 	sum  hash.Hash

@@ -12,8 +12,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// Somebody has disabled pf, and manages the Mac from elsewhere since. That egress enables it puts the guard from before in force, which shut
-// out the very session that the apply runs in.
+// An administrator has disabled pf, and manages the Mac from another network since. Enabling pf for egress would put the previous guard in
+// force, which would shut out the session that the apply runs in.
 func TestEgress_HOST7_PutsNoGuardInForceThatNobodyConfirms(t *testing.T) {
 	for name, open := range map[string]func(m *mac){
 		"pf was disabled": func(m *mac) { m.ok("/sbin/pfctl", "-d") },
@@ -69,7 +69,7 @@ func TestSSHGuard_HOST7_WithoutAWatchdogNoGuardStays(t *testing.T) {
 	require.True(t, m.open())
 }
 
-// The mode of a link is everybody's, and became that of the file in its place.
+// The mode of a link is 0777, and became that of the file in its place.
 func TestEgress_HOST2_AFileInPlaceOfALinkIsRootsAlone(t *testing.T) {
 	m := bootMac(t)
 	m.write("/etc/pf.conf.apple", m.read("/etc/pf.conf"), 0o644)

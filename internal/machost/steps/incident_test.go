@@ -18,7 +18,7 @@ const (
 	block    = "# BEGIN bullpen.runners\n" + stanza + "# END bullpen.runners\n"
 	stanza   = "anchor \"bullpen.runners\"\nload anchor \"bullpen.runners\" from \"/etc/pf.anchors/bullpen.runners\"\n"
 	oldRules = "table <vm_sources> { 192.168.64.0/22 }\ntable <vm_blocked> { 10.0.0.0/8 172.16.0.0/12 169.254.0.0/16 }\nblock drop quick from <vm_sources> to <vm_blocked>\n"
-	// withoutNAT is the rule set from before, in which somebody had left out Apple's translation.
+	// withoutNAT is the previous rule set, without Apple's translation.
 	withoutNAT = "anchor \"com.apple/*\"\nload anchor \"com.apple\" from \"/etc/pf.anchors/com.apple\"\n"
 )
 
@@ -94,12 +94,12 @@ func TestIncident_HOST3_AWrongPasswordIsSealed(t *testing.T) {
 	m := bootMac(t)
 	p := payload(withPassword(wrongPassword))
 	failed := m.apply(m.only(p, m.facts(), "auto-login"), p.Secrets)
-	told := failure(t, failed.err, "auto-login")
+	stepError := failure(t, failed.err, "auto-login")
 	require.ErrorIs(t, failed.err, machost.ErrWrongPassword)
 	require.ErrorIs(t, failed.err, autologin.ErrSealed)
-	require.Equal(t, "/etc/kcpassword", told.File)
+	require.Equal(t, "/etc/kcpassword", stepError.File)
 	require.Equal(t, string(devmac.SealedPassword()), m.read("/etc/kcpassword"), "as in the incident")
-	require.Equal(t, "root", m.console(), "nobody has a session, and no virtual machine could start")
+	require.Equal(t, "root", m.console(), "there is no session, and no virtual machine could start")
 	require.False(t, failed.tells(wrongPassword))
 
 	// Silence from here on was the incident. Each apply fails, with the password and without one, and none tries it again.

@@ -20,7 +20,7 @@ var pidLine = regexp.MustCompile(`(?m)^\s*pid = ([0-9]+)\s*$`)
 
 func (j job) target() string { return "system/" + j.label }
 
-// state says whether launchd knows the job, and which process runs for it: 0 for none.
+// state reports whether launchd knows the job, and which process runs for it: 0 for none.
 func (j job) state(ctx context.Context, h machost.Host) (loaded bool, pid int, err error) {
 	said, err := h.Run(ctx, machost.Command{Path: launchctl, Args: []string{"print", j.target()}})
 	if err != nil || said.ExitCode != 0 {
@@ -59,7 +59,7 @@ func (j job) unload(ctx context.Context, h machost.Host) error {
 	if err != nil || !loaded {
 		return err
 	}
-	// Its code is not looked at: it may say that the operation is in progress. What counts is that the job is gone.
+	// Its exit code is ignored: it may mean that the operation is in progress. What counts is that the job is gone.
 	said, err := h.Run(ctx, machost.Command{Path: launchctl, Args: []string{"bootout", j.target()}})
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (j job) restart(ctx context.Context, h machost.Host) error {
 	return err
 }
 
-// HOST-5: settle waits for a process other than the one of before, which stays. It says whether there was one.
+// HOST-5: settle waits for a process other than the one of before, which stays. It reports whether there was one.
 func (j job) settle(ctx context.Context, h machost.Host, before int) (bool, error) {
 	deadline := j.clock.Now().Add(startWait)
 	candidate, since := 0, time.Time{}

@@ -8,8 +8,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// logRotation has newsyslog, which launchd starts every half hour, rotate the node agent's log. The agent sees that its file was renamed, and
-// opens the new one: no signal is sent. The folder is root's, so that nobody can have newsyslog follow a link.
+// logRotation has newsyslog, which launchd starts every half hour, rotate the node agent's log. The agent notices that its file was
+// renamed, and opens the new one: no signal is sent. The directory is root's, so that no user can have newsyslog follow a link.
 type logRotation struct{ config machost.Config }
 
 func newLogRotation(p machost.Payload, _ Facts) (machost.Step, error) {
@@ -24,13 +24,14 @@ const (
 // Name is "log-rotation".
 func (logRotation) Name() string { return "log-rotation" }
 
-// content is newsyslog's line: file, owner, mode, how many old ones, KiB, when (whenever it is too large), and flags: compressed (Z), nobody to signal (N).
+// content is newsyslog's line: file, owner, mode, number of archives, KiB, when (whenever it is too large), and flags: compressed (Z), no
+// signal (N).
 func (s logRotation) content(user account) []byte {
 	return fmt.Appendf(nil, "# Written by bullpen. Changes will be overwritten.\n%s\t%d:%d\t644\t%d\t%d\t*\tZN\n",
 		NodeLog, user.UID, user.GID, s.config.Logs.Keep, s.config.Logs.MaxMB<<10)
 }
 
-// Check compares the file, and looks for the log, which the agent cannot make in a folder of root's.
+// Check compares the file, and checks that the log exists, which the agent cannot create in a directory of root's.
 func (s logRotation) Check(ctx context.Context, h machost.Host) (machost.Diff, error) {
 	var diff machost.Diff
 	if !s.config.WantsNode() {

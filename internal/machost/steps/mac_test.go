@@ -29,7 +29,7 @@ type mac struct {
 	host machost.Host
 }
 
-// bootMac boots a Mac that has been nothing but taken out of its box.
+// bootMac boots a new Mac.
 func bootMac(t *testing.T, options ...mactest.Option) *mac {
 	t.Setenv("DEVMAC_USER", "root")
 	m := mactest.Boot(t, options...)
@@ -100,7 +100,7 @@ func (m *mac) only(p machost.Payload, facts steps.Facts, names ...string) []mach
 	return list
 }
 
-// applied is what an apply told.
+// applied is the output of an apply.
 type applied struct {
 	report machost.Report
 	err    error
@@ -165,7 +165,7 @@ func (m *mac) missing(path string) {
 	require.ErrorIs(m.t, err, os.ErrNotExist)
 }
 
-// reaches says whether a connection gets through, by the rules in force.
+// reaches reports whether a connection gets through, by the rules in force.
 func (m *mac) reaches(from, to string, port uint16) bool {
 	m.t.Helper()
 	flow := devmac.Flow{To: netip.MustParseAddr(to), Port: port}
@@ -177,7 +177,7 @@ func (m *mac) reaches(from, to string, port uint16) bool {
 	return answer.Reached
 }
 
-// storePassword writes the file as an earlier apply, or somebody by hand, has left it.
+// storePassword writes the file as an earlier apply, or an administrator, has left it.
 func (m *mac) storePassword(password string) {
 	m.t.Helper()
 	content, err := autologin.Encode(password)
@@ -222,7 +222,7 @@ func failure(t *testing.T, err error, step string) *machost.StepError {
 	return failed
 }
 
-// tells looks for a text in everything that an apply told.
+// tells reports whether an apply's output contains a text.
 func (a applied) tells(text string) bool {
 	events, err := json.Marshal(a.events)
 	return strings.Contains(string(events), text) || a.err != nil && strings.Contains(a.err.Error(), text) || err != nil
@@ -239,7 +239,7 @@ type killed struct{}
 
 func (killed) Error() string { return "killed here" }
 
-// change is told of each change, and of nothing that only looks.
+// change is called before each change, and before no check.
 func (b *breaking) change() error {
 	b.dead = b.dead || b.seen == b.at
 	b.seen++

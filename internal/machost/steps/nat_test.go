@@ -29,9 +29,9 @@ func TestNAT_WantsApplesLinesInTheFile(t *testing.T) {
 	m := bootMac(t)
 	m.write("/etc/pf.conf", strings.Replace(devmac.PFConf, "nat-anchor \"com.apple/*\"\n", "# nat-anchor \"com.apple/*\"\n", 1), 0o644)
 	done := m.firewall(payload(), m.facts(), "egress", "nat")
-	told := failure(t, done.err, "nat")
-	require.Equal(t, "/etc/pf.conf", told.File)
-	require.Contains(t, told.Remedy, "nat-anchor")
+	stepError := failure(t, done.err, "nat")
+	require.Equal(t, "/etc/pf.conf", stepError.File)
+	require.Contains(t, stepError.Remedy, "nat-anchor")
 }
 
 func TestNAT_WhileMachinesRunTheyMustHaveANetwork(t *testing.T) {

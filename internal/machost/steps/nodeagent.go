@@ -20,9 +20,8 @@ import (
 // nodeAgent runs `bullpen node` as a launchd job of the console's user. Its restart ends no virtual machine (NODE-3), so nothing here is
 // disruptive.
 //
-// What launchd has loaded, and what the process that runs was started from, is not to be had from launchd: a record says so. It is
-// voided before the first change and written after the new process has stayed (HOST-5): an apply that was killed, or
-// failed, is seen by the next.
+// launchd does not report which plist it has loaded, nor which program the running process was started from: a record does. It is voided
+// before the first change and written after the new process has stayed (HOST-5): an apply that was killed, or failed, is seen by the next.
 type nodeAgent struct {
 	config    machost.Config
 	bootstrap machost.Secret
@@ -41,7 +40,7 @@ const (
 
 // agentState is the record. Digests, hexadecimal.
 type agentState struct {
-	// Loaded is the job's file as launchd has read it. Empty: nobody knows.
+	// Loaded is the job's file as launchd has read it. Empty: unknown.
 	Loaded string `json:"loaded"`
 	// Running is all that the process was started from. Empty: it has not been seen to stay.
 	Running string `json:"running"`
@@ -81,7 +80,7 @@ func (s nodeAgent) Check(ctx context.Context, h machost.Host) (machost.Diff, err
 	case !loaded:
 		changes = append(changes, "load "+NodeLabel)
 	case state.Loaded != digest(want.plist):
-		changes = append(changes, "load "+NodeLabel+" anew")
+		changes = append(changes, "reload "+NodeLabel)
 	case pid == 0:
 		changes = append(changes, "start "+NodeLabel+": it does not run")
 	case state.Running != want.running:
@@ -148,8 +147,8 @@ func (s nodeAgent) files(ctx context.Context, h machost.Host) (files, error) {
 	return want, note(fileDiff(h, NodePlist, want.plist, rootFile))
 }
 
-// bootstrapDiff says whether the bootstrap kubeconfig has to be written. A node that has a certificate of its own keeps the file that it
-// has: the token in it may have ended long ago, and nobody asks for it.
+// bootstrapDiff returns the change if the bootstrap kubeconfig must be written. A node with a certificate of its own keeps the file that it has:
+// its token may have expired long ago, and is not needed.
 func (s nodeAgent) bootstrapDiff(h machost.Host, user account) (string, error) {
 	_, err := h.Stat(bootstrapFile)
 	if err != nil && !isMissing(err) {
@@ -169,7 +168,7 @@ func (s nodeAgent) bootstrapDiff(h machost.Host, user account) (string, error) {
 	return fileDiff(h, bootstrapFile, []byte(s.bootstrap.Reveal()), secretFile(user))
 }
 
-// guardedDiff says whether a bootstrap kubeconfig that stays could be read by others (HOST-6).
+// guardedDiff returns the change if other users could read a bootstrap kubeconfig that stays (HOST-6).
 func guardedDiff(h machost.Host, user account) (string, error) {
 	kept, err := h.ReadFile(bootstrapFile)
 	if err != nil {
@@ -182,8 +181,8 @@ func secretFile(user account) machost.Attributes {
 	return machost.Attributes{Mode: 0o600, UID: user.UID, GID: user.GID}
 }
 
-// hasIdentity says whether the node has a certificate that holds. The folder is the user's: whatever is odd about it counts as none, and
-// the kubeconfig is written, which does no harm.
+// hasIdentity reports whether the node has a valid certificate. The directory is the user's: anything unexpected in it counts as no
+// certificate, and the kubeconfig is written, which is harmless.
 func (s nodeAgent) hasIdentity(h machost.Host) bool {
 	// client-go keeps dated files, and a link to the one in use, which Local would not follow: the link is the user's.
 	current := path.Join(s.config.Node.StateDir, "identity", "bullpen-node-current.pem")
@@ -285,7 +284,7 @@ func (s nodeAgent) write(h machost.Host, want files) error {
 	return writeBytes(h, NodePlist, want.plist, rootFile)
 }
 
-// settle wants a new process that stays; the first may have died of what was being replaced, so there is a second try.
+// settle waits for a new process that stays; the first may have died of the replaced files, so there is a second try.
 func (s nodeAgent) settle(ctx context.Context, h machost.Host, before int) error {
 	for try := 1; ; try++ {
 		stays, err := s.job.settle(ctx, h, before)
@@ -326,7 +325,7 @@ func lastWords(h machost.Host) string {
 	return "; last log lines: " + text[strings.LastIndexByte(text, '\n')+1:]
 }
 
-// remove takes the agent out. What runs in virtual machines goes on: `bullpen node cleanup` ends it.
+// remove removes the agent. Runners in virtual machines continue: `bullpen node cleanup` ends them.
 func (s nodeAgent) remove(ctx context.Context, h machost.Host) error {
 	if err := s.job.unload(ctx, h); err != nil {
 		return err
@@ -339,7 +338,7 @@ func (s nodeAgent) remove(ctx context.Context, h machost.Host) error {
 	return nil
 }
 
-// Verify wants a process, now.
+// Verify requires a running process.
 func (s nodeAgent) Verify(ctx context.Context, h machost.Host) error {
 	if !s.config.WantsNode() {
 		return nil

@@ -23,7 +23,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// fakeLaunchd is launchctl for one job, whose processes live as long as told.
+// fakeLaunchd is launchctl for one job, whose processes live for a scripted time.
 type fakeLaunchd struct {
 	h      *scripted
 	clock  *steppedClock
@@ -76,7 +76,7 @@ func (l *fakeLaunchd) run(args, _ string) machost.Result {
 	return machost.Result{}
 }
 
-// calls are the verbs that launchctl was told, without questions.
+// calls are the verbs that launchctl received, without queries.
 func (l *fakeLaunchd) calls() string {
 	var verbs []string
 	for _, call := range l.h.ran {

@@ -63,7 +63,7 @@ func (s noLock) Check(ctx context.Context, h machost.Host) (machost.Diff, error)
 	return diff, nil
 }
 
-// untried says whether auto-login has yet to find out about the password that was given. It waits until no machine runs.
+// untried reports whether auto-login has yet to find out about the password that was given. It waits until no machine runs.
 func (s noLock) untried(h machost.Host) (bool, error) {
 	if s.password.Empty() {
 		return false, nil
@@ -82,7 +82,7 @@ func (s noLock) untried(h machost.Host) (bool, error) {
 	return exists(h, untriedFile)
 }
 
-// asUser is a command that the user runs: in the home folder, without a password, without a terminal.
+// asUser is a command that the user runs: in the home directory, without a password, without a terminal.
 func (s noLock) asUser(program string, args ...string) machost.Command {
 	return machost.Command{Path: sudoProgram, Args: append([]string{"-n", "-H", "-u", s.user, program}, args...)}
 }
@@ -136,12 +136,12 @@ func (s noLock) unlock(ctx context.Context, h machost.Host) error {
 	if err != nil {
 		return err
 	}
-	// It says what went wrong, and may end with code 0 all the same.
+	// It prints what went wrong, and may still exit with code 0.
 	lock, err := s.lockStatus(ctx, h)
 	if err != nil || strings.Contains(lock, "screenLock is off") {
 		return err
 	}
-	// Which of the two it is, nobody says. As a wrong password it is not tried again and again.
+	// Which of the two it is, is not reported. Like a wrong password it is not retried.
 	return &machost.StepError{Err: fmt.Errorf("the screen lock is still on: %w, or a profile requires it: sysadminctl: %s", machost.ErrWrongPassword, firstLine(said)),
 		Remedy: fmt.Sprintf("Check the password of %s, and for a configuration profile that requires the lock, and apply again.", s.user)}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
-// A wrong password was once given to sysadminctl in every apply, before anybody knew whether it was right, until macOS had locked the account.
+// A wrong password was once given to sysadminctl in every apply, before it was verified, until macOS had locked the account.
 func TestNoLock_HOST3_GivesNoPasswordThatWasNotTried(t *testing.T) {
 	m := bootMac(t)
 	p := payload(withPassword(wrongPassword))
@@ -31,7 +31,7 @@ func TestNoLock_HOST3_GivesNoPasswordThatWasNotTried(t *testing.T) {
 	require.Empty(t, again.report.Changed)
 }
 
-// While machines run, nobody finds out about a new password, and it is not given to anybody either.
+// While machines run, a new password cannot be verified, and is given to no program either.
 func TestNoLock_HOST3_WaitsWithAPasswordThatMustBeTried(t *testing.T) {
 	// The login at boot comes in its own time, and would seal the wrong password that is stored here.
 	m := bootMac(t, mactest.With(func(o *devmac.Options) { o.Machine.NoLoginAtBoot = true }))
@@ -46,5 +46,5 @@ func TestNoLock_HOST3_WaitsWithAPasswordThatMustBeTried(t *testing.T) {
 	diff, err = list[0].Check(t.Context(), m.host)
 	require.NoError(t, err)
 	require.False(t, diff.Disruptive, "auto-login has it")
-	require.True(t, errorsIsWrong(m.apply(list, machost.Secrets{}).err), "it was changed since: nobody tries it again by himself")
+	require.True(t, errorsIsWrong(m.apply(list, machost.Secrets{}).err), "it was changed since: it is not tried again automatically")
 }

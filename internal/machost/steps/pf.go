@@ -14,9 +14,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost/pfrules"
 )
 
-// What egress, nat and ssh-guard share of macOS's packet filter. Rules are loaded into one anchor at a time, which is safe on a live host.
-// They are in force only if the main rule set refers to the anchor, and that is made of /etc/pf.conf by a load of the whole file. A whole
-// load takes away what vmnet has put into the main rule set for machines that run: it is disruptive, and done only when a reference is missing.
+// The common part of egress, nat and ssh-guard for macOS's packet filter. Rules are loaded into one anchor at a time, which is safe on a
+// live host. They are in force only if the main rule set refers to the anchor, and that is made of /etc/pf.conf by a load of the whole
+// file. A whole load removes what vmnet has put into the main rule set for running machines: it is disruptive, and done only when a
+// reference is missing.
 const (
 	pfctl  = "/sbin/pfctl"
 	pfFile = "/etc/pf.conf"
@@ -65,7 +66,7 @@ func inlineError(err error) error {
 	return &machost.StepError{File: pfFile, Err: err, Remedy: "No version of bullpen wrote that: edit the file as the message says, and apply again."}
 }
 
-// readPFFile returns pf.conf. That there is none is nothing that a step could mend: what Apple's hooks would be is Apple's to say.
+// readPFFile returns pf.conf. A missing file is nothing that a step could repair: Apple's hooks are for Apple to define.
 func readPFFile(h machost.Host) (string, machost.FileInfo, error) {
 	content, err := h.ReadFile(pfFile)
 	if isMissing(err) {
@@ -104,14 +105,14 @@ func editPFFile(ctx context.Context, h machost.Host, attach func(text string) (a
 		return &machost.StepError{File: pfFile, Err: fmt.Errorf("checking what would be written there: %w", err),
 			Remedy: "The file was not changed. The line was added by another program or was there before: fix it (`sudo pfctl -nf /etc/pf.conf`), and apply again."}
 	}
-	if info.Target != "" { // its mode is that of the link: everybody's
+	if info.Target != "" { // its mode is that of the link: 0777
 		info.Attributes = rootFile
 	}
 	return writeText(h, pfFile, wanted, info.Attributes)
 }
 
-// guardFileExists makes the file of the guard where pf.conf loads it and somebody has removed it: pf would load nothing at all. The guard's own step,
-// which is the last, writes what is wanted.
+// guardFileExists creates the guard's file if pf.conf loads it and it was deleted: pf would load nothing at all. The guard's own step,
+// which is the last, writes the desired content.
 func guardFileExists(h machost.Host, text string) error {
 	now, err := attached(text)
 	if err != nil || !now.ssh {
@@ -124,8 +125,8 @@ func guardFileExists(h machost.Host, text string) error {
 	return writeText(h, sshAnchor.File, pfrules.NoGuard(), rootFile)
 }
 
-// emptyIdleGuard empties the guard where it is loaded and not in force: nobody was asked whether the host can still be reached when it is (HOST-7).
-// The guard's own step asks, and loads it again.
+// emptyIdleGuard empties the guard where it is loaded and not in force: it was not confirmed that the host can still be reached when it is
+// (HOST-7). The guard's own step asks for confirmation, and loads it again.
 func emptyIdleGuard(ctx context.Context, h machost.Host) error {
 	rules, err := mainRules(ctx, h)
 	if err != nil || !refersTo(rules, "anchor", sshAnchor.Name) {
@@ -134,7 +135,7 @@ func emptyIdleGuard(ctx context.Context, h machost.Host) error {
 	return flush(ctx, h, sshAnchor)
 }
 
-// guardInForce says whether pf goes by the guard now.
+// guardInForce reports whether the guard is in force now.
 func guardInForce(ctx context.Context, h machost.Host) (bool, error) {
 	enabled, err := pfEnabled(ctx, h)
 	if err != nil || !enabled {
@@ -160,7 +161,7 @@ func loadMain(ctx context.Context, h machost.Host) error {
 	if err != nil {
 		return err
 	}
-	// What has begun is ended, also when ctx has: in between, anchors are empty.
+	// It runs to its end, even if ctx ends: in between, anchors are empty.
 	ctx = context.WithoutCancel(ctx)
 	if err := loadWhole(ctx, h, text); err != nil || guarded {
 		return err
@@ -168,8 +169,8 @@ func loadMain(ctx context.Context, h machost.Host) error {
 	return emptyIdleGuard(ctx, h)
 }
 
-// loadWhole loads it. Should pf refuse because an anchor of ours is loaded already, that one is emptied first, and loaded again if the load
-// fails all the same: nothing is left worse than before.
+// loadWhole loads the whole file. Should pf refuse because an anchor of ours is loaded already, that anchor is emptied first, and loaded
+// again if the load still fails: nothing is left worse than before.
 func loadWhole(ctx context.Context, h machost.Host, text string) error {
 	_, err := runPF(ctx, h, "-f", pfFile)
 	var failed *pfError
@@ -276,7 +277,7 @@ func meant(said string) string {
 	return strings.Join(left, "; ")
 }
 
-// pfEnabled says whether pf filters at all.
+// pfEnabled reports whether pf filters at all.
 func pfEnabled(ctx context.Context, h machost.Host) (bool, error) {
 	said, err := runPF(ctx, h, "-s", "info")
 	return strings.Contains(said, "Status: Enabled"), err
@@ -295,7 +296,7 @@ func mainRules(ctx context.Context, h machost.Host) ([]string, error) {
 	return statements(filter + "\n" + translation), nil
 }
 
-// refersTo says whether a rule set has `KIND "NAME"`, as pf prints it: anchor "x" all.
+// refersTo reports whether a rule set has `KIND "NAME"`, as pf prints it: anchor "x" all.
 func refersTo(rules []string, kind, name string) bool {
 	return slices.ContainsFunc(rules, func(rule string) bool {
 		words := strings.Fields(rule)

@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// preflight looks whether this Mac can be a host at all. There is nothing in it that an apply could mend.
+// preflight checks whether this Mac can be a host at all. An apply can fix none of it.
 type preflight struct{ user string }
 
 func newPreflight(p machost.Payload, _ Facts) (machost.Step, error) {
@@ -77,7 +77,7 @@ func (preflight) version(ctx context.Context, h machost.Host) error {
 	return nil
 }
 
-// fileVault must be off: with it macOS logs nobody in by itself, and waits for a password at each start.
+// fileVault must be off: with it macOS logs no user in automatically, and waits for a password at each start.
 func (preflight) fileVault(ctx context.Context, h machost.Host) error {
 	said, err := h.Run(ctx, machost.Command{Path: "/usr/bin/fdesetup", Args: []string{"status"}})
 	if err != nil {

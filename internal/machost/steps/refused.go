@@ -52,7 +52,7 @@ func wasRefused(h machost.Host, user string, password machost.Secret) (bool, err
 	}
 	var r refusal
 	if broken := json.Unmarshal(text, &r); broken != nil || r.User != user {
-		return false, nil //nolint:nilerr // nobody knows which one it was: the password is tried once more
+		return false, nil //nolint:nilerr // the refused password is unknown: this one is tried once more
 	}
 	digest, err := r.digestOf(password)
 	return subtle.ConstantTimeCompare(digest, r.Digest) == 1, err

@@ -45,7 +45,7 @@ func (h *scripted) Run(ctx context.Context, command machost.Command) (machost.Re
 	args := strings.Join(command.Args, " ")
 	h.ran = append(h.ran, command.Path+" "+args)
 	program, ok := h.programs[command.Path]
-	require.True(h.t, ok, "nobody has said what %s does", command.Path)
+	require.True(h.t, ok, "no answer is scripted for %s", command.Path)
 	return program(args, string(command.Stdin)), nil
 }
 
@@ -61,7 +61,7 @@ func (h *scripted) content(path string) string {
 	return string(content)
 }
 
-// converge applies a step by the engine, which wants it to have nothing left to do, twice.
+// converge applies a step by the engine, twice: the second time nothing may be left to do.
 func (h *scripted) converge(step machost.Step) (changed bool, err error) {
 	h.t.Helper()
 	report, err := machost.Apply(h.t.Context(), machost.Options{Host: h, Steps: []machost.Step{step}})

@@ -10,9 +10,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// Of loginwindow and its sessions. It is a service of launchd's, which starts it whether or not it runs (HOST-4): a signal needs a process, and
-// launchd starts none anew that has ended at one. An Aqua session of a user is what `launchctl print gui/UID` knows of, and who has the
-// console is the owner of /dev/console.
+// loginwindow and its sessions. It is a service of launchd, which starts it whether or not it runs (HOST-4): a signal needs a process, and
+// launchd does not restart one that exited on a signal. An Aqua session of a user is what `launchctl print gui/UID` lists, and the
+// console's user is the owner of /dev/console.
 const (
 	launchctl   = "/bin/launchctl"
 	loginwindow = "system/com.apple.loginwindow"
@@ -49,13 +49,13 @@ func findSession(ctx context.Context, h machost.Host, uid int) (session, error) 
 	return session{there: true, id: strings.Join(sessionID.FindAllString(said, -1), ", ")}, nil
 }
 
-// consoleUser is who has the console; root, while nobody is logged in.
+// consoleUser is the user at the console; root without a login.
 func consoleUser(ctx context.Context, h machost.Host) (string, error) {
 	said, err := run(ctx, h, "/usr/bin/stat", "-f", "%Su", "/dev/console")
 	return strings.TrimSpace(said), err
 }
 
-// restartLoginWindow logs out whoever is logged in, and the user in who logs in by himself.
+// restartLoginWindow logs out the present user, and logs in the automatic one.
 func restartLoginWindow(ctx context.Context, h machost.Host) error {
 	_, err := run(ctx, h, launchctl, "kickstart", "-k", loginwindow) // HOST-4
 	return err

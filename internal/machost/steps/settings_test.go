@@ -53,7 +53,7 @@ func TestPreflight_SaysWhyAMacCannotBeAHost(t *testing.T) {
 	}
 }
 
-// settings is a program that keeps what it was told.
+// settings is a program that stores the values that it receives.
 func (h *scripted) settings(path string, get, set func(args string) (key, value string)) map[string]string {
 	kept := map[string]string{}
 	h.programs[path] = func(args, _ string) machost.Result {
@@ -190,7 +190,7 @@ func TestBinary_IsWrittenBesideAndSignedThereWhenItIsNot(t *testing.T) {
 	require.True(t, changed)
 	require.Equal(t, "program", h.content(BinaryPath))
 
-	// One without a signature gets one, and is the wanted one all the same.
+	// One without a signature gets one, and is still the desired one.
 	require.NoError(t, os.WriteFile(source, []byte("program 2"), 0o600))
 	h.programs[codesign] = func(args, _ string) machost.Result {
 		if args == "--verify "+binaryNext {
@@ -219,7 +219,7 @@ func TestLogRotation_OfAFolderOfRoots(t *testing.T) {
 	h := newScripted(t)
 	h.says(newsyslog, "")
 	h.says("/usr/bin/dscl", "NFSHomeDirectory: /Users/ci\nPrimaryGroupID: 20\nUniqueID: 501\n")
-	h.put(NodeLog, "earlier\n", 0o600) // of an agent that somebody has started by hand
+	h.put(NodeLog, "earlier\n", 0o600) // of an agent that was started by hand
 	p := payloadOf(machost.Config{User: "ci", Hostname: "mac-1"})
 	changed, err := h.converge(stepOf(t, newLogRotation, p, Facts{}))
 	require.NoError(t, err)

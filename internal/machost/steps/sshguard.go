@@ -14,13 +14,13 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost/pfrules"
 )
 
-// sshGuard lets only some networks open connections to SSH. It is the one step that could close the way by which the host is managed (HOST-7),
-// and so it does nothing for good before that was used again: the rules are loaded, the other end opens a new connection and says so, and only then
-// are they written where the next start of the Mac reads them. A process of its own takes them back when nobody says so, whatever
-// becomes of the apply; and so does a restart.
+// sshGuard lets only some networks open connections to SSH. It is the one step that could cut off the connection by which the host is
+// managed (HOST-7), so it makes no permanent change before that is confirmed: the rules are loaded, the other end opens a new connection
+// and confirms, and only then are they written where the next boot of the Mac reads them. A separate process reverts them without a
+// confirmation, whatever happens to the apply; and so does a reboot.
 type sshGuard struct {
 	from  []netip.Prefix
-	rules string // empty: there is to be no guard
+	rules string // empty: no guard
 	facts Facts
 }
 
@@ -37,7 +37,7 @@ func newSSHGuard(p machost.Payload, f Facts) (machost.Step, error) {
 }
 
 const (
-	// guardArmed holds the token of the change that nobody has confirmed yet.
+	// guardArmed holds the token of the change that is not confirmed yet.
 	guardArmed = stateDir + "/ssh-guard.armed"
 	// guardCandidate holds the rules of that change.
 	guardCandidate = stateDir + "/ssh-guard.candidate"
@@ -50,9 +50,9 @@ const (
 // Name is "ssh-guard".
 func (sshGuard) Name() string { return "ssh-guard" }
 
-// Check compares the files and what is in force, and refuses what would shut out whoever asks for it.
+// Check compares the files and what is in force, and refuses rules that would shut out the client of this apply.
 func (s sshGuard) Check(ctx context.Context, h machost.Host) (machost.Diff, error) {
-	if err := s.letsInWhoAsks(); err != nil {
+	if err := s.checkOwnSession(); err != nil {
 		return machost.Diff{}, err
 	}
 	var diff machost.Diff
@@ -124,8 +124,8 @@ func (s sshGuard) checkLive(ctx context.Context, h machost.Host, diff *machost.D
 	return checkLoaded(ctx, h, sshAnchor, s.rules, diff)
 }
 
-// letsInWhoAsks says whether this apply's own session could be opened again.
-func (s sshGuard) letsInWhoAsks() error {
+// checkOwnSession returns an error if this apply's own session could not be opened again.
+func (s sshGuard) checkOwnSession() error {
 	session := s.facts.Session.Unmap().WithZone("")
 	if s.rules == "" || !session.IsValid() || session.IsLoopback() {
 		return nil
@@ -177,7 +177,7 @@ func (s sshGuard) attach(ctx context.Context, h machost.Host) error {
 }
 
 // try loads the rules, and keeps them once they are confirmed. At no instant does a crash, of this process or of the Mac, leave more than a
-// guard that the watchdog takes away.
+// guard that the watchdog removes.
 func (s sshGuard) try(ctx context.Context, h machost.Host) error {
 	token := rand.Text()
 	if err := writeText(h, guardArmed, token+"\n", rootFile); err != nil {
@@ -226,7 +226,7 @@ func (s sshGuard) confirmed(ctx context.Context, token string) error {
 	return nil
 }
 
-// revert loads what the next start of the Mac would: what was confirmed last. Should pf refuse even that, nobody is shut out.
+// revert loads what the next boot of the Mac would: the last confirmed rules. Should pf refuse even those, no client is shut out.
 func revert(ctx context.Context, h machost.Host) error {
 	err := loadAnchor(ctx, h, sshAnchor, sshAnchor.File)
 	if err != nil {
@@ -250,7 +250,7 @@ func RevertGuard(ctx context.Context, h machost.Host, token string, clock Clock)
 			break
 		}
 		if wait(ctx, clock, guardLook) != nil {
-			break // told to stop: at once, then, rather than not at all
+			break // asked to stop: at once, then, rather than not at all
 		}
 	}
 	if err := revert(context.WithoutCancel(ctx), h); err != nil {

@@ -24,7 +24,7 @@ const (
 	outside       = "198.51.100.7"
 )
 
-// over are the facts of an apply over SSH whose other end answers so. The watchdog's tokens are noted, and nobody watches.
+// over are the facts of an apply over SSH whose other end confirms so. The watchdog's tokens are recorded, and no watchdog runs.
 func (m *mac) over(from string, confirm func(context.Context, string) error) (steps.Facts, *[]string) {
 	var tokens []string
 	f := m.facts()
@@ -117,9 +117,9 @@ func TestSSHGuard_HOST7_RefusesToShutOutWhoAsks(t *testing.T) {
 		f, tokens := m.over(from, yes)
 		before := m.read("/etc/pf.conf")
 		done := m.apply(m.only(p, f, "ssh-guard"), machost.Secrets{})
-		told := failure(t, done.err, "ssh-guard")
+		stepError := failure(t, done.err, "ssh-guard")
 		require.ErrorContains(t, done.err, netip.MustParseAddr(from).Unmap().WithZone("").String(), "the address is named")
-		require.Contains(t, told.Remedy, "ssh.allowFrom")
+		require.Contains(t, stepError.Remedy, "ssh.allowFrom")
 		require.Equal(t, before, m.read("/etc/pf.conf"))
 		require.Empty(t, *tokens)
 		m.missing(guardFile)
@@ -235,7 +235,7 @@ func TestSSHGuard_HOST7_TheWatchdogLeavesAloneWhatIsConfirmed(t *testing.T) {
 	require.Contains(t, m.read(armedFile), "a later apply's")
 }
 
-// At the end of what it may take, or told to stop: it opens rather than not.
+// At its deadline, or when asked to stop: it opens rather than not.
 func TestSSHGuard_HOST7_AWatchdogThatIsStoppedTakesTheGuardBack(t *testing.T) {
 	m := bootMac(t)
 	f, _ := m.over(inside, yes)

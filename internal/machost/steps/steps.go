@@ -17,7 +17,7 @@ type Facts struct {
 	Session netip.Addr
 	// Confirm asks the other end to prove that the host can still be reached, and waits for the answer. Nil: at the console.
 	Confirm func(ctx context.Context, token string) error
-	// Progress is told how far something slow has come. Nil: nobody is.
+	// Progress receives the progress of slow operations. Nil: it is dropped.
 	Progress func(message string)
 	// HTTP fetches the archive of Tart. Default: a client without a time-out of its own.
 	HTTP *http.Client

@@ -8,12 +8,12 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// sudo lets the user become root without a password, by which everything else is applied and a lost session comes back. The file is
-// checked by visudo before it is put where sudo reads it: one bad file there, and nobody may do anything. Another file's mode or
-// content is no reason to believe this one right: each is compared.
+// sudo lets the user become root without a password, which all other steps and the restart of a lost session need. The file is checked by
+// visudo before it is put where sudo reads it: with one bad file there, sudo fails for all users. Another file's mode or content is no
+// evidence that this one is right: each is compared.
 type sudo struct{ user string }
 
-// newSudo refuses a name that sudo reads as everybody (ALL) or as an alias. All else that a validated name may hold means nothing to it.
+// newSudo refuses a name that sudo reads as ALL or as an alias. All else that a validated name may hold has no meaning for it.
 func newSudo(p machost.Payload, _ Facts) (machost.Step, error) {
 	if p.Config.User == strings.ToUpper(p.Config.User) {
 		return nil, fmt.Errorf("user %s: sudo reads a name of capitals alone as an alias: take another account", p.Config.User)
@@ -42,7 +42,7 @@ func (s sudo) Check(_ context.Context, h machost.Host) (machost.Diff, error) {
 	return machost.Diff{Changes: []string{change}}, nil
 }
 
-// Apply checks a candidate, outside of the folder that sudo reads, and then writes the file.
+// Apply checks a candidate, outside of the directory that sudo reads, and then writes the file.
 func (s sudo) Apply(ctx context.Context, h machost.Host) error {
 	candidate := stateDir + "/sudoers.candidate"
 	if err := writeText(h, candidate, string(s.content()), sudoersMode); err != nil {

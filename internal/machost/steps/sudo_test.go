@@ -25,7 +25,7 @@ func TestSudo_HOST1_GrantsAndProvesIt(t *testing.T) {
 	m.ok("/usr/bin/sudo", "-n", "/usr/bin/true")
 }
 
-// That a file is there proves nothing: what is wrong with it is mended.
+// An existing file proves nothing: a wrong one is repaired.
 func TestSudo_MendsAFileThatIsThere(t *testing.T) {
 	for name, act := range map[string]func(m *mac){
 		"another user's": func(m *mac) { m.write(sudoersFile, "admin ALL=(ALL) NOPASSWD: ALL\n", 0o440) },
@@ -46,7 +46,7 @@ func TestSudo_MendsAFileThatIsThere(t *testing.T) {
 	}
 }
 
-// One bad file in that folder, and nobody may do anything.
+// With one bad file in that directory, sudo fails for all users.
 func TestSudo_ACandidateThatVisudoRefusesIsNotInstalled(t *testing.T) {
 	m := bootMac(t)
 	require.NoError(t, m.Root.WriteScript(devmac.Script{Rules: []devmac.Rule{{Command: "visudo", Effect: devmac.EffectAnswer, Exit: 1, Stderr: "syntax error\n"}}}))

@@ -11,9 +11,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
-// tartStep installs the operator's Tart: fetched beside, its digest checked before anything of it is unpacked, unpacked beside, and put in
-// force by one rename of a link. Versions lie side by side, so that a machine that runs keeps the program that it was started
-// from; old ones go when no machine runs.
+// tartStep installs the administrator's Tart: fetched to a temporary path, its digest verified before it is unpacked, unpacked to a
+// temporary path, and activated by one rename of a link. Versions lie side by side, so that a running machine keeps the program that it was
+// started from; old ones are deleted when no machine runs.
 type tartStep struct {
 	archive machost.Tart
 	user    string
@@ -61,7 +61,7 @@ func findTart(h machost.Host, archive machost.Tart) (string, error) {
 		Remedy: "Give tart.archive and tart.sha256 in the configuration, or install it (brew install cirruslabs/cli/tart)."}
 }
 
-// Check looks at the link and what it leads to.
+// Check checks the link and its target.
 func (s tartStep) Check(ctx context.Context, h machost.Host) (machost.Diff, error) {
 	var diff machost.Diff
 	if s.archive.Archive == "" {
@@ -98,7 +98,7 @@ func archiveName(archive string) string {
 	return path.Base(address)
 }
 
-// leftovers are what no machine can be running from, and no apply is at work on: all but the version itself, once no machine runs.
+// leftovers are directories that no machine can be running from, and that no apply uses: all but the version itself, once no machine runs.
 func (s tartStep) leftovers(ctx context.Context, h machost.Host) ([]string, error) {
 	names, err := h.ReadDir(tartVersions)
 	if isMissing(err) {
@@ -158,7 +158,7 @@ func (s tartStep) install(ctx context.Context, h machost.Host) error {
 		return &machost.StepError{File: archiveName(s.archive.Archive), Err: errors.Join(err, h.Remove(s.unpacked()), h.Remove(s.fetched())),
 			Remedy: "Use the archive of a Tart release and its digest, and apply again."}
 	}
-	// What a browser has fetched is not started before somebody has clicked. That there is no such mark is no error.
+	// macOS does not start a downloaded program before a user has confirmed. A missing attribute is no error.
 	if _, err := h.Run(ctx, machost.Command{Path: xattr, Args: []string{"-dr", "com.apple.quarantine", s.unpacked()}}); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (s tartStep) install(ctx context.Context, h machost.Host) error {
 	return h.Remove(s.fetched())
 }
 
-// Verify starts the program as the user that is to run it, never as root: one that Homebrew has installed belongs to whoever may replace it.
+// Verify starts the program as the user that is to run it, never as root: one from Homebrew belongs to a user who may replace it.
 func (s tartStep) Verify(ctx context.Context, h machost.Host) error {
 	program, err := findTart(h, s.archive)
 	if err != nil && !s.wanted {

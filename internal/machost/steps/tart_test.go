@@ -84,7 +84,7 @@ func newTartHost(t *testing.T) *scripted {
 	requireRoot(t)
 	h := newScripted(t)
 	h.fails(xattr, 1, "No such xattr: com.apple.quarantine")
-	h.fails(TartPath, 1, "root has started what is somebody else's")
+	h.fails(TartPath, 1, "root has started another user's program")
 	h.programs[sudoProgram] = func(args, _ string) machost.Result {
 		if args != "-n -H -u ci "+TartPath+" --version" && args != "-n -H -u ci "+brewTart+" --version" {
 			return machost.Result{ExitCode: 1, Stderr: []byte(args)}
@@ -106,7 +106,7 @@ func TestTart_InstallsSwitchesAndCleansUp(t *testing.T) {
 	h := newTartHost(t)
 	first := tarOf(t, goodTart...)
 	h.put("/tmp/tart.tar.gz", string(first), 0o644)
-	h.put(TartPath, "what somebody had put there", 0o755)
+	h.put(TartPath, "an administrator's file", 0o755)
 	changed, err := h.converge(tartOf(t, "/tmp/tart.tar.gz", strings.ToUpper(sha(first)), nil))
 	require.NoError(t, err)
 	require.True(t, changed)

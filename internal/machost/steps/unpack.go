@@ -22,7 +22,7 @@ const (
 	maxEntries  = 20_000
 )
 
-// EscapeError says that an archive would write outside of its folder.
+// EscapeError reports that an archive would write outside of its directory.
 type EscapeError struct{ Entry string }
 
 // Error names the entry.
@@ -30,8 +30,8 @@ func (e *EscapeError) Error() string {
 	return fmt.Sprintf("entry %q is outside of the archive's directory", e.Entry)
 }
 
-// unpack writes an archive's entries into a folder. The archive's digest was checked, and it is read as if it had not been: no
-// entry leaves the folder, none goes through a link, and it takes no more room than is bounded.
+// unpack extracts an archive into a directory. The archive's digest was checked, and it is still handled as untrusted: no entry leaves the
+// directory, none goes through a link, and the size is bounded.
 func unpack(ctx context.Context, h machost.Host, archive, kind, dir string) error {
 	file, err := h.Open(archive)
 	if err != nil {
@@ -175,8 +175,8 @@ func (u *unpacker) entry(name string, mode fs.FileMode, target string, content i
 // folded is a name as the Mac's file system compares it.
 func folded(name string) string { return strings.ToLower(name) }
 
-// staysInside says whether a link in a folder of the archive leads to something in it, whatever other links its target goes through: the
-// way up comes first, through folders that are none.
+// staysInside reports whether a link in a directory of the archive leads to something in it, through any other links: ".." elements come
+// first, through directories that are no links.
 func staysInside(dir, target string) bool {
 	if target == "" || path.IsAbs(target) || strings.ContainsAny(target, "\\\x00") {
 		return false

@@ -32,7 +32,7 @@ const file = "bullpen-node"
 
 const (
 	askTimeout = 15 * time.Second
-	// How long the first certificate may take until the log says what to look at. Signing takes less than a second.
+	// How long the first certificate may take before the log says what to check. Signing takes less than a second.
 	sayAfter = 10 * time.Second
 	look     = 50 * time.Millisecond
 )
@@ -44,14 +44,14 @@ var ErrNotAccepted = errors.New("the API server rejects this node's certificate 
 type Options struct {
 	// Name of the node.
 	Name string
-	// Bootstrap is how to reach the API server before there is a certificate: with a bootstrap token, as a rule. It is used
-	// again only when the certificate has expired, or is not accepted any more.
+	// Bootstrap is how to reach the API server before there is a certificate: usually with a bootstrap token. It is used again only when
+	// the certificate has expired, or is no longer accepted.
 	Bootstrap *rest.Config
 	// Dir keeps keys and certificates, for this node alone; it is created.
 	Dir string
 	// Lifetime to ask for, ten minutes at least; the signer's own when zero. The signer may give less.
 	Lifetime time.Duration
-	// Log hears of waiting; discarded when nil. client-go's manager logs by itself why a request failed.
+	// Log receives what the node waits for; discarded when nil. client-go's manager logs failed requests itself.
 	Log *slog.Logger
 }
 
@@ -62,9 +62,9 @@ type Identity struct {
 	manager certificate.Manager
 }
 
-// Open returns when there is a certificate that the API server can be asked with. Without an earlier one it requests one,
-// and waits until that is approved and signed, or ctx ends. One that is there is used without asking anybody, unless the API
-// server is reached and refuses it (another cluster has taken its place, say) while it accepts the bootstrap credentials.
+// Open returns when there is a certificate for requests to the API server. Without an earlier one it requests one, and waits until that is
+// approved and signed, or ctx ends. An existing one is used without a request, unless the API server is reachable and refuses it (another
+// cluster has taken its place, say) while it accepts the bootstrap credentials.
 func Open(ctx context.Context, opt Options) (*Identity, error) {
 	if opt.Name == "" || opt.Bootstrap == nil || opt.Dir == "" {
 		return nil, errors.New("a node's identity needs its name, a client configuration and a directory")
@@ -140,8 +140,8 @@ func (i *Identity) client(current *tls.Certificate) (kubernetes.Interface, error
 	return kubernetes.NewForConfig(config)
 }
 
-// withContent is Config with the certificate as it is now. Whoever is asked with it shares no connection with the clients of
-// Config, which client-go keeps for all who name the same files, and with the certificate that they began with.
+// withContent is Config with the present certificate inline. Its requests share no connection with the clients of Config: client-go caches
+// those by file name, with the certificate that they started with.
 func (i *Identity) withContent() (*rest.Config, error) {
 	text, err := os.ReadFile(i.store.CurrentPath())
 	if err != nil {
@@ -152,8 +152,8 @@ func (i *Identity) withContent() (*rest.Config, error) {
 	return config, nil
 }
 
-// usable reports whether the certificate is to be used. One of our own is given up only if the API server refuses it and
-// accepts the bootstrap credentials. If it cannot be asked, or refuses everybody, it is kept: it may be the better one of the two.
+// usable reports whether the certificate is to be used. An existing one is dropped only if the API server refuses it and accepts the
+// bootstrap credentials. If the server is unreachable, or refuses both, the certificate is kept: it may be the better one.
 func (i *Identity) usable(ctx context.Context, ours bool) (bool, error) {
 	if ours {
 		own, err := i.withContent()
@@ -179,7 +179,7 @@ func (i *Identity) accepted(ctx context.Context, config *rest.Config) (accepted,
 	if err == nil {
 		_, err = kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	}
-	// Who is known and may not ask (Forbidden) is accepted as well.
+	// A client that is known and lacks the right (Forbidden) is accepted as well.
 	return err == nil || apierrors.IsForbidden(err), err == nil || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
 }
 
@@ -202,8 +202,8 @@ func (i *Identity) await(ctx context.Context) error {
 	return nil
 }
 
-// Config is how to reach the API server as the node. It names files instead of holding the certificate: client-go reads them
-// again, and connects anew, when the certificate has been replaced.
+// Config is how to reach the API server as the node. It names files instead of holding the certificate: client-go reads them again, and
+// reconnects, when the certificate has been replaced.
 func (i *Identity) Config() *rest.Config {
 	config := rest.AnonymousClientConfig(i.opt.Bootstrap)
 	config.CertFile, config.KeyFile = i.store.CurrentPath(), i.store.CurrentPath()
@@ -219,7 +219,7 @@ func (i *Identity) Close() {
 	i.store.close()
 }
 
-// Dir is where a node agent with that state folder keeps its identity.
+// Dir is where a node agent with that state directory keeps its identity.
 func Dir(stateDir string) string { return filepath.Join(stateDir, "identity") }
 
 // File is where the certificate and the key that are in use then are (PEM, both in one file).

@@ -39,7 +39,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	klog.SetLogger(logr.Discard())                                 // client-go tells it of every folder that a test has removed
+	klog.SetLogger(logr.Discard())                                 // client-go logs every directory that a test has removed
 	transport.CertCallbackRefreshDuration = 200 * time.Millisecond // how soon clients notice a rotated certificate; 5 minutes otherwise
 	os.Exit(kit.Main(m))
 }
@@ -94,7 +94,7 @@ func (f *fixture) bootstrapOf(id, group string) *rest.Config {
 	return config
 }
 
-// revoke deletes a bootstrap token, and waits until nobody is let in by it.
+// revoke deletes a bootstrap token, and waits until the API server rejects it.
 func (f *fixture) revoke(id string, config *rest.Config) {
 	f.Helper()
 	require.NoError(f, f.env.Kube.CoreV1().Secrets(metav1.NamespaceSystem).Delete(f.Context(), "bootstrap-token-"+id, metav1.DeleteOptions{}))
@@ -224,10 +224,10 @@ func TestOpen_NET5_NET8_ATokenBecomesTheNodesOwnCertificate(t *testing.T) {
 	f.confined(again.Config(), "mac-1")
 }
 
-// A provider or a person may want to approve each request: then the agent waits, and says for what.
+// An administrator may want to approve each request: then the agent waits, and says for what.
 func TestOpen_WaitsForAnApproval(t *testing.T) {
 	f := newFixture(t, kit.Cluster(t))
-	const group = "system:bootstrappers:by-hand" // which may ask, and no more
+	const group = "system:bootstrappers:by-hand" // which may only request
 	_, err := f.env.Kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: group}},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
@@ -289,7 +289,7 @@ func TestOpen_ACertificateThatIsNotAcceptedIsReplaced(t *testing.T) {
 	_, err := identity.Open(t.Context(), identity.Options{Name: "mac-5", Bootstrap: bootstrap, Dir: stale})
 	require.ErrorIs(t, err, identity.ErrNotAccepted)
 
-	// Nobody answers: the certificate is used, for it may be as good as ever.
+	// The API server is unreachable: the certificate is used, for it may be valid.
 	away := rest.CopyConfig(bootstrap)
 	away.Host = "https://127.0.0.1:1"
 	kept, err := identity.Open(t.Context(), identity.Options{Name: "mac-5", Bootstrap: away, Dir: stale})
@@ -298,7 +298,7 @@ func TestOpen_ACertificateThatIsNotAcceptedIsReplaced(t *testing.T) {
 	require.Equal(t, serial, kept.Current().Leaf.SerialNumber)
 	kept.Close()
 
-	// Nobody has to answer to see that a certificate is another node's.
+	// A certificate of another node is recognized without a request.
 	_, err = identity.Open(t.Context(), identity.Options{Name: "mac-6", Bootstrap: bootstrap, Dir: stale})
 	require.ErrorIs(t, err, identity.ErrNotAccepted)
 }

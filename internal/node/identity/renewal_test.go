@@ -15,9 +15,9 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-// Not for the race detector: client-go's dynamicClientCert.loadClientCert (transport/cert_rotation.go, v0.36) returns its
-// field after it has let go of the lock. What it returns is one of two valid certificates either way, but the detector sees
-// a dial that replaces it. `make test` runs this package without it.
+// Not for the race detector: client-go's dynamicClientCert.loadClientCert (transport/cert_rotation.go, v0.36) returns its field after it
+// has released the lock. It returns one of two valid certificates either way, but the detector reports a dial that replaces it. `make test`
+// runs this package without it.
 
 // Long before it expires a certificate is replaced, by a request that it signs itself: the bootstrap token is gone by then.
 func TestOpen_NET5_ACertificateRenewsItself(t *testing.T) {

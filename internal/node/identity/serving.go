@@ -40,9 +40,9 @@ type ServingOptions struct {
 	Log      *slog.Logger
 }
 
-// Serving is what a node proves itself with to those who ask it for logs. It is requested from the cluster's signer of serving
-// certificates (kubernetes.io/kubelet-serving) and kept valid until Close. Nothing in a cluster approves such requests by itself: until
-// somebody does, a certificate that it has signed itself serves, which an API server that verifies its nodes refuses.
+// Serving is the node's serving certificate, for clients that read its logs. It is requested from the cluster's signer of serving
+// certificates (kubernetes.io/kubelet-serving) and renewed until Close. No controller of a cluster approves such requests: until an
+// administrator does, the node serves with a self-signed one, which an API server that verifies its nodes refuses.
 type Serving struct {
 	store   *store
 	manager certificate.Manager
@@ -51,7 +51,7 @@ type Serving struct {
 	said    sync.Once
 }
 
-// OpenServing requests a certificate, or takes up the one that is there, without waiting for it.
+// OpenServing requests a certificate, or uses the existing one, without waiting for it.
 func OpenServing(opt ServingOptions) (*Serving, error) {
 	if opt.Name == "" || opt.Address == nil || opt.Config == nil || opt.Dir == "" {
 		return nil, errors.New("a serving certificate needs the node's name and IP address, a client configuration and a directory")
@@ -133,7 +133,7 @@ func selfSigned(request *x509.CertificateRequest, now time.Time) (tls.Certificat
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// FromFiles is a certificate that somebody else keeps in files (PEM), read again when they change: for tls.Config.GetCertificate.
+// FromFiles is a certificate that another program renews in files (PEM), read again when they change: for tls.Config.GetCertificate.
 func FromFiles(certFile, keyFile string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	pair := whenChanged([]string{certFile, keyFile}, func() (*tls.Certificate, error) {
 		loaded, err := tls.LoadX509KeyPair(certFile, keyFile)
@@ -145,8 +145,8 @@ func FromFiles(certFile, keyFile string) (func(*tls.ClientHelloInfo) (*tls.Certi
 	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair() }, nil
 }
 
-// AuthoritiesFromFile are certificate authorities that somebody keeps in a file (PEM), read again when it changes. What cannot be used is
-// passed over, and what was in use stays.
+// AuthoritiesFromFile are certificate authorities in a file (PEM) that another program updates, read again when it changes. Unusable
+// content is ignored, and the last authorities stay in use.
 func AuthoritiesFromFile(file string) (func() *x509.CertPool, error) {
 	roots := whenChanged([]string{file}, func() (*x509.CertPool, error) {
 		text, err := os.ReadFile(filepath.Clean(file))

@@ -25,7 +25,7 @@ func served(t *testing.T, s *identity.Serving) *tls.Certificate {
 	return now
 }
 
-// A node serves with a certificate that it signed itself until its request is approved, which nobody does by itself; then with that, also
+// A node serves with a self-signed certificate until its request is approved, which no controller does; then with the signed one, also
 // after a restart.
 func TestServing_SelfSignedUntilApproved(t *testing.T) {
 	env := kit.Cluster(t)
@@ -69,7 +69,7 @@ func TestServing_SelfSignedUntilApproved(t *testing.T) {
 	require.Equal(t, leaf.SerialNumber, served(t, again).Leaf.SerialNumber)
 }
 
-// What lies in files is read again when it changes, and what cannot be used leaves what was in use.
+// Files are read again when they change, and unusable content leaves the previous one in use.
 func TestFiles_AreReadAgain(t *testing.T) {
 	env := kit.Cluster(t)
 	dir := t.TempDir()
@@ -79,7 +79,7 @@ func TestFiles_AreReadAgain(t *testing.T) {
 	_, err = identity.AuthoritiesFromFile(ca)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	write := func(file string, text []byte) {
-		next := file + ".next" // as whoever renews certificates does
+		next := file + ".next" // as programs that renew certificates do
 		require.NoError(t, os.WriteFile(next, text, 0o600))
 		require.NoError(t, os.Rename(next, file))
 	}

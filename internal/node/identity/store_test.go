@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// slowFiles is a FileStore whose writes take until the test lets them end.
+// slowFiles is a FileStore whose writes do not return before the test lets them.
 type slowFiles struct {
 	certificate.FileStore
 

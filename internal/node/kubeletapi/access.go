@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// believed is how long a yes is taken as given without asking again. A no is asked about every time.
-	believed = 10 * time.Second
+	// allowedFor is how long an allowed result is cached. Denials are not cached.
+	allowedFor = 10 * time.Second
 	// askTimeout bounds a question to the API server.
 	askTimeout = 10 * time.Second
 	// remembered is how many answers of a kind are kept at most.
 	remembered = 4096
 )
 
-// errUnknown says that a request does not prove who sends it.
+// errUnknown reports that a request does not prove who sends it.
 var errUnknown = errors.New("authentication required: send a client certificate or a bearer token")
 
 // access establishes who asks, and what they may do. It is safe for concurrent use.
@@ -181,5 +181,5 @@ func (s *answers[T]) recall(key [sha256.Size]byte) (T, bool) {
 func (s *answers[T]) keep(key [sha256.Size]byte, value T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known.Add(key, answer[T]{value: value, until: s.clock.Now().Add(believed)})
+	s.known.Add(key, answer[T]{value: value, until: s.clock.Now().Add(allowedFor)})
 }

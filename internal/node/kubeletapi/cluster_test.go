@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
-// NET-3, NET-5: with a real API server behind it, and asking that as a node may, the server lets in the API server's own client and
-// nobody with a pod's token: one for dispatch is no token here, one for the API has no right.
+// NET-3, NET-5: with a real API server behind it, and a node's rights there, the server accepts the API server's own client and no pod's
+// token: a token for dispatch is not valid here, and a token for the API has no right.
 func TestServer_NET3_NET5_NoTokenOfAPodOpensIt(t *testing.T) {
 	env := kit.Cluster(t)
 	w := newWorld(t)

@@ -58,7 +58,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request) {
 	log.Info("a user's command completed")
 }
 
-// endPatience is how long whoever runs a command may take to read the rest of it when the server ends.
+// endPatience is how long a command's client may take to read the rest of its output when the server ends.
 const endPatience = 2 * time.Second
 
 // closeLate closes a connection some time after ctx ended, unless the request is over before: a caller who does not read would keep the

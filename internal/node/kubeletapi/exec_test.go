@@ -49,7 +49,7 @@ func TestExec(t *testing.T) {
 	require.ErrorContains(t, err, "it has exited")
 }
 
-// What is wrong with a request for streams is told with its headers, but for the one that proves who sent it.
+// An error about a request for streams quotes its headers, except for credentials.
 func TestExec_ShowsNobodyTheToken(t *testing.T) {
 	w := newWorld(t)
 	token := w.user("create proxy")
@@ -75,7 +75,7 @@ func TestExec_ByWebSocket(t *testing.T) {
 	require.Equal(t, "complaint", errs.String())
 }
 
-// A command is ended when whoever ran it goes away, although it neither reads nor writes.
+// A command is ended when its client disconnects, although it neither reads nor writes.
 func TestExec_EndsWithItsCaller(t *testing.T) {
 	w := newWorld(t)
 	token := w.user("create proxy")
@@ -106,7 +106,7 @@ func TestExec_ServerEndsAlthoughACallerDoesNotRead(t *testing.T) {
 	w := newWorld(t)
 	token := w.user("create proxy")
 	w.sandbox.run = func(_ context.Context, streams sandbox.Streams) (int, error) {
-		for text := make([]byte, 1<<20); ; { // until nobody is there, as a sandbox hands on what a command has written
+		for text := make([]byte, 1<<20); ; { // until the client is gone, as a sandbox passes on a command's output
 			if _, err := streams.Out.Write(text); err != nil {
 				return 0, err
 			}
@@ -124,7 +124,7 @@ func TestExec_ServerEndsAlthoughACallerDoesNotRead(t *testing.T) {
 	case err := <-ended:
 		require.NoError(t, err)
 	case <-time.After(patience):
-		t.Error("the server waits for somebody who does not read")
+		t.Error("the server waits for a client that does not read")
 	}
 	close(stuck.leave)
 	await.Receive(t, done, "the client returns")

@@ -83,7 +83,7 @@ func parseLogRequest(query url.Values, now time.Time) (logRequest, error) {
 // maxSeconds is a century, which no duration overflows at.
 const maxSeconds = 100 * 365 * 24 * 60 * 60
 
-// lookInterval is how often a log that is followed is looked at.
+// lookInterval is the polling interval of a log that is followed.
 const lookInterval = 250 * time.Millisecond
 
 func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request) {
@@ -228,7 +228,7 @@ func afterNewline(log sandbox.Log, end, n int64) (int64, error) {
 	return 0, nil
 }
 
-// errEnough says that as many bytes were sent as were asked for.
+// errEnough reports that as many bytes were sent as were asked for.
 var errEnough = errors.New("as much was sent as was asked for")
 
 // logWriter sends parts of a log, with times in front of lines if it has them.

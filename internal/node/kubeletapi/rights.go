@@ -28,12 +28,12 @@ func wanted(path string) []string {
 	return []string{rightProxy}
 }
 
-func within(path, folder string) bool {
-	return path == folder || strings.HasPrefix(path, folder+"/")
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, dir+"/")
 }
 
-// verbOf is what a request does; empty for methods that nothing here has. Running a command is "create" by either method. At a kubelet
-// it is "get" by a WebSocket, which begins as a GET, so that whoever may look at a node may run commands there; here they may not.
+// verbOf is the verb of a request; empty for methods that nothing here has. Running a command is "create" by either method. At a kubelet it
+// is "get" by a WebSocket, which begins as a GET, so that a user who may get a node may run commands there; here they may not.
 func verbOf(method, path string) string {
 	switch {
 	case method != http.MethodGet && method != http.MethodPost:

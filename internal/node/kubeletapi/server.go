@@ -51,7 +51,7 @@ type Options struct {
 	Roots func() *x509.CertPool
 	// Metrics are served at /metrics; none are without it.
 	Metrics prometheus.Gatherer
-	// Log hears who ran commands where, and of questions that were not answered. No token and no command is in it.
+	// Log receives who ran commands where, and failed requests to the API server. It contains no token and no command.
 	Log   *slog.Logger
 	Clock clock.WithTicker
 }
@@ -79,8 +79,7 @@ func New(opts Options) (*Server, error) {
 	}
 	config := rest.CopyConfig(opts.Config)
 	config.QPS, config.Burst, config.RateLimiter = 20, 40, nil
-	// A limit of its own for each of the two, so that whoever sends tokens that nobody knows holds up others that do the same, and not those
-	// who are known.
+	// Each of the two has a rate limit of its own, so that clients with invalid tokens delay each other, and no authenticated client.
 	tokens, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the API server: %w", err)
@@ -117,7 +116,7 @@ const (
 	idleTimeout   = 2 * time.Minute
 )
 
-// Serve serves on the listener until ctx ends, and returns when no request is under way any more.
+// Serve serves on the listener until ctx ends, and returns when no request is in progress.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -161,7 +160,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.unanswered(w, r, "authentication failed", err)
 		return
 	}
-	r.Header.Del("Authorization") // from here on nobody can show it to anybody
+	r.Header.Del("Authorization") // from here on no code can leak it
 	verb, needs := verbOf(r.Method, r.URL.Path), wanted(r.URL.Path)
 	allowed, err := s.access.allowed(r.Context(), user, verb, needs)
 	if err != nil {
@@ -193,7 +192,7 @@ func (s *Server) servePods(w http.ResponseWriter, _ *http.Request) {
 		list.Items = append(list.Items, *pod)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(list) // whoever asked may be gone
+	_ = json.NewEncoder(w).Encode(list) // the client may be gone
 }
 
 // target is the container that a request names.

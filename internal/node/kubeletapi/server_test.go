@@ -337,7 +337,7 @@ func TestRightsByVerbAndPath(t *testing.T) {
 	}
 }
 
-// A yes is believed for a while, a no never; and without an answer nobody is let in.
+// An allowed result is cached for a while, a denial never; and without a result the request is rejected.
 func TestAnswersAreRemembered(t *testing.T) {
 	w := newWorld(t)
 	token := w.user()
@@ -354,7 +354,7 @@ func TestAnswersAreRemembered(t *testing.T) {
 	}
 	require.Equal(t, 1+2*2+3*1+1, w.cluster.asked(), "nodes/pods, which stays a no, and nodes/proxy once")
 
-	w.clock.Step(believed)
+	w.clock.Step(allowedFor)
 	w.cluster.mu.Lock()
 	w.cluster.outage = errors.New("the API server is away")
 	w.cluster.mu.Unlock()
@@ -398,7 +398,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// Followers see what is added and end with the container; one that goes away leaves nothing behind.
+// Followers see what is added and end with the container; one that disconnects leaves nothing behind.
 func TestLogs_ManyFollowersAtOnce(t *testing.T) {
 	w := newWorld(t)
 	token := w.user("get proxy")

@@ -1,6 +1,6 @@
 package sandbox
 
-// DelayedError says that a container cannot be started yet, and why, where the reason is one that people know containers by: Reason is a
+// DelayedError reports that a container cannot be started yet, and why, where the reason is one that people know containers by: Reason is a
 // CamelCase word for the container's waiting state, Message a sentence. Trying again later is of use.
 type DelayedError struct {
 	Reason  string

@@ -18,12 +18,12 @@ type HostReporter interface {
 type HostState struct {
 	// OS and Arch are what containers see, in Go's words ("darwin", "arm64"). Empty means those of the node agent.
 	OS, Arch string
-	// Capacity is beside, and where both name a resource instead of, what the node agent was told to offer.
+	// Capacity is added to the node agent's configured capacity, and overrides it where both name a resource.
 	Capacity corev1.ResourceList
 	// Allocatable is what of it can be used now, where that is less: 0 takes the node out of scheduling for pods that need the
 	// resource. A node may not taint itself; this is how a device plug-in's broken device works too.
 	Allocatable corev1.ResourceList
-	// Conditions are set on the node beside a kubelet's. One that is no longer reported is taken off.
+	// Conditions are set on the node beside a kubelet's. One that is no longer reported is removed.
 	Conditions []Condition
 }
 
@@ -43,19 +43,19 @@ type ImageCollector interface {
 	CollectImages(ctx context.Context, want int64) (freed int64, err error)
 }
 
-// ImageLocator is implemented by back ends whose images may lie in another file system than the node agent's state folder.
+// ImageLocator is implemented by back ends whose images may lie in another file system than the node agent's state directory.
 type ImageLocator interface {
-	// ImagesDir is a folder in the file system that holds the images. It exists, and does not change.
+	// ImagesDir is a directory in the file system that holds the images. It exists, and does not change.
 	ImagesDir() string
 }
 
 // NewsSource is implemented by back ends that can tell how a pod that takes long to start gets on: an image is pulled, say.
 type NewsSource interface {
-	// TellNews names who is to be told, before the first call of anything else. tell waits for nothing and is safe for concurrent use.
+	// TellNews sets the receiver of news, before any other call. tell does not block and is safe for concurrent use.
 	TellNews(tell func(podUID string, news News))
 }
 
-// News become an Event of the pod and, while its containers wait, what they are said to wait for.
+// News become an Event of the pod and, while its containers wait, the message of their waiting state.
 type News struct {
 	Reason  string // CamelCase, as a kubelet says it: Pulling, Pulled
 	Message string

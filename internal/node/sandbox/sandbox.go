@@ -47,18 +47,18 @@ type Sandbox interface {
 	// ErrNotFound when the container is not on record.
 	Signal(ctx context.Context, podUID, container string, signal Signal) error
 
-	// Exec runs a command inside a running container, with its environment, folder and files, and returns its exit code; 128+n when
-	// signal n ended it. The command is ended when ctx is, and when the container ends: in either case, and after an error, nothing
-	// of it is left when Exec returns. ErrNotFound when the container is not on record, ErrNotRunning when it has not begun or
-	// has ended; another error when the command could not be run or finished.
+	// Exec runs a command inside a running container, with its environment, directory and files, and returns its exit code; 128+n when
+	// signal n ended it. The command is killed when ctx ends, and when the container ends: in either case, and after an error, none of its
+	// processes is left when Exec returns. ErrNotFound when the container is not on record, ErrNotRunning when it has not begun or has
+	// ended; another error when the command could not be run or finished.
 	Exec(ctx context.Context, podUID, container string, command []string, streams Streams) (int, error)
 
 	// OpenLog opens what a container has written to its standard output and error so far and goes on writing; the caller closes it. A
 	// container that has ended keeps its log until Remove. ErrNotFound when the container is not on record.
 	OpenLog(podUID, container string) (Log, error)
 
-	// Remove ends whatever still runs of the pod, and forgets it. nil means that nothing of the pod runs and nothing is on
-	// record any more (NODE-2); so it is for a pod that was never there.
+	// Remove stops whatever of the pod still runs, and deletes its record. nil means that nothing of the pod runs and nothing is on record
+	// (NODE-2); so it is for a pod that never existed.
 	Remove(ctx context.Context, podUID string) error
 
 	// List names every pod on record.
@@ -76,8 +76,7 @@ const (
 	Kill
 )
 
-// Streams join a command that Exec runs to whoever asked for it. The zero value, for probes, gives it nothing to read and
-// discards what it writes.
+// Streams connect a command that Exec runs to its client. The zero value, for probes, gives it nothing to read and discards its output.
 type Streams struct {
 	// In is the command's standard input; nil for none. It is read until its end, and no more once the command has ended. A Read
 	// that is under way then is left behind: the caller closes what In reads from when Exec has returned.
@@ -87,7 +86,7 @@ type Streams struct {
 	Out, Err io.Writer
 	// TTY gives the command a terminal, which everything it writes goes through to Out; Err is not used.
 	TTY bool
-	// Resize tells of the terminal's sizes. Exec reads it until it is closed or the command has ended; nil when the size is not known.
+	// Resize receives the terminal's sizes. Exec reads it until it is closed or the command has ended; nil when the size is not known.
 	Resize <-chan Size
 }
 
@@ -106,13 +105,13 @@ type Log interface {
 	OffsetAt(t time.Time) (int64, error)
 }
 
-// ErrNotFound says that the pod or container is not on record.
+// ErrNotFound reports that the pod or container is not on record.
 var ErrNotFound = errors.New("not on record in the sandbox")
 
-// ErrNotRunning says that a container has not begun, or has ended.
+// ErrNotRunning reports that a container has not begun, or has ended.
 var ErrNotRunning = errors.New("the container is not running")
 
-// InvalidError says that a pod cannot be run by this back end, whatever is tried. Reason is a CamelCase word for the
+// InvalidError reports that a pod cannot be run by this back end, whatever is tried. Reason is a CamelCase word for the
 // container's waiting state, Message a sentence for the pod's author.
 type InvalidError struct {
 	Reason  string
@@ -124,8 +123,8 @@ func (e *InvalidError) Error() string { return e.Message }
 // ReasonConfigError is the reason a kubelet gives for a container that cannot be made from its specification.
 const ReasonConfigError = "CreateContainerConfigError"
 
-// Container is one container, ready to be started: the environment is resolved, references are expanded, volumes are folders on
-// this machine.
+// Container is one container, ready to be started: the environment is resolved, references are expanded, volumes are directories on this
+// machine.
 type Container struct {
 	Name       string
 	Image      string
@@ -188,7 +187,7 @@ type Exit struct {
 	Code int32
 	// Signal is the signal that ended it, 0 if none did.
 	Signal int32
-	// Unknown says that nobody saw the end. Code is then UnknownExitCode: an unknown exit is not success (NODE-4).
+	// Unknown reports that the end was not observed. Code is then UnknownExitCode: an unknown exit is not success (NODE-4).
 	Unknown bool
 	// Reason is a CamelCase word when the back end knows better than Completed or Error.
 	Reason     string
@@ -197,7 +196,7 @@ type Exit struct {
 	FinishedAt time.Time
 }
 
-// UnknownExitCode is the code of an exit that nobody saw, as a kubelet reports it.
+// UnknownExitCode is the code of an exit that was not observed, as a kubelet reports it.
 const UnknownExitCode = 137
 
 // Container finds a container on record.

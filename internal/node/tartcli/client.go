@@ -154,7 +154,7 @@ func (c *Client) output(ctx context.Context, k call) (string, error) {
 // command is Tart with those arguments, the leader of a group of its own that ends with the context.
 func (c *Client) command(ctx context.Context, args []string) *exec.Cmd {
 	argv := append(append([]string{}, c.opts.Command...), args...)
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // the operator's program; arguments are checked
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // the administrator's program; arguments are checked
 	cmd.Env = c.env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -73,9 +73,9 @@ func (c *Client) Pull(ctx context.Context, image string) error {
 	return err
 }
 
-// Clone copies a VM or an image in the cache to a new VM. An image that is not in the cache is pulled, which does not fit the
-// time that a copy gets: Pull it first. A VM of that name is replaced without a word, even when it runs: use names that nobody
-// has. Both VMs have the same MAC address and serial number until Set changes them.
+// Clone copies a VM or an image in the cache to a new VM. An image that is not in the cache is pulled, which takes longer than the timeout
+// of a copy: Pull it first. A VM of that name is replaced without notice, even a running one: use unique names. Both VMs have the same MAC
+// address and serial number until Set changes them.
 func (c *Client) Clone(ctx context.Context, source, name string) error {
 	operation := "cloning " + source + " to " + name
 	if err := errors.Join(checkName(operation, source), checkName(operation, name)); err != nil {
@@ -85,7 +85,7 @@ func (c *Client) Clone(ctx context.Context, source, name string) error {
 	return err
 }
 
-// Settings are what Set changes; what is zero stays.
+// Settings are the values to set; zero values stay as they are.
 type Settings struct {
 	CPU      int
 	MemoryMB int64

@@ -4,9 +4,9 @@ package tartcli
 
 import "fmt"
 
-// ExecCommand is the argument vector that runs a command in the guest, and the environment for it, for whoever starts it. The guest needs Tart's
-// guest agent. How it ends says little: the command's exit code and Tart's own are the same numbers, so whoever wants to know the command's has
-// the guest report it by other means.
+// ExecCommand returns the argument vector that runs a command in the guest, and its environment; the caller starts it. The guest needs
+// Tart's guest agent. The exit code is ambiguous: the command's exit codes and Tart's own are the same numbers, so a caller that needs the
+// command's has the guest report it by other means.
 func (c *Client) ExecCommand(name string, command []string) (argv, env []string, err error) {
 	if err := checkName("running a command in VM "+name, name); err != nil {
 		return nil, nil, err

@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// Kind says what a failure means for whoever called.
+// Kind says what a failure means for the caller.
 type Kind string
 
 // The kinds. Each says what helps.
 const (
-	// KindUnknown is a message that nobody has seen before.
+	// KindUnknown is an unrecognized message.
 	KindUnknown Kind = "Unknown"
 	// KindNotFound: there is no such VM, or image in the cache. Deleting has succeeded, then.
 	KindNotFound Kind = "NotFound"
-	// KindNotRunning: stopping has succeeded, then; but a VM may run all the same while Tart does not know of it (tart#967).
+	// KindNotRunning: stopping has succeeded, then; but a VM may still run without Tart's knowledge (tart#967).
 	KindNotRunning Kind = "NotRunning"
 	// KindRunning: the VM runs (already): adopt it, or stop it first.
 	KindRunning Kind = "Running"
-	// KindLimit: the host runs as many macOS VMs as it may, or believes that it does (tart#1217). Later, perhaps.
+	// KindLimit: the host runs as many macOS VMs as it may, or Tart counts so (tart#1217). Retry later.
 	KindLimit Kind = "Limit"
 	// KindNoAddress: the guest has no address yet. Again, a bounded number of times.
 	KindNoAddress Kind = "NoAddress"
-	// KindGuestUnreachable: nobody answers in the guest: it boots, it has no guest agent, or the socket is dead (tart#1220).
+	// KindGuestUnreachable: the guest does not answer: it is booting, it has no guest agent, or the socket is dead (tart#1220).
 	KindGuestUnreachable Kind = "GuestUnreachable"
 	// KindCorrupt: the VM lacks some of its files. Delete it.
 	KindCorrupt Kind = "Corrupt"
@@ -53,7 +53,7 @@ const (
 	KindNoProgram Kind = "NoProgram"
 	// KindTimeout: it took too long and was ended. Its effect is unknown.
 	KindTimeout Kind = "Timeout"
-	// KindCanceled: the caller did not want to wait any longer. Its effect is unknown.
+	// KindCanceled: the caller stopped waiting. The effect is unknown.
 	KindCanceled Kind = "Canceled"
 	// KindEnded: `run` has ended, and said nothing that explains it.
 	KindEnded Kind = "Ended"
@@ -110,8 +110,8 @@ var messages = []struct {
 	{[]string{"nsurlerrordomain"}, KindNetwork},
 }
 
-// classify finds out what a failure means from what Tart printed; it is the only place that looks into the text of an error.
-// The code alone says nothing but that the arguments were not understood.
+// classify finds out what a failure means from Tart's output; it is the only place that matches the text of an error. The code alone only
+// shows whether the arguments were understood.
 func classify(code int, output string) Kind {
 	if code == usageCode {
 		return KindUsage
@@ -133,7 +133,7 @@ func classify(code int, output string) Kind {
 type Error struct {
 	// Operation says what was tried, as in "cloning golden to runner".
 	Operation string
-	// Kind is what to go by.
+	// Kind is the part to act on.
 	Kind Kind
 	// Code is Tart's exit code; -1 when it has none, as when it did not start or a signal ended it.
 	Code int

@@ -26,14 +26,14 @@ const (
 // its digest.
 type VM struct {
 	Name string
-	// Image says that it is an image of a registry, and Name its reference.
+	// Image indicates that it is an image of a registry, and Name its reference.
 	Image bool
 	// SizeGB is how much of the host's disk it takes.
 	SizeGB float64
 	State  State
 }
 
-// number is one that Tart writes as a number in one place and as a string in another. What is none is 0.
+// number is one that Tart writes as a number in one place and as a string in another. Any other value is 0.
 type number float64
 
 // UnmarshalJSON never fails: a size that cannot be read is no reason to not see the VM.
@@ -116,7 +116,7 @@ type Version struct {
 	Text string
 }
 
-// AtLeast says whether this release is that one, or a newer one.
+// AtLeast reports whether this release is that one, or a newer one.
 func (v Version) AtLeast(major, minor, patch int) bool {
 	switch {
 	case v.Major != major:

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Share is a folder of the host that the guest sees.
+// Share is a directory of the host that the guest sees.
 type Share struct {
 	// Name is unique among the VM's shares: a macOS guest sees /Volumes/My Shared Files/NAME.
 	Name     string
@@ -26,8 +26,8 @@ type RunOptions struct {
 	RootDiskOptions string
 }
 
-// RunCommand is the argument vector and the environment by which a VM is run, for whoever starts it: it runs for as long as the VM does, and
-// what it prints is what ExplainRun reads.
+// RunCommand returns the argument vector and the environment that run a VM; the caller starts it. It runs for as long as the VM does, and
+// ExplainRun reads its output.
 func (c *Client) RunCommand(name string, o RunOptions) (argv, env []string, err error) {
 	operation := "running VM " + name
 	if err := checkName(operation, name); err != nil {
@@ -53,7 +53,7 @@ func (c *Client) RunCommand(name string, o RunOptions) (argv, env []string, err 
 	return argv, append([]string{}, c.env...), nil
 }
 
-// maxRunLog is how much of a log is looked at, in bytes, from its end.
+// maxRunLog is how much of a log is searched, in bytes, from its end.
 const maxRunLog = 64 << 10
 
 // ExplainRun says why a VM's `run` has ended, from its exit code and its log. With a code of 0 the kind is KindEnded unless the

@@ -33,7 +33,7 @@ var tart string
 
 func TestMain(m *testing.M) { os.Exit(tarttest.Main(m.Run, &tart)) }
 
-// client of a fake, whose home folder a test may look into.
+// client of a fake, whose home directory a test may read.
 type client struct {
 	*tartcli.Client
 	home string
@@ -164,7 +164,7 @@ func TestClient_LifeOfAVM(t *testing.T) {
 	require.Len(t, vms, 2, "the image stays")
 }
 
-// Every message of Tart is told apart, and all of them here: nobody else looks into the text of an error.
+// Each of Tart's messages is recognized, and all of them here: no other package matches the text of an error.
 func TestClient_KnowsWhatEachMessageMeans(t *testing.T) {
 	t.Parallel()
 	want := map[string]tartcli.Kind{
@@ -194,7 +194,7 @@ func TestClient_KnowsWhatEachMessageMeans(t *testing.T) {
 	require.Equal(t, tartcli.KindUnknown, tartcli.KindOf(os.ErrExist))
 }
 
-// A hung Tart, even one whose child has the output open, is given up; and so is one whose caller does not want to wait.
+// A hung Tart, even one whose child holds the output open, is given up; and so is one whose caller stops waiting.
 func TestClient_BoundsEveryCall(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

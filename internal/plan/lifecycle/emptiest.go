@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Shrinks says whether there are more runners than desired, so that a plan may remove some for that reason alone and needs
+// Shrinks reports whether there are more runners than desired, so that a plan may remove some for that reason alone and needs
 // Wish.Others.
 func Shrinks(wish Wish, runners *Set) bool {
 	return runners.Len()-runners.Count(StageFinished)-runners.Count(StageLost) > wish.Desired

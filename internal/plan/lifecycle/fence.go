@@ -19,8 +19,8 @@ type Fence interface {
 // RunnerRef names one runner. UID is the identity that the fence decides on; the names are for people.
 type RunnerRef struct {
 	Namespace, Name, UID, Owner string
-	// Lost says that the runner's node is authoritatively gone, or that recovery wants it removed. Its own signs prove
-	// nothing any more, and the fence grants only on proof that its registration is gone (POOL-7).
+	// Lost indicates that the runner's node is authoritatively gone, or that recovery wants it removed. Its own signs prove nothing, and
+	// the fence grants only on proof that its registration is gone (POOL-7).
 	Lost bool
 }
 
@@ -38,8 +38,8 @@ const (
 type Answer struct {
 	Verdict Verdict
 	Detail  string
-	// Proof comes with Granted, and says in a sentence how it is known that the runner's work is over. It lifts the
-	// veto of the pod's own signs of work (EXCL-4); empty lifts none.
+	// Proof comes with Granted, and says in a sentence why the runner's work is known to be over. It lifts the veto of the pod's own signs
+	// of work (EXCL-4); empty lifts none.
 	Proof string
 	// NotBefore comes with Unknown, and with Busy where the runner may be free again by then: before that moment asking again
 	// is of no use, such as while a rate limit lasts. Zero: the asker's own pace.

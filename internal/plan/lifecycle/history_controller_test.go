@@ -174,7 +174,7 @@ func (c *controller) remove(w *world, name string) {
 	}
 }
 
-// checkPlan holds a plan against the rules that speak of plans.
+// checkPlan checks a plan against the rules about plans.
 func (w *world) checkPlan(plan Plan, set *Set) {
 	for _, a := range slices.Concat(plan.Ask, plan.Delete, plan.Withdraw) {
 		if a.Runner.Stage == StageBusy || a.Runner.Expected {

@@ -67,7 +67,7 @@ func TestHistory_POOL5_SCALE3_ConvergesWhenFaultsStop(t *testing.T) {
 		w.now, w.wish.Paused, w.wish.Starts = w.latest, false, max(w.wish.Starts, 1)
 		w.nodes[0].cordoned = false // one of them has room
 		if w.wish.KeepBooting {
-			w.wish.StartTimeout = time.Minute // what is protected goes after it
+			w.wish.StartTimeout = time.Minute // protected runners are removed after it
 		}
 		for range 100 {
 			if settle(w, 1); w.asDesired() {
@@ -126,7 +126,7 @@ func TestHistory_POOL5_AgeEndsInARoll(t *testing.T) {
 	})
 }
 
-// asDesired says whether the pool is what its wish says, and nothing else is left.
+// asDesired reports whether the pool is what its wish says, and nothing else is left.
 func (w *world) asDesired() bool {
 	if w.wish.Terminating {
 		return len(w.pods) == 0

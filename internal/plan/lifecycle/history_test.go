@@ -50,7 +50,7 @@ func sometimes(t *rapid.T, oneIn int) bool { return pick(t, oneIn, "chance") == 
 
 func onDeadNode(p *pod) bool { return p.node != nil && p.node.lost && p.node.dead }
 
-// runs says whether a pod's containers can do something.
+// runs reports whether a pod's containers can do something.
 func runs(p *pod) bool { return p.booted && !p.ended && !onDeadNode(p) }
 
 func isAny(*world, *pod) bool { return true }
@@ -238,7 +238,7 @@ func focus(t *testing.T, id string, weights map[string]int) {
 	})
 }
 
-// settle runs all actors for so many rounds: nothing fails, jobs finish, and no new ones arrive.
+// settle runs all actors for that many rounds: nothing fails, jobs finish, and no new ones arrive.
 func settle(w *world, rounds int) {
 	for range rounds {
 		w.step++

@@ -17,7 +17,7 @@ const (
 	gone
 )
 
-// machine is one node. A lost one has no object any more; its pods may be dead or continue unseen.
+// machine is one node. A lost one has no object; its pods may be dead or continue unseen.
 type machine struct{ cordoned, lost, dead bool }
 
 // pod is one runner: its true state, which no component sees, and what the API server shows of it.
@@ -49,7 +49,7 @@ type view struct {
 	ended                  bool
 }
 
-// works says whether a job may run in it, now or as soon as GitHub likes.
+// works reports whether a job may run in it, now or whenever GitHub assigns one.
 func (p *pod) works() bool { return p.jit && p.reg == alive }
 
 // world is a cluster, a server with its ledger, GitHub, and a controller.
@@ -176,7 +176,7 @@ func (w *world) kubelet(p *pod) {
 	})
 }
 
-// synced says whether the API server shows every pod's true state, as far as it can be known.
+// synced reports whether the API server shows every pod's true state, as far as it can be known.
 func (w *world) synced() bool {
 	for _, p := range w.pods {
 		v := p.shown

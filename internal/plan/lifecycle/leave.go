@@ -15,7 +15,7 @@ type Leave struct {
 	AskAt time.Time
 	// Unknowns is how often in a row the fence could not say.
 	Unknowns int
-	// Proof came with the grant: how it is known that the runner's work is over.
+	// Proof came with the grant: why the runner's work is known to be over.
 	Proof string
 	// Lost: it was asked about as a lost one.
 	Lost bool
@@ -75,14 +75,14 @@ func (l *Leave) Answered(answer Answer, why Reason, shown Stage, pace Pace, now 
 	}
 }
 
-// Vetoed records that the runner was not deleted although it was granted: the proof that it had lifts no veto any more, and the fence is
-// asked for another one in time.
+// Vetoed records that the runner was not deleted although it was granted: the proof is void, and the fence is asked for another one in
+// time.
 func (l *Leave) Vetoed(pace Pace, now time.Time) { l.Proof, l.AskAt = "", now.Add(pace.Pending) }
 
 // Accepted records that the API server has accepted the deletion.
 func (l *Leave) Accepted(now time.Time) { l.Deleted, l.Since = true, now }
 
-// SaidBusy says whether the fence's word that the runner is busy still holds, although it does not show it (EXCL-4).
+// SaidBusy reports whether the fence's word that the runner is busy still holds, although it does not show it (EXCL-4).
 func (l *Leave) SaidBusy(shown Stage, now time.Time) bool {
 	return l.BusyAs != 0 && l.BusyAs == shown || now.Before(l.BusyUntil)
 }

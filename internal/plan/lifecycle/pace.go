@@ -40,8 +40,8 @@ func (p Pace) AskedAgain(answer Answer, unknowns int, now time.Time) (busyUntil 
 	}
 }
 
-// Backoff is the delay before the next creation or deletion after so many failures in a row: it doubles from one second to
-// one minute.
+// Backoff is the delay before the next creation or deletion after a number of consecutive failures: it doubles from one second to one
+// minute.
 func Backoff(failures int) time.Duration { return doubled(time.Second, time.Minute, failures) }
 
 func doubled(first, most time.Duration, times int) time.Duration {

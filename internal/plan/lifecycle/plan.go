@@ -21,7 +21,7 @@ var (
 	leaver   filter = func(g group) bool { return g.stage == StageBusy && g.removal == RemovalGranted }
 	deleting filter = func(g group) bool { return g.stage == StageLeaving && g.removal == RemovalDeleting }
 	finished filter = func(g group) bool { return g.stage == StageFinished }
-	// Of the lost, a grant decides like for any other (POOL-7).
+	// For lost runners, a grant decides as for any other (POOL-7).
 	lost        filter = func(g group) bool { return g.stage == StageLost && g.removal < RemovalGranted }
 	lostGranted filter = func(g group) bool { return g.stage == StageLost && g.removal == RemovalGranted }
 )
@@ -119,7 +119,7 @@ func (p *planner) removeAll() {
 
 func (p *planner) count() {
 	leavers := p.runners.size(leaver)
-	p.serving = p.runners.Count(StageIdle) + p.runners.Count(StageBusy) - leavers // POOL-5: they serve no more
+	p.serving = p.runners.Count(StageIdle) + p.runners.Count(StageBusy) - leavers // POOL-5: they no longer serve
 	p.staying = p.serving + p.runners.Count(StageBooting)
 	p.present = p.staying + leavers + p.runners.Count(StageLeaving) - p.stuck(anyone)
 	p.surge = min(max(p.wish.MaxSurge, 0), p.toReplace())
@@ -175,7 +175,7 @@ func (p *planner) create() {
 	p.staying += p.plan.Create
 }
 
-// held says whether creations are put off.
+// held reports whether creations are put off.
 func (p *planner) held() bool {
 	if !p.now.Before(p.wish.HoldUntil) {
 		return false
@@ -184,7 +184,7 @@ func (p *planner) held() bool {
 	return true
 }
 
-// choose wants the runner gone, and says whether that is new.
+// choose wants the runner gone, and reports whether that is new.
 func (p *planner) choose(r Runner, why Unfit) bool {
 	shown, since := r.shows()
 	// EXCL-4: a runner that shows work, was never observed, or may get a job before that can be seen is never a victim.
@@ -209,7 +209,7 @@ func (p *planner) choose(r Runner, why Unfit) bool {
 	return true
 }
 
-// registers says whether the runner is on its way to register itself: a node has taken it, and its time is not over. Until then
+// registers reports whether the runner is on its way to register itself: a node has taken it, and its time is not over. Until then
 // the fence may know nothing of it, although a job is about to reach it. One that no node has taken has started nothing.
 func (p *planner) registers(r Runner) bool {
 	shown, since := r.shows()
@@ -276,15 +276,15 @@ func waitingFor(r Runner) string {
 	return "; waiting for: " + r.Waiting
 }
 
-// past says whether that timeout of a clock that began then is over.
+// past reports whether that timeout of a clock that began then is over.
 func (p *planner) past(begin time.Time, timeout time.Duration) bool {
 	return timeout > 0 && !begin.IsZero() && !p.now.Before(begin.Add(timeout))
 }
 
 func (p *planner) passed(begin time.Time) time.Duration { return p.now.Sub(begin).Round(time.Second) }
 
-// withdraw gives up requests that were not granted and that nothing wants any more. That is always safe: until the fence
-// grants, the runner can be given work.
+// withdraw withdraws requests that were not granted and that have no reason any longer. That is always safe: until the fence grants, the
+// runner can be given work.
 func (p *planner) withdraw() {
 	p.runners.each(asked, byAge, func(r Runner) bool {
 		if !p.chosen[r.Name] {

@@ -22,7 +22,7 @@ func unplacedFor(d time.Duration) func(*Runner) {
 
 func createdAt(at time.Time) func(*Runner) { return func(r *Runner) { r.Created = at } }
 
-// What goes at once, and what passes again.
+// Reasons for removal at once, and reasons that pass.
 func TestMakePlan_Unfit(t *testing.T) {
 	later, never := t0.Add(time.Minute), time.Time{}
 	askedFor := func(why Reason, change ...func(*Runner)) []Runner {
@@ -80,7 +80,7 @@ func TestMakePlan_WaitingExplainsATimeOut(t *testing.T) {
 	require.Equal(t, "the runner has been starting for 1m0s", plan.Ask[0].Detail)
 }
 
-// POOL-7: what is lost goes when the fence has granted it, and not before; its place is free at once (POOL-4).
+// POOL-7: a lost runner is deleted when the fence has granted it, and not before; its place is free at once (POOL-4).
 func TestMakePlan_POOL7_LostGoesWhenGranted(t *testing.T) {
 	later := t0.Add(time.Minute)
 	cases{
@@ -224,8 +224,8 @@ func TestMakePlan_POOL5_StartsAreLimited(t *testing.T) {
 	}.check(t)
 }
 
-// A poller exits when it is retired, which is a sign of work: until its pod has ended it looks busy. It holds its place,
-// is not deleted (EXCL-4), and does not count as serving, or a roll would take others in its stead.
+// A poller exits when it is retired, which is a sign of work: until its pod has ended it looks busy. It holds its place, is not deleted
+// (EXCL-4), and does not count as serving: otherwise a roll would take others in its place.
 func TestMakePlan_POOL5_WhatWasGrantedDoesNotServe(t *testing.T) {
 	wish := Wish{Desired: 10, TemplateHash: "new", MaxUnavailable: 2}
 	set := NewSet()
@@ -242,7 +242,7 @@ func TestMakePlan_POOL5_WhatWasGrantedDoesNotServe(t *testing.T) {
 	require.Zero(t, plan.Create)
 }
 
-// Neither does a scale-down remove another in its stead: it counts as one that is being removed.
+// Nor does a scale-down remove another in its place: it counts as one that is being removed.
 func TestMakePlan_SCALE3_WhatWasGrantedIsOneOfThoseThatGo(t *testing.T) {
 	wish := Wish{Desired: 5, TemplateHash: "new"}
 	set := NewSet()

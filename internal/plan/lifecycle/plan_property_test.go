@@ -96,7 +96,7 @@ func TestMakePlan_EXCL2_EXCL4_OnlyEndedOrGrantedAreDeletedAndBusyIsNeverAVictim(
 	})
 }
 
-// registers says whether a runner is about to register itself at t0: a second implementation.
+// registers reports whether a runner is about to register itself at t0: a second implementation.
 func registers(r Runner, wish Wish) bool {
 	stage, since := r.Stage, r.Since
 	if stage == StageLeaving {
@@ -225,7 +225,7 @@ func TestMakePlan_POOL2_POOL5_Converges(t *testing.T) {
 		wish, w := drawWish(t), &perfect{set: NewSet(drawRunners(t)...), now: t0}
 		wish.Paused, wish.IdleTimeout, wish.MaxAge = false, 0, 0
 		if wish.KeepBooting {
-			wish.StartTimeout = max(wish.StartTimeout, 45*time.Second) // what is protected has a timeout
+			wish.StartTimeout = max(wish.StartTimeout, 45*time.Second) // protected runners have a timeout
 		}
 		wish.Starts = max(wish.Starts, 1)
 		var busyNames []string
@@ -264,7 +264,7 @@ func TestMakePlan_POOL2_POOL5_Converges(t *testing.T) {
 	})
 }
 
-// What a plan costs does not grow with a pool (P9): the set is asked for what is decided, not walked.
+// The cost of a plan does not grow with a pool (P9): the set is queried, not walked.
 func BenchmarkMakePlan(b *testing.B) {
 	for _, size := range []int{50, 5000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {

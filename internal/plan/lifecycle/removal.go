@@ -11,7 +11,7 @@ var (
 	ErrNoGrant = errors.New("the fence has granted nothing for this runner")
 	// ErrVetoed: the runner shows a sign of work.
 	ErrVetoed = errors.New("the runner shows a sign of work")
-	// ErrNotNow: the fence was asked again right before, and does not grant the removal any more.
+	// ErrNotNow: the fence was asked again right before, and no longer grants the removal.
 	ErrNotNow = errors.New("the fence no longer grants the removal")
 )
 
@@ -21,7 +21,7 @@ type Signs struct {
 	Owner string
 	// PollerEnded: what trades its token for a job has ended, however it ended.
 	PollerEnded bool
-	// NotReady: its runner was ready for a job, and is not any more.
+	// NotReady: its runner was ready for a job, and no longer is.
 	NotReady bool
 }
 
@@ -42,7 +42,7 @@ func (s Signs) Work() string {
 // Observed is one runner as it was observed, however long ago.
 type Observed struct {
 	UID string
-	// Ended: it is terminal, and nothing can run in it any more.
+	// Ended: it is terminal, and nothing can run in it.
 	Ended bool
 	Signs Signs
 }
@@ -50,7 +50,7 @@ type Observed struct {
 // Grant is the fence's word that one runner, by UID, may be removed. Proof is that of the Answer.
 type Grant struct{ UID, Proof string }
 
-// MayDelete says whether a runner that was observed like this may be deleted. One that has not ended needs a grant for
+// MayDelete returns an error unless a runner that was observed like this may be deleted. One that has not ended needs a grant for
 // its UID (EXCL-2), and may show no sign of work unless the grant carries a proof that its work is over (EXCL-4).
 // Nothing is deleted on this alone: see Remove.
 func MayDelete(o Observed, g Grant) error {

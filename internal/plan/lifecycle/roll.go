@@ -67,9 +67,9 @@ func (p *planner) eachStale(those filter, visit func(Runner) bool) bool {
 	return more
 }
 
-// candidates calls visit for those that may go, in order of preference: who was asked for stays the victim (RUN-6), then
-// what a roll would replace, then booting, then idle. Among each, those go first whose nodes are nearest to being empty, and of those the
-// oldest (SCALE-5). Where pending runners are kept, idle ones go only as far as enough of them are left without those.
+// candidates calls visit for the runners that may be removed, in order of preference: first those that were asked for (RUN-6), then those
+// that a roll would replace, then starting ones, then idle ones. Within each, those on the emptiest nodes come first, and of those the
+// oldest (SCALE-5). Where pending runners are kept, idle ones are removed only as far as enough of them are left without those.
 func (p *planner) candidates(visit func(Runner) bool) {
 	more := true
 	step := func(r Runner) bool {
@@ -108,7 +108,7 @@ func (p *planner) free() filter {
 	return booting
 }
 
-// scaleDown asks for what is above the desired number. What the fence has granted already is on its way.
+// scaleDown asks for the removal of surplus runners. Those that the fence has granted already count.
 func (p *planner) scaleDown() {
 	gone := p.runners.size(granted) + p.runners.size(leaver) + p.runners.size(deleting)
 	excess := p.runners.Len() - p.runners.Count(StageFinished) - p.runners.Count(StageLost) - gone - p.wish.Desired - p.surge
@@ -126,9 +126,9 @@ func (p *planner) scaleDown() {
 	})
 }
 
-// roll replaces runners of an older template, and those that are too old or have been idle for too long, within the
-// limits (POOL-5). Those that do not serve yet cost nothing to replace. Of the serving ones it takes so many that
-// enough remain, and no more than can be replaced now.
+// roll replaces runners of an older template, and those that are too old or have been idle for too long, within the limits (POOL-5). Those
+// that do not serve yet cost nothing to replace. Of the serving ones it takes only as many that enough remain, and no more than can be
+// replaced now.
 func (p *planner) roll() {
 	moving := p.going(anyone) + len(p.chosen) + p.plan.Create + p.plan.Held + p.plan.Refused
 	p.runners.each(asked, byAge, func(r Runner) bool {
@@ -171,8 +171,7 @@ func (p *planner) room(moving int) int {
 	if room <= 0 && moving == 0 && p.proven() && !p.starting() {
 		room = 1 // a roll always makes progress, also when nodes have room for a part of the pool only
 	}
-	// What cannot be replaced is not taken: a roll never makes a pool smaller. Runners above the desired number are
-	// their own replacement.
+	// A runner without a replacement stays: a roll never makes a pool smaller. Runners above the desired number are their own replacement.
 	above := p.staying - p.wish.Desired
 	switch {
 	case room <= 0:
@@ -186,7 +185,7 @@ func (p *planner) room(moving int) int {
 	}
 }
 
-// proven says whether the current template is known to start somewhere. Beyond its limits a roll continues only then:
+// proven reports whether the current template is known to start somewhere. Beyond its limits a roll continues only then:
 // a template that no node can take would otherwise end a pool one by one.
 func (p *planner) proven() bool {
 	return p.runners.size(of(p.current, func(g group) bool { return g.stage == StageIdle || g.stage == StageBusy })) > 0
@@ -195,7 +194,7 @@ func (p *planner) proven() bool {
 // placementTime is how long a new runner without a node still counts as on its way to serving.
 const placementTime = 30 * time.Second
 
-// starting says whether a runner of the current template is on its way to serving: placed, or just created.
+// starting reports whether a runner of the current template is on its way to serving: placed, or just created.
 func (p *planner) starting() bool {
 	expected := func(g group) bool { return g.stage == StageBooting && g.expected }
 	if p.runners.size(expected) > 0 || p.runners.size(of(starting, p.current)) > 0 {

@@ -91,14 +91,13 @@ type Runner struct {
 	// Expected marks our own creation that the cache has not shown yet. It counts, and is never a victim: nothing
 	// is known of it.
 	Expected bool
-	// Unfit says why a runner which shows no work should go at once although its template and the number are right; the
-	// zero value for a sound one. It goes with StageBooting and StageIdle, because a busy runner is never a victim.
-	// With StageLeaving it says that the reason to ask still holds. With StageLost it says what to ask for instead of
-	// ReasonLost, such as ReasonRecovery.
+	// Unfit says why a runner that shows no work should be removed at once although its template and the number are right; the zero value
+	// for a sound one. It is set with StageBooting and StageIdle, because a busy runner is never removed. With StageLeaving it means that
+	// the reason to ask still holds. With StageLost it is the reason instead of ReasonLost, such as ReasonRecovery.
 	Unfit Unfit
-	// Doubt says why a runner that shows no work is replaced like one of an older template, within the limits of a roll:
-	// it is unknown whether it could still take work. The zero value for one that is not doubted. It goes with
-	// StageBooting and StageIdle, and with StageLeaving, where it says that the reason to ask still holds.
+	// Doubt says why a runner that shows no work is replaced like one of an older template, within the limits of a roll: it is unknown
+	// whether it could still take work. The zero value for one without doubt. It is set with StageBooting and StageIdle, and with
+	// StageLeaving, where it means that the reason to ask still holds.
 	Doubt Unfit
 	// Waiting is what a StageBooting runner is waiting for, in the words of the scheduler or the kubelet; empty when
 	// nothing is known. It explains a timeout.
@@ -135,7 +134,7 @@ type Unfit struct {
 	Detail string
 }
 
-// Ref names the runner for a fence, and says whether it is lost (POOL-7).
+// Ref names the runner for a fence, and reports whether it is lost (POOL-7).
 func (r Runner) Ref(namespace, owner string) RunnerRef {
 	return RunnerRef{Namespace: namespace, Name: r.Name, UID: r.UID, Owner: owner, Lost: r.Stage == StageLost}
 }
@@ -162,8 +161,8 @@ type Wish struct {
 	// UnschedulableTimeout is how long a runner may be StageBooting before it is placed, counted from its creation. 0:
 	// no limit.
 	UnschedulableTimeout time.Duration
-	// IdleTimeout is how long a runner may be StageIdle, and MaxAge how old one that shows no work may be. One that is
-	// past either is replaced like one of an older template, within the limits of a roll. 0: no limit.
+	// IdleTimeout is how long a runner may be StageIdle, and MaxAge how old one that shows no work may be. One that exceeds either is
+	// replaced like one of an older template, within the limits of a roll. 0: no limit.
 	IdleTimeout, MaxAge time.Duration
 	// LimitStarts limits creations to Starts, however many are missing: nodes have no more room to start them. It
 	// removes nothing, and a roll moves no more serving runners than can be replaced under it. A roll continues only if
@@ -208,7 +207,7 @@ const (
 	ReasonDefective           Reason = "Defective"
 	// ReasonUnschedulable: no node took it in time.
 	ReasonUnschedulable Reason = "Unschedulable"
-	// ReasonNodeCordoned: its node is cordoned, being deleted, or has a taint that says that it is taken away.
+	// ReasonNodeCordoned: its node is cordoned, being deleted, or has a taint that announces its removal.
 	ReasonNodeCordoned Reason = "NodeCordoned"
 	// ReasonNodeNotReady: its node has been silent for long.
 	ReasonNodeNotReady Reason = "NodeNotReady"
@@ -242,8 +241,7 @@ type Plan struct {
 	// Delete are the runners to remove: those that have ended, and those that the fence has granted, lost ones among
 	// them. The remover of a granted one asks again right before (EXCL-2).
 	Delete []Action
-	// Withdraw are the runners whose removal was not granted and that nothing wants gone any more: demand has returned, or
-	// the reason has passed.
+	// Withdraw are the runners whose removal was not granted and is no longer needed: demand has returned, or the reason has passed.
 	Withdraw []Action
 	// Rolled is how many of the runners that are asked for a roll replaces: each will need a start, which this plan does
 	// not create yet.

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is different for runners that register themselves.
+// The differences for self-registering runners.
 func TestMakePlan_RUN2_ABootingRunnerIsAVictimOnlyWhereItCannotBeRegistering(t *testing.T) {
 	later := t0.Add(time.Minute)
 	keep := func(change func(*Wish)) Wish {

@@ -52,7 +52,7 @@ func Desired(pool *v1alpha1.RunnerPool, decided *int, last *int32) int {
 		return 0 // POOL-3: a pool that is being deleted is not scaled up
 	}
 	if pool.Spec.Intake == v1alpha1.IntakeDrained {
-		return 0 // idle runners go by the fence, like any that are too many; those that work are left alone (EXCL-2)
+		return 0 // idle runners are removed through the fence, like any surplus; busy ones are left alone (EXCL-2)
 	}
 	if !Autoscales(pool) {
 		return int(ptr.Deref(pool.Spec.Replicas, defaultReplicas))
@@ -72,7 +72,7 @@ func minIdle(scale *v1alpha1.Autoscaling) int {
 	return int(ptr.Deref(scale.MinIdle, ptr.Deref(scale.MinWarm, defaultMinIdle)))
 }
 
-// Autoscales says whether the controller chooses the pool's number.
+// Autoscales reports whether the controller chooses the pool's number.
 func Autoscales(pool *v1alpha1.RunnerPool) bool {
 	return pool.Spec.Autoscaling != nil && pool.Spec.Autoscaling.Enabled
 }
@@ -86,8 +86,8 @@ func Most(pool *v1alpha1.RunnerPool) int {
 	return int(ptr.Deref(pool.Spec.Replicas, defaultReplicas))
 }
 
-// Scaling is the pool as the autoscaler plans with it, under that name: what the spec alone says. What a runner takes of a
-// node, the nodes and the state are the observer's to add.
+// Scaling is the pool as the autoscaler plans with it, under that name, from the spec alone. The observer adds a runner's share of a node,
+// the nodes and the state.
 func Scaling(pool *v1alpha1.RunnerPool, name string) scaling.Pool {
 	p := scaling.Pool{
 		Name:        name,
@@ -143,7 +143,7 @@ func orDefault(set *metav1.Duration, standard time.Duration) time.Duration {
 	return set.Duration
 }
 
-// share is a number, or a percentage of total. The API server has checked how it is written; what it cannot be is 0.
+// share is a number, or a percentage of total. The API server has validated the format; an invalid value is 0.
 func share(value intstr.IntOrString, total int, up bool) int {
 	n, err := intstr.GetScaledValueFromIntOrPercent(&value, total, up)
 	if err != nil {

@@ -2,10 +2,9 @@ package scaling
 
 import "time"
 
-// remember adds what a pass recommends to a pool's history, and takes out what no longer counts.
+// remember adds a pass's recommendation to a pool's history, and removes entries that no longer count.
 //
-// What has not been watched is not sustained: after a restart, and after a gap in which nothing could be seen, the window
-// begins with the number in force.
+// Only observed values are sustained: after a restart, and after a gap without data, the window begins with the number in force.
 func remember(state State, window time.Duration, recommended int, now time.Time) State {
 	marks := make([]Mark, 0, len(state.Window)+2)
 	if state.Seen.IsZero() || now.Sub(state.Seen) > StaleAfter {

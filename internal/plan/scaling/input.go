@@ -110,17 +110,17 @@ type Result struct {
 	Short string
 	// Next is when to look again although nothing has changed: a step down may be due. Zero for never.
 	Next time.Time
-	// State is to be handed to the next pass.
+	// State is the input of the next pass.
 	State State
 }
 
 // Share is a number of runners by what they are for.
 type Share struct {
-	Load     int // jobs that run or wait
-	Blocked  int // the one for jobs that are withheld
-	Floor    int // kept warm
+	Load     int // jobs that are running or queued
+	Blocked  int // the runner for withheld jobs
+	Floor    int // idle runners to keep
 	HeadRoom int // for as many as the last hour needed
-	Held     int // not needed any more, and not released yet
+	Held     int // no longer needed, and not released yet
 }
 
 // Total of the shares.

@@ -247,8 +247,8 @@ func (p *planned) decide(in *Input, r *Result) {
 	r.Short = p.short(r, p.wish.load-occupied(p.signal))
 }
 
-// short says why the nodes do not have room for all that the pool wishes; of this, so many have to have it, and do not
-// work yet.
+// short says why the nodes do not have room for all of the pool's runners; waiting is the number of runners that are needed for jobs and
+// are not running yet.
 func (p *planned) short(r *Result, waiting int) string {
 	switch {
 	case r.Target > 0 && len(p.nodes) == 0:

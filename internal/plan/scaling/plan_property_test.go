@@ -150,8 +150,8 @@ func TestPlan_SCALE1_SCALE3_JobsAreFundedAndBoundsHold(t *testing.T) {
 	})
 }
 
-// SCALE-1: what is taken from warm runners for the jobs of others is no more than those need. With runners of one size on
-// nodes that all may use, that can be counted.
+// SCALE-1: idle runners give way only as far as the jobs of others need. With runners of one size on nodes that all pools may use, that can
+// be counted.
 func TestPlan_SCALE1_NoMoreIsTakenThanJobsNeed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawInput(t, one)
@@ -190,7 +190,7 @@ func TestPlan_SCALE4_TheOrderOfTheInputDoesNotMatter(t *testing.T) {
 	})
 }
 
-// What warm runners get is no more than what jobs, and pools of a fixed size, leave of each set of nodes.
+// Idle runners get at most what jobs, and pools of a fixed size, leave of each set of nodes.
 func TestPlan_SCALE1_WarmRunnersFitIntoWhatJobsLeave(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawInput(t, someSizes...)

@@ -149,13 +149,13 @@ func TestPlan_WhatOneNodeHasIsShared(t *testing.T) {
 		"who lost most by rounding is first": {10, func(s *situation) { // 1.36, 4.32, 4.32
 			s.pool("a", 0, 3, Signal{}).pool("b", 0, 9, Signal{}).pool("c", 0, 10, Signal{})
 		}, map[string]int{"a": 1, "b": 4, "c": 5}},
-		"never more than is wished": {1000, func(s *situation) {
+		"never more than desired": {1000, func(s *situation) {
 			s.pool("a", 0, 3, Signal{Occupied: 1, P95: 7}).pool("b", 0, 0, Signal{})
 		}, map[string]int{"a": 10, "b": 0}},
 		"pools of a fixed size come first": {10, func(s *situation) {
 			s.pool("a", 0, 8, Signal{}).pool("f", 0, 0, Signal{}, fixed(6))
 		}, map[string]int{"a": 4, "f": 6}},
-		"and what they have at work beyond their size takes room": {10, func(s *situation) {
+		"and their busy runners beyond their size take room": {10, func(s *situation) {
 			s.pool("a", 0, 8, Signal{}).pool("f", 0, 0, Signal{Occupied: 9}, fixed(6))
 		}, map[string]int{"a": 1, "f": 6}},
 		"POOL3: a terminating pool is left alone, and what works of it takes room": {10, func(s *situation) {
@@ -205,7 +205,7 @@ func TestPlan_ShapesAndNodes(t *testing.T) {
 		"what is shortest decides": {[]Room{{MilliCPU: 10000, Memory: 5 << 30, Pods: 7}}, func(s *situation) {
 			s.pool("a", 0, 20, Signal{})
 		}, map[string]int{"a": 5}},
-		"what somebody's floor went without is not for head-room": {[]Room{unit(6)}, func(s *situation) {
+		"what a floor lacks is not for head-room": {[]Room{unit(6)}, func(s *situation) {
 			s.pool("big", 0, 3, Signal{}, size(two)).pool("small", 0, 1, Signal{P95: 1})
 		}, map[string]int{"big": 2, "small": 1}},
 		"CPU is what is short": {[]Room{{MilliCPU: 4000, Memory: 100 << 30, Pods: 100}}, func(s *situation) {
@@ -363,8 +363,8 @@ func TestPlan_POOL8_NoUsableNodeShrinksNothing(t *testing.T) {
 	require.LessOrEqual(t, s.desired()["big"], 10, "SCALE-3 holds without nodes, too")
 }
 
-// That some nodes are gone, for a moment or for good, takes nothing away at once; and what other pools keep warm is no
-// reason to take it either. Only jobs are.
+// Nodes that are gone, for a moment or for good, remove no runner at once; and the idle runners of other pools are no reason to remove one
+// either. Only jobs are.
 func TestPlan_POOL8_FewerNodesTakeNothingAtOnce(t *testing.T) {
 	s := situated(unit(10), unit(10), unit(10)).pool("a", 15, 15, Signal{}).pool("b", 15, 15, Signal{})
 	s.after(time.Second)

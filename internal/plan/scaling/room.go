@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// limit is one thing that the pools of a group share: what all of them together may take, and what one runner of each
-// takes. What does not take any of it is not limited by it.
+// limit is one resource that the pools of a group share: the total, and the amount that one runner of each takes. A pool that takes none of
+// it is not limited by it.
 type limit struct {
 	what string
 	left int64 // negative when more is taken than there is
@@ -91,7 +91,7 @@ func limitsOn(set []string, pools []*planned, nodes map[string]Room) limits {
 	return found
 }
 
-// holds says whether a runner of one size takes no less of anything than one of another.
+// holds reports whether a runner of one size takes no less of anything than one of another.
 func (r Room) holds(size Room) bool {
 	return r.MilliCPU >= size.MilliCPU && r.Memory >= size.Memory && r.Pods >= size.Pods && r.VMs >= size.VMs && r.Disk >= size.Disk
 }
@@ -113,7 +113,7 @@ func seatsOn(node, size Room) int64 {
 	return seats
 }
 
-// within says whether a pool has nodes, all of them in set. Both are sorted.
+// within reports whether a pool has nodes, all of them in set. Both are sorted.
 func within(nodes, set []string) bool {
 	for _, name := range nodes {
 		if _, found := slices.BinarySearch(set, name); !found {
@@ -129,7 +129,7 @@ func (all limits) take(pool int, n int) {
 	}
 }
 
-// fits says whether the pool may have one runner more.
+// fits reports whether the pool may have one runner more.
 func (all limits) fits(pool int) bool {
 	for _, l := range all {
 		if l.cost[pool] > 0 && (l.closed || l.left < l.cost[pool]) {
@@ -159,9 +159,9 @@ func (all limits) overfull(pool int) string {
 	return ""
 }
 
-// fill grants a tier. What fits is granted whole. Otherwise every pool gets the same share of what it asks for, rounded
-// down. The remainder goes one by one to those that lost most by rounding, in the order of their names among equals, until
-// no pool can take more. What ran out is closed to lower tiers.
+// fill grants a tier. What fits is granted whole. Otherwise every pool gets the same share of its request, rounded down. The remainder is
+// given one by one to those that lost most by rounding, by name among equals, until no pool can take more. A resource that has run out is
+// closed to lower tiers.
 func (all limits) fill(wish []int) []int {
 	granted := make([]int, len(wish))
 	give := func(i, n int) bool {

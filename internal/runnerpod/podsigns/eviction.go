@@ -29,7 +29,7 @@ func Evicted(pod *corev1.Pod, runner *corev1.ContainerStatus) string {
 	}
 }
 
-// ByKubelet says whether the pod has the condition by which a kubelet says that it has taken it for its node's sake.
+// ByKubelet reports whether the pod has the condition by which a kubelet says that it has taken it for its node's sake.
 func ByKubelet(pod *corev1.Pod) bool {
 	c := Condition(pod, corev1.DisruptionTarget)
 	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonTerminationByKubelet

@@ -14,14 +14,14 @@ const ExitOutdated = 7
 // has taken a pod for over because its node is gone.
 const ReasonPodGC = "DeletionByPodGC"
 
-// Collected says whether the pod is marked failed only because its node is gone. Its end was not observed, and its
+// Collected reports whether the pod is marked failed only because its node is gone. Its end was not observed, and its
 // runner may be busy as long as GitHub says so: it is lost, not finished (POOL-7).
 func Collected(pod *corev1.Pod) bool {
 	c := Condition(pod, corev1.DisruptionTarget)
 	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == ReasonPodGC
 }
 
-// WasReady says whether a running runner that is not ready has been so before. The condition begins as false when the
+// WasReady reports whether a running runner that is not ready has been so before. The condition begins as false when the
 // pod is placed; that it has changed since the runner was started means that it was true.
 func WasReady(pod *corev1.Pod, runner *corev1.ContainerStatus) bool {
 	if runner == nil || runner.State.Running == nil || runner.Ready {

@@ -52,7 +52,7 @@ func show(w http.ResponseWriter, account adminapi.Account) {
 	write(w, http.StatusOK, account)
 }
 
-// ifMatch reads the version that the client believes the account to have; 0: whatever it is.
+// ifMatch reads the version of the account that the client saw; 0: any.
 func ifMatch(r request) (version int64, given bool, err error) {
 	text := r.Header.Get("If-Match")
 	switch text {

@@ -32,7 +32,7 @@ type Options struct {
 	GitHub string
 	// Timeout bounds one request; default 15 s.
 	Timeout time.Duration
-	// Version of the server, which clients are told once they are authenticated; empty: they are not.
+	// Version of the server, which authenticated clients receive; empty: none.
 	Version string
 }
 
@@ -100,7 +100,7 @@ type Route struct {
 	Right   Right
 }
 
-// Routes are all of them, for whoever describes the API.
+// Routes are all of them, for documentation of the API.
 func Routes() []Route {
 	var all []Route
 	for _, rt := range routes() {
@@ -109,7 +109,8 @@ func Routes() []Route {
 	return all
 }
 
-// PathDocument is where the API's description is. It is the same everywhere and tells nothing of an installation: nobody is asked who they are.
+// PathDocument is the URL path of the API's description. It is the same everywhere and reveals nothing of an installation: it needs no
+// authentication.
 const PathDocument = "/api/v1/openapi.yaml"
 
 func routes() []route {
@@ -156,8 +157,8 @@ func (a *API) Handler() http.Handler {
 	return mux
 }
 
-// Admission has the paths of Handler and serves none of them: whoever may is answered 204, everybody else as Handler does. The console
-// asks it whether somebody may still see what it shows them (NET-5).
+// Admission has the paths of Handler and serves none of them: an authorized request gets 204, all others the same answer as from Handler.
+// The console uses it to check whether its user may still see a page (NET-5).
 func (a *API) Admission() http.Handler {
 	mux := http.NewServeMux()
 	for _, rt := range routes() {
@@ -184,7 +185,7 @@ func (a *API) begin(r *http.Request, rt route) (request, Right) {
 	return req, right
 }
 
-// serve asks who it is and whether they may, before anything else of the request is looked at (NET-5).
+// serve authenticates and authorizes the request before it reads anything else of it (NET-5).
 func (a *API) serve(w http.ResponseWriter, r *http.Request, rt route) {
 	ctx, cancel := context.WithTimeout(r.Context(), a.opt.Timeout)
 	defer cancel()

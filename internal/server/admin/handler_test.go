@@ -16,7 +16,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/apicontract"
 )
 
-// oracle answers as it is told; its store fails whatever is asked of it.
+// oracle gives scripted answers; its store fails every call.
 type oracle struct {
 	Store
 	Fleet
@@ -98,7 +98,7 @@ func TestRoutes_NET5_EachAsksForItsRight(t *testing.T) {
 	}
 }
 
-// NET-5: what cannot be asked is no yes, and is told apart from a no; the database's own words go to nobody.
+// NET-5: a failed check is no permission, and is distinguished from a denial; the database's own error text reaches no client.
 func TestAdmit_NET5_WhatCannotBeAskedIsNoYes(t *testing.T) {
 	for name, c := range map[string]struct {
 		o      *oracle

@@ -87,7 +87,7 @@ func (a *API) pools(ctx context.Context) []adminapi.Pool {
 		}
 	}
 	demand, err := a.opt.Fleet.Demand(ctx)
-	if err != nil { // what waits is left out; why, is said by Held, or by the server's log
+	if err != nil { // queued jobs are left out; Held, or the server's log, says why
 		a.opt.Log.DebugContext(ctx, "reading the demand of pools", "error", err)
 		return pools
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-// Where a runner is in its life is said by what the ledger knows, and without that by what its pod shows; any sign of work is work (EXCL-4).
+// The ledger decides a runner's stage, and without a row its pod's signs; any sign of work counts as work (EXCL-4).
 func TestStageOf_EXCL4(t *testing.T) {
 	ready := RunnerPod{Ready: true}
 	for name, c := range map[string]struct {

@@ -16,7 +16,7 @@ type Store interface {
 	Account(ctx context.Context, ref string) (adminapi.Account, error)
 	// ChangeLimits changes the budgets of those platforms; ErrNotFound, *VersionError, *ConflictError.
 	ChangeLimits(ctx context.Context, c Change, platforms map[string]adminapi.LimitsChange) (adminapi.Account, error)
-	// Pause suspends the account or lets it go on; a repetition changes nothing and is not audited.
+	// Pause suspends the account or resumes it; a repetition changes nothing and is not audited.
 	Pause(ctx context.Context, c Change, paused bool) (adminapi.Account, error)
 	// DeleteAccount ends what is queued and forgets the limits, or with purge everything; *ConflictError while anything of
 	// the account is live, or the App is installed.
@@ -49,7 +49,7 @@ type AuditQuery struct {
 	Most    int
 }
 
-// Change says who changes which account, and what they believe it to be.
+// Change is a change of an account: its author, and the version that it is based on.
 type Change struct {
 	Account           string // login or "@id"
 	Actor, Credential string
@@ -68,7 +68,7 @@ type ConflictError struct{ Sentence string }
 // Error is the sentence.
 func (e *ConflictError) Error() string { return e.Sentence }
 
-// VersionError: somebody else has changed the account since it was read.
+// VersionError: the account has changed since it was read.
 type VersionError struct{ Is int64 }
 
 // Error says what to do.
@@ -94,11 +94,11 @@ type User struct {
 	Requester, Stated string
 }
 
-// userKey is where a context has somebody who was identified in this process.
+// userKey is the context key of a user who was identified in this process.
 type userKey struct{}
 
-// As has the API take requests with that context as the user's own, without a token: for the console, which has identified whoever it speaks for by
-// itself. Nothing of a request that comes over a network ends up there, so nobody can name themselves (NET-5). What they may is asked as for everybody.
+// As has the API take requests with that context as the user's own, without a token: for the console, which has identified its user itself.
+// Nothing of a request from the network ends up there, so no client can name its user (NET-5). The user's rights are checked as usual.
 func As(ctx context.Context, user User) context.Context {
 	return context.WithValue(ctx, userKey{}, user)
 }
@@ -112,7 +112,7 @@ func Naming(ctx context.Context, who *User) context.Context {
 	return context.WithValue(ctx, askedKey{}, who)
 }
 
-// Right is what somebody wants to do: a verb on a resource of group bullpen.dev.
+// Right is a verb on a resource of group bullpen.dev.
 type Right struct {
 	Verb, Resource string
 	Name           string // empty: not one of them

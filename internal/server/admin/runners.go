@@ -15,8 +15,8 @@ import (
 type RunnerStore interface {
 	// Claim is the pod's, or one without a state where it has none.
 	Claim(ctx context.Context, podUID string) (dispatch.Claim, error)
-	// RetireRunner inserts a retired row for a pod that has none, and the audit row with it in one transaction; it returns the claim that
-	// the pod has then, whoever made it (EXCL-1), and whether this call has retired it. fleet.ErrLedgerFrozen.
+	// RetireRunner inserts a retired row for a pod that has none, and the audit row with it in one transaction; it returns the pod's claim,
+	// regardless of who made it (EXCL-1), and whether this call has retired it. fleet.ErrLedgerFrozen.
 	RetireRunner(ctx context.Context, c Change, pod dispatch.Pod) (claim dispatch.Claim, changed bool, err error)
 }
 
@@ -41,8 +41,8 @@ func (a *API) runnerLog(w http.ResponseWriter, r request) error {
 	return nil
 }
 
-// retireRunner takes a runner that waits for work out of the pool, as the controller would: whoever owns its single shot is decided by
-// one primary key, and a claim that was there first wins (EXCL-1). Nothing is deleted here: the pod is told to go at its next poll.
+// retireRunner retires an idle runner of the pool, as the controller would: one primary key decides who gets the pod, and an earlier claim
+// wins (EXCL-1). Nothing is deleted here: the pod is asked to stop at its next poll.
 func (a *API) retireRunner(w http.ResponseWriter, r request) error {
 	var body adminapi.Change
 	if err := decode(w, r, &body, true); err != nil {
@@ -107,9 +107,9 @@ func showRetired(w http.ResponseWriter, pod dispatch.Pod, claim dispatch.Claim, 
 }
 
 func busy(pod dispatch.Pod, owner string) error {
-	forWhom := ""
+	forOwner := ""
 	if owner != "" {
-		forWhom = " for " + owner
+		forOwner = " for " + owner
 	}
-	return &ConflictError{pod.Name + " is busy with a job" + forWhom + " and was left running. It is removed when the job finishes; to stop the job, cancel it on GitHub."}
+	return &ConflictError{pod.Name + " is busy with a job" + forOwner + " and was left running. It is removed when the job finishes; to stop the job, cancel it on GitHub."}
 }

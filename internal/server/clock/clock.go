@@ -34,8 +34,8 @@ const (
 	tellAbove = 5 * time.Second
 )
 
-// Clock returns the database's time. It is safe for concurrent use, and never ahead of the database. What it calls past is
-// past there, and a list that was begun before a moment of the database's is not taken for one that was begun after it.
+// Clock returns the database's time. It is safe for concurrent use, and never ahead of the database: a time in its past is in the
+// database's past, and a list that was begun before a moment of the database's is not taken for one that was begun after it.
 type Clock struct {
 	opt    Options
 	offset prometheus.Gauge
@@ -140,7 +140,7 @@ func (c *Clock) Run(ctx context.Context) {
 	}
 }
 
-// Before has a pass begin with the database's word on the time; one that cannot be had fails the pass.
+// Before has a pass begin with a reading of the database's time; without one the pass fails.
 func (c *Clock) Before(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := c.Sync(ctx); err != nil {

@@ -16,8 +16,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
-// NET-8, CLAIM-17: the server keeps the copy of its epoch under the role that it is shipped with, which lets it touch no other
-// ConfigMap.
+// NET-8, CLAIM-17: the server keeps the copy of its epoch under its shipped role, which allows it no other ConfigMap.
 func TestCopies_NET8_CLAIM17_UnderTheShippedRole(t *testing.T) {
 	env := kit.Cluster(t)
 	env.ShippedRoles(t, env.Namespace(t))
@@ -42,12 +41,12 @@ func TestCopies_NET8_CLAIM17_UnderTheShippedRole(t *testing.T) {
 	}
 	first, second := epoch.Mark{Lineage: "a", Epoch: 1}, epoch.Mark{Lineage: "a", Epoch: 2}
 	require.NoError(t, one.WriteCopy(t.Context(), first))
-	require.NoError(t, two.WriteCopy(t.Context(), second), "somebody was faster, which is no failure")
+	require.NoError(t, two.WriteCopy(t.Context(), second), "another client was faster, which is no failure")
 	require.Equal(t, first, read(one))
 	require.Equal(t, first, read(two))
 	require.NoError(t, two.WriteCopy(t.Context(), second))
 	require.NoError(t, one.WriteCopy(t.Context(), epoch.Mark{Lineage: "a", Epoch: 3}), "nor is that")
-	require.Equal(t, second, read(one), "what was read before is not written over by whoever read it earlier")
+	require.Equal(t, second, read(one), "a later write is not overwritten by an earlier reader")
 
 	for _, data := range []map[string]string{nil, {"lineage": "a"}, {"lineage": "a", "epoch": "x"}, {"lineage": "", "epoch": "1"}, {"lineage": "a", "epoch": "0"}} {
 		broken, err := maps.Get(t.Context(), cluster.CopyName, metav1.GetOptions{})

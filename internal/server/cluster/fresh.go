@@ -40,7 +40,7 @@ func (v *View) RunnerPods(ctx context.Context) ([]recovery.Pod, error) {
 	}
 }
 
-// RunnerPod reads one pod past every cache; false proves that no pod of that UID exists any more.
+// RunnerPod reads one pod past every cache; false proves that no pod of that UID exists.
 func (v *View) RunnerPod(ctx context.Context, namespace, name, uid string) (recovery.Pod, bool, error) {
 	pod, err := v.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -61,7 +61,7 @@ func (v *View) TakeOffOwner(ctx context.Context, pod recovery.Pod) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": pod.UID, "resourceVersion": pod.ResourceVersion,
 		"labels": map[string]any{runnerpod.LabelOwner: nil},
-		"annotations": map[string]any{ // POOL-9: it holds its node no more
+		"annotations": map[string]any{ // POOL-9: it no longer holds its node
 			runnerpod.AnnotationOwnerID: nil, runnerpod.AnnotationSafeToEvict: "true", runnerpod.AnnotationDoNotDisrupt: nil,
 		},
 	}})

@@ -75,7 +75,7 @@ func describeHost(host *v1alpha1.MacHost) adminapi.Host {
 		out.Ready, out.State, out.Message = ready.Status == metav1.ConditionTrue, ready.Reason, ready.Message
 	}
 	for _, c := range s.Conditions {
-		// A Mac is drained for a while to be changed; that it is not is how it is to be.
+		// A Mac is drained for a while to be changed; otherwise it should not be.
 		if c.Status != metav1.ConditionFalse || c.Type == v1alpha1.ConditionReady || c.Type == v1alpha1.ConditionDrained {
 			continue
 		}

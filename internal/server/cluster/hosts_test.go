@@ -11,8 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// What a MacHost says of itself is what administrators see, also of the cached copy; how to connect to the Mac is in
-// neither.
+// Administrators see a MacHost's own status, also of the cached copy; how to connect to the Mac is in neither.
 func TestDescribeHost_IsWhatTheMacHostSays(t *testing.T) {
 	at := metav1.NewTime(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
 	host := &v1alpha1.MacHost{

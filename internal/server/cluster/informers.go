@@ -60,7 +60,7 @@ func accountInformer(client kubernetes.Interface, namespace string) cache.Shared
 	return informer
 }
 
-// kindsClient speaks of our own kinds.
+// kindsClient is a client of our own kinds.
 func kindsClient(config *rest.Config) (*rest.RESTClient, runtime.ParameterCodec, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -102,7 +102,7 @@ func trimPod(obj any) (any, error) {
 		return obj, nil
 	}
 	slim := &corev1.Pod{ObjectMeta: trimMeta(pod.ObjectMeta)}
-	// What administrators see, beside what dispatch uses.
+	// The fields for administrators, beside those that dispatch uses.
 	slim.CreationTimestamp, slim.Spec.NodeName, slim.Status.Phase = pod.CreationTimestamp, pod.Spec.NodeName, pod.Status.Phase
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {

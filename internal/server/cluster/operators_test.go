@@ -346,7 +346,7 @@ func TestOperators_NET5_YesIsShortAndNoIsNever(t *testing.T) {
 	allowed.Store(true)
 	require.True(t, may(), "a no is asked about again")
 	allowed.Store(false)
-	require.True(t, may(), "a yes is believed for a moment")
+	require.True(t, may(), "an allowed result is cached for a moment")
 	clock.advance(3 * time.Second)
 	require.False(t, may(), "and no longer")
 

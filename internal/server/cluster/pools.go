@@ -57,7 +57,7 @@ func intakeOf(pool *v1alpha1.RunnerPool) v1alpha1.Intake {
 	return cmp.Or(pool.Spec.Intake, v1alpha1.IntakeOpen)
 }
 
-// paused says that a pool hands out no job because an administrator paused it.
+// paused is the problem of a pool that hands out no jobs because an administrator paused it.
 func paused(pool *v1alpha1.RunnerPool) []adminapi.Problem {
 	sentence := ""
 	switch intakeOf(pool) {

@@ -14,7 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// What a pool says of itself is taken over: a condition counts while it holds, and a pool that makes no progress is starved of runners.
+// A pool's own status is copied: a condition counts while it is true, and a pool without progress is starved of runners.
 func TestPoolStatus_IsWhatThePoolSays(t *testing.T) {
 	pool := func(status v1alpha1.RunnerPoolStatus, conditions ...metav1.Condition) *v1alpha1.RunnerPool {
 		status.Conditions = conditions
@@ -43,7 +43,7 @@ func TestPoolStatus_IsWhatThePoolSays(t *testing.T) {
 	require.Empty(t, got.Starved)
 }
 
-// What administrators see of a pod is the same of the copy that is kept of it.
+// Administrators see the same of a pod and of its trimmed copy.
 func TestTrimPod_KeepsWhatOperatorsSee(t *testing.T) {
 	created := metav1.NewTime(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
 	for name, c := range map[string]struct {

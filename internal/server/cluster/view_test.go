@@ -231,7 +231,7 @@ func TestView_POOL9_TEN8_PodsLabelsAndEnds(t *testing.T) {
 	s.env.AllowDeletion(t, s.namespace, pod.Name)
 	zero := int64(0)
 	require.NoError(t, s.env.Kube.CoreV1().Pods(s.namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero}))
-	s.eventually("its end is told", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.gone[uid] })
+	s.eventually("its end is reported", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.gone[uid] })
 	gone, err = s.view.Gone(t.Context(), s.namespace, pod.Name, uid)
 	require.NoError(t, err)
 	require.True(t, gone)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The audit log shows what a change made different, and no more; whatever else is in it does not break the page.
+// The audit log shows what a change made different, and nothing else; unexpected content does not break the page.
 func TestDifferences_AreWhatChanged(t *testing.T) {
 	for _, c := range []struct {
 		before, after string

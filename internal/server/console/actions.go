@@ -13,13 +13,13 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
-// action is something that a visitor can do: a form at its address, which is posted to the same address. A form belongs to one session,
-// so it is never a page that is kept live for all who look at it.
+// action is something that a visitor can do: a form at its URL, which is posted to the same URL. A form belongs to one session, so it is
+// never a live page, which all its viewers share.
 type action struct {
 	pattern  string // of its path
 	template string
 	nav      string // which entry of the menu it belongs to
-	// means is what the operators' API is asked for, without a body: whoever may not is shown no form.
+	// means is the request to the admin API that the form makes, without a body: a user without that right sees no form.
 	means func(at location) call
 	// form reads what the form shows; typed is what was sent and not done, nil at first.
 	form func(v *visitor, at location, typed url.Values) (formView, error)
@@ -49,10 +49,10 @@ type formView struct {
 	Shown   any    // of the form itself
 }
 
-// inputError is about what somebody typed.
+// inputError is about a user's input.
 type inputError struct{ sentence string }
 
-// Error is a sentence for whoever typed it.
+// Error is a sentence for the user.
 func (e *inputError) Error() string { return e.sentence }
 
 // formLife is how long a form can be sent after it was shown.
@@ -77,13 +77,13 @@ func formOf(r *http.Request) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// proven says whether a form was shown to the session that sends it, at this address, within formLife.
+// proven reports whether a form was shown to the session that sends it, at this address, within formLife.
 func (c *Console) proven(r *http.Request, proof string) bool {
 	content, err := c.seal.open(forForm, proof, c.opt.Now())
 	return err == nil && content.ID != "" && content.ID == formOf(r)
 }
 
-// showForm answers GET: the form, to whoever may send it.
+// showForm answers GET: the form, to users who may send it.
 func (c *Console) showForm(w http.ResponseWriter, r *http.Request, a action) {
 	if v, at, ok := c.admitted(w, r, a); ok {
 		c.writeForm(w, r, a, v, at, http.StatusOK, "")
@@ -120,7 +120,7 @@ func (c *Console) sendForm(w http.ResponseWriter, r *http.Request, a action) {
 	}
 }
 
-// inForm says whether somebody who sees the form can do something about a refusal.
+// inForm reports whether a user who sees the form can do something about a refusal.
 func inForm(status int) bool {
 	switch status {
 	case http.StatusBadRequest, http.StatusConflict, http.StatusPreconditionFailed, http.StatusServiceUnavailable:
@@ -129,7 +129,7 @@ func inForm(status int) bool {
 	return false
 }
 
-// admitted lets through whoever may do it, and answers everybody else (NET-5).
+// admitted passes requests of users with the right, and answers all others (NET-5).
 func (c *Console) admitted(w http.ResponseWriter, r *http.Request, a action) (*visitor, location, bool) {
 	at := location{path: r.PathValue, query: r.URL.Query()}
 	who, err := c.caller(r)

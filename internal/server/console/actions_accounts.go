@@ -34,13 +34,13 @@ type limitField struct {
 	Value, Was        string
 }
 
-// touched says whether somebody typed over it. What nobody touched is shown as it is now, whatever it was when the form was read before:
-// otherwise sending that again would take back what another has changed.
+// touched reports whether the user has changed the field. An unchanged field shows the present value, whatever it was when the form was
+// read: otherwise submitting the form again would revert a concurrent change.
 func (f limitField) touched(typed url.Values) bool {
 	return typed.Has(f.Name) && strings.TrimSpace(typed.Get(f.Name)) != typed.Get("was."+f.Name)
 }
 
-// limitsShown is the form of limits: an account as it was when somebody read it, and a group of fields for each platform.
+// limitsShown is the form of limits: an account as it was when the form was read, and a group of fields for each platform.
 type limitsShown struct {
 	Account   adminapi.Account
 	Platforms []platformFields
@@ -131,7 +131,7 @@ func changeLimits(v *visitor, at location, typed url.Values) (string, error) {
 	err = v.do(call{method: http.MethodPatch, path: accountPath(at) + "/limits", version: version, body: change}, &account)
 	var refused *refusedError
 	if errors.As(err, &refused) && refused.Status == http.StatusPreconditionFailed {
-		return changedMeanwhile(v, at, change)
+		return changedConcurrently(v, at, change)
 	}
 	return accountPage(account.ID) + "#changes", err
 }
@@ -152,8 +152,8 @@ func typedLimits(platform string, typed url.Values) (adminapi.LimitsChange, erro
 	return limits, nil
 }
 
-// changedMeanwhile tells a form that was sent twice from one that somebody else was quicker than.
-func changedMeanwhile(v *visitor, at location, change adminapi.ChangeLimits) (string, error) {
+// changedConcurrently distinguishes a form that was sent twice from one with a concurrent change.
+func changedConcurrently(v *visitor, at location, change adminapi.ChangeLimits) (string, error) {
 	account, err := readAccount(v, at)
 	if err != nil {
 		return "", err

@@ -164,7 +164,7 @@ func TestLimits_AreChangedAndAudited(t *testing.T) {
 	require.Equal(t, before, d.state())
 }
 
-// What cannot be done is said where it was typed, and loses nothing.
+// An invalid input is reported at its field, and no other input is lost.
 func TestLimits_BadInputLosesNothing(t *testing.T) {
 	d := inhabited(t)
 	ada := d.session(adas)
@@ -204,7 +204,7 @@ func TestLimits_BadInputLosesNothing(t *testing.T) {
 	require.Equal(t, before, d.state())
 }
 
-// Whoever is slower learns what was changed meanwhile, and takes none of it back by sending the form again.
+// The slower of two users sees the concurrent change, and does not revert it by sending the form again.
 func TestLimits_AreNotTakenBackUnseen(t *testing.T) {
 	d := inhabited(t)
 	ada := d.session(adas)
@@ -217,10 +217,10 @@ func TestLimits_AreNotTakenBackUnseen(t *testing.T) {
 	require.Equal(t, http.StatusPreconditionFailed, resp.StatusCode)
 	require.Contains(t, text, "has changed since this form was shown")
 	require.NotEqual(t, int64(64_000), d.linux("acme").MilliCPU)
-	anew := fields(t, text)
-	require.Equal(t, "30", anew.Get("linux.jobs"), "nobody has typed over it")
-	require.Equal(t, "64", anew.Get("linux.cpu"), "this was")
-	require.Equal(t, http.StatusSeeOther, d.ask("POST", path, ada, anew.Encode()).StatusCode)
+	retried := fields(t, text)
+	require.Equal(t, "30", retried.Get("linux.jobs"), "nobody has typed over it")
+	require.Equal(t, "64", retried.Get("linux.cpu"), "this was")
+	require.Equal(t, http.StatusSeeOther, d.ask("POST", path, ada, retried.Encode()).StatusCode)
 	require.Equal(t, int64(30), d.linux("acme").Jobs)
 	require.Equal(t, int64(64_000), d.linux("acme").MilliCPU)
 }
@@ -257,7 +257,7 @@ func TestActions_EXCL5_DoWhatTheySay(t *testing.T) {
 	require.Equal(t, before, d.state())
 }
 
-// Somebody finds an account at its limit, raises that by keyboard, and sees who changed it.
+// A user finds an account at its limit, raises it by keyboard, and sees the change with its author.
 func TestConsole_ALimitIsRaisedByKeyboard(t *testing.T) {
 	d := inhabited(t)
 	b := newBrowser(t, d, 1280, 900)

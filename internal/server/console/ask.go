@@ -13,7 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
 )
 
-// refusedError is a refusal of the operators' API. Its sentence says what to do.
+// refusedError is a refusal of the admin API. Its sentence says what to do.
 type refusedError struct {
 	Status   int
 	Sentence string
@@ -42,16 +42,16 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.body.Write(b)
 }
 
-// call is one request to the operators' API.
+// call is one request to the admin API.
 type call struct {
 	method, path string
-	version      int64 // of what is changed, as somebody saw it; 0: whatever it is
+	version      int64 // the version that the user saw of what is changed; 0: any
 	body         any   // nil: none
 }
 
 func reading(path string) call { return call{method: http.MethodGet, path: path} }
 
-// caller is the user of a session: one with a Kubernetes token, or one whom the identity provider has named.
+// caller is the user of a session: one with a Kubernetes token, or one of the identity provider.
 type caller struct {
 	token string
 	user  *admin.User
@@ -99,8 +99,8 @@ func ask(ctx context.Context, handler http.Handler, who caller, what call, into 
 	return nil
 }
 
-// visitor asks the operators' API on behalf of whom a page is for, and remembers what it asked: whoever may see the page is whoever may
-// ask all of it.
+// visitor sends requests to the admin API on behalf of the page's user, and records them: a user may see the page if that user may send all
+// of them.
 type visitor struct {
 	ctx   context.Context
 	api   http.Handler
@@ -113,7 +113,7 @@ func (v *visitor) get(path string, into any) error {
 	return ask(v.ctx, v.api, v.who, reading(path), into)
 }
 
-// do changes something. What is changed is audited as the visitor's own.
+// do makes a change. It is audited as the visitor's own.
 func (v *visitor) do(what call, into any) error { return ask(v.ctx, v.api, v.who, what, into) }
 
 // refusal is how an error is shown.

@@ -123,8 +123,8 @@ func (b *browser) open(path string) {
 	b.shows("main")
 }
 
-// shows waits until an element is there. It asks the page itself: chromedp's own waiting goes by a copy of the page's nodes, and can hang
-// while those are replaced.
+// shows waits until an element exists. It asks the page itself: chromedp's own waiting uses a copy of the page's nodes, and can hang while
+// those are replaced.
 func (b *browser) shows(selector string) {
 	b.t.Helper()
 	b.eventually(fmt.Sprintf(`(() => { const e = document.querySelector(%q); return !!e && e.checkVisibility(); })()`, selector), "there is no "+selector)
@@ -163,20 +163,20 @@ func (b *browser) eventually(script, why string) {
 	}, 20*time.Second, 50*time.Millisecond, why)
 }
 
-// picture keeps what the tab looks like, when somebody asked for pictures.
+// picture saves a screenshot of the tab, if screenshots were requested.
 func (b *browser) picture(name string) {
 	b.t.Helper()
-	folder := os.Getenv("BULLPEN_PICTURES")
-	if folder == "" {
+	dir := os.Getenv("BULLPEN_PICTURES")
+	if dir == "" {
 		return
 	}
 	var png []byte
 	b.run(chromedp.CaptureScreenshot(&png))
-	require.NoError(b.t, os.MkdirAll(folder, 0o755))
-	require.NoError(b.t, os.WriteFile(filepath.Join(folder, name+".png"), png, 0o644))
+	require.NoError(b.t, os.MkdirAll(dir, 0o755))
+	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644))
 }
 
-// prefer says whether the visitor likes light or dark.
+// prefer sets the visitor's preferred theme, light or dark.
 func (b *browser) prefer(theme string) {
 	b.t.Helper()
 	b.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}))
@@ -215,8 +215,8 @@ func inhabited(t *testing.T, change ...func(*console.Options)) *desk {
 	return d
 }
 
-// The console as somebody uses it who has just started the fleet: a link logs in, a job appears without a reload and is followed to its
-// answer; the keyboard and what is typed are left alone meanwhile.
+// The console as a new user sees it: a link logs in, a job appears without a reload and is followed to its end; the focus and typed text
+// are left alone meanwhile.
 func TestConsole_IsLive(t *testing.T) {
 	d := newDesk(t)
 	b := newBrowser(t, d, 1280, 900)
@@ -328,7 +328,7 @@ func TestConsole_EveryPageIsUsable(t *testing.T) {
 	}
 }
 
-// unusable names what somebody who does not see the page, or has no mouse, could not use.
+// unusable names what a user without sight, or without a mouse, could not use.
 const unusable = `(() => {
 	const wrong = [];
 	const one = (selector) => { const n = document.querySelectorAll(selector).length; if (n !== 1) wrong.push(n + " of " + selector); };
@@ -431,7 +431,7 @@ func TestConsole_TheKeyboardReachesEverything(t *testing.T) {
 	b.content()
 }
 
-// What others write runs nothing in a genuine browser, whether it comes with the page or later.
+// Foreign text runs nothing in a real browser, whether it comes with the page or later.
 func TestConsole_WhatOthersWriteRunsNothing(t *testing.T) {
 	d := newDesk(t)
 	b := newBrowser(t, d, 1280, 900)

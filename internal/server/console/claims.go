@@ -19,7 +19,7 @@ type Claims struct {
 	Kept []string
 }
 
-// systems is how names begin that belong to Kubernetes itself: nobody outside gives them.
+// systems is the prefix of names that belong to Kubernetes itself: no identity provider assigns them.
 const systems = "system:"
 
 func (c Claims) check() error {
@@ -68,13 +68,14 @@ func (c Claims) user(issuer string, claims map[string]any) (admin.User, error) {
 		return admin.User{}, err
 	}
 	user := admin.User{Name: name, Groups: append(groups, "system:authenticated")}
-	if subject, ok := claims["sub"].(string); ok { // a name may be given to somebody else one day; this is not
+	if subject, ok := claims["sub"].(string); ok { // a name may be reassigned to another person later; a subject is not
 		user.Credential = "oidc:" + subject
 	}
 	return user, nil
 }
 
-// groups are those of the claim, which is a list or one. None of Kubernetes' own: whoever manages groups elsewhere gives no rights of the system.
+// groups are those of the claim, which is a list or one. Kubernetes' own are excluded: an identity provider's administrator grants no
+// system rights.
 func (c Claims) groups(claims map[string]any) ([]string, error) {
 	if c.Groups == "" {
 		return nil, nil

@@ -62,7 +62,7 @@ func TestClaims_MakeKubernetesNames(t *testing.T) {
 	}
 }
 
-// Whatever a provider signs, nobody becomes a user or gets into a group of Kubernetes itself but the one that everybody is in.
+// Whatever a provider signs, no user gets a name or group of Kubernetes itself, except the group of all authenticated users.
 func FuzzClaims(f *testing.F) {
 	f.Add(`{"sub":"1","email":"a@b.c","groups":["a","system:masters"]}`, "email", "", "")
 	f.Add(`{"sub":"system:admin","groups":"system:masters"}`, "sub", "-", "sys")

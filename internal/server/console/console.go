@@ -17,7 +17,7 @@ import (
 type Options struct {
 	// API serves /api/v1, and Admission the same paths to say who may (operator.API has both).
 	API, Admission http.Handler
-	// Secret is what every replica knows and nobody else does: sessions are sealed with a key that is derived from it.
+	// Secret is shared by all replicas and nothing else: the key that seals sessions is derived from it.
 	Secret []byte
 	// Counters are this process's; what recovery did is read from them.
 	Counters prometheus.Gatherer
@@ -29,7 +29,8 @@ type Options struct {
 	Every time.Duration
 	// Beat is how often a stream reports how old its data is; default 3 s. A page is called live while its data is younger than Fresh; default 10 s.
 	Beat, Fresh time.Duration
-	// Recheck is how often somebody who watches is asked about again: whether the token still holds, and may see this; default 15 s.
+	// Recheck is the interval at which a stream's user is authorized again: whether the token is still valid, and may see the page; default
+	// 15 s.
 	Recheck time.Duration
 	// OIDC is how people log in at an identity provider; nil: they cannot.
 	OIDC *OIDC
@@ -37,8 +38,8 @@ type Options struct {
 	MostStreams int
 }
 
-// Console holds the pages. It keeps nothing about anybody, so any replica can serve any request; what it keeps live ends with Run. It is
-// safe for concurrent use.
+// Console holds the pages. It keeps no state about users, so any replica can serve any request; its live pages end with Run. It is safe for
+// concurrent use.
 type Console struct {
 	opt   Options
 	seal  *sealer
@@ -135,8 +136,8 @@ func (c *Console) nothing(w http.ResponseWriter, r *http.Request) {
 	c.refusePage(w, r, http.StatusNotFound, "This page does not exist.")
 }
 
-// policy lets a page run and show what this server serves as a file, and nothing that is written into the page itself: text that somebody
-// manages to have shown as HTML still runs nothing.
+// policy lets a page run and show what this server serves as a file, and nothing inline: text that an attacker gets into the HTML still
+// runs nothing.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'"
 

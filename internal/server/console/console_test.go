@@ -164,7 +164,7 @@ func (d *desk) code() string {
 	return answer.Code
 }
 
-// A code logs in once, soon, and nobody but whom it was given for; it opens no page, and a session's cookie is no code.
+// A code logs in once, soon, and only the user that it was issued to; it opens no page, and a session's cookie is no code.
 func TestLogin_CodesAreForOnce(t *testing.T) {
 	now := time.Now()
 	d := newDesk(t, func(o *console.Options) { o.Now = func() time.Time { return now } })
@@ -187,7 +187,7 @@ func TestLogin_CodesAreForOnce(t *testing.T) {
 	}
 }
 
-// Sessions of one replica are known to the others, and to nobody with another secret.
+// Sessions of one replica are valid at the others, and at no server with another secret.
 func TestLogin_AnyReplicaKnowsASession(t *testing.T) {
 	d := newDesk(t)
 	ada := d.session(adas)
@@ -263,7 +263,7 @@ func (s *stream) next(event string) string {
 	return ""
 }
 
-// What is read to keep pages live does not grow with those who look; what nobody looks at is not read.
+// The number of reads for live pages does not grow with viewers; a page without viewers is not read.
 func TestStream_LoadDoesNotGrowWithViewers(t *testing.T) {
 	d := newDesk(t)
 	ada := d.session(adas)
@@ -316,7 +316,8 @@ func TestStream_IsBoundedAndEnds(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, more(), "nothing begins after that")
 }
 
-// NET-5: what one may see and another may not is not streamed to the other, whoever's right it was read by; and it ends when the right does.
+// NET-5: a page that only one of two users may see is not streamed to the other, regardless of whose right it was read with; and it ends
+// when the right does.
 func TestStream_NET5_EachIsAskedAbout(t *testing.T) {
 	d := newDesk(t, func(o *console.Options) { o.Recheck = 50 * time.Millisecond })
 	d.tell(fleet.JobEventQueued, 7)

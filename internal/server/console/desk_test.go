@@ -36,11 +36,11 @@ const (
 	cleo = "token-of-cleo" // has the role bullpen-viewer: may see all but what jobs print, and change nothing
 )
 
-// cluster says who may what, and takes that back when it is told to.
+// cluster grants rights, and revokes them when a test asks it to.
 type cluster struct {
 	mu      sync.Mutex
-	revoked bool            // Ada's token holds no more
-	denied  bool            // Ada may see nothing any more
+	revoked bool            // Ada's token is no longer valid
+	denied  bool            // Ada has no rights any more
 	people  map[string]bool // who may do everything, by name and groups
 }
 
@@ -168,7 +168,7 @@ func (f oneFleet) Runner(namespace, name string) (dispatch.Pod, bool) {
 
 func (oneFleet) ClaimChanged(string) {}
 
-// counting is the operators' API, with a count of what is asked of it.
+// counting is the admin API with a count of its requests.
 type counting struct {
 	http.Handler
 	mu    sync.Mutex

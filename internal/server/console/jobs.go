@@ -47,7 +47,7 @@ func (j jobsView) Tab() string {
 	return "Jobs: " + strings.Join(parts, ", ")
 }
 
-// Filtered says whether the list shows some of the jobs only.
+// Filtered reports whether the list shows some of the jobs only.
 func (j jobsView) Filtered() bool { return j.Tab() != "Jobs" }
 
 // jobFilters are what of an address says which jobs are listed.
@@ -135,10 +135,10 @@ func (j jobView) title() string {
 	return cmp.Or(strings.TrimSpace(j.Job.Name), "Job "+strconv.FormatInt(j.Why.JobID, 10))
 }
 
-// Queued says whether it has not got a runner yet.
+// Queued reports whether it has not got a runner yet.
 func (j jobView) Queued() bool { return j.Job.StartedAt == nil && j.Job.CompletedAt == nil }
 
-// Died says whether its runner failed, so that its last lines are kept.
+// Died reports whether its runner failed, so that its last lines are kept.
 func (j jobView) Died() bool {
 	return j.Job.RunnerLostAt != nil || j.Job.ExitCode != nil && *j.Job.ExitCode != 0
 }

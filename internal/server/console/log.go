@@ -10,8 +10,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/logtail"
 )
 
-// logView is what the runner of a job had said last. What a job prints may be nobody else's business, so it has a right of its own, and a page that
-// is never kept live.
+// logView is the last log lines of a job's runner. A job's output may be confidential, so it has a right of its own, and a page that is
+// never live.
 type logView struct {
 	Job  adminapi.Job
 	Back string
@@ -37,7 +37,7 @@ func loadLog(_ *Console, v *visitor, at location) (string, any, error) {
 	var refused *refusedError
 	switch {
 	case err == nil:
-		log.Tail, _ = logtail.Of([]byte(log.Tail)) // whoever has written it into the ledger: nothing that a terminal obeys is copied from here
+		log.Tail, _ = logtail.Of([]byte(log.Tail)) // whatever wrote it into the ledger: no terminal escapes are copied from here
 		view.Log = &log
 	case errors.As(err, &refused) && (refused.Status == http.StatusForbidden || refused.Status == http.StatusNotFound):
 		view.Without = refused.Sentence

@@ -17,7 +17,7 @@ import (
 
 const lastWords = "Step 3 of 9\n\x1b[31mout of memory\x1b[0m " + hostile + "\n\x1b]0;title\x07killed"
 
-// die has a pod run a job and be killed with it; what it said last is kept as somebody wrote it who cleaned nothing.
+// die has a pod run a job and be killed with it; its last lines are stored uncleaned.
 func (d *desk) die(job int64, pod, uid, words string) {
 	d.t.Helper()
 	d.work(pod, uid)
@@ -29,8 +29,8 @@ func (d *desk) die(job int64, pod, uid, words string) {
 	}))
 }
 
-// NET-5: what a job printed last is shown to who has the right runnerlogs, with how its runner ended; it runs nothing and moves no terminal. Everybody
-// else is told which right that is, on the page that only leads to it, and nothing more.
+// NET-5: a job's last lines are shown to users with the right runnerlogs, with how its runner ended; they run nothing and move no terminal.
+// Other users see which right they need, on the page that only leads to it, and nothing more.
 func TestLog_NET5_LastLinesNeedTheirOwnRight(t *testing.T) {
 	d := newDesk(t)
 	d.tell(fleet.JobEventQueued, 7)
@@ -79,7 +79,7 @@ func TestLog_SaysWhenNothingIsKept(t *testing.T) {
 	require.Contains(t, body(t, resp), "Logs of failed runners are kept for 7 days")
 }
 
-// NET-5: a page of last lines is never one that is read once for all who look at it: it has no stream, and asks for none.
+// NET-5: a page of last lines is never shared by its viewers: it has no stream, and asks for none.
 func TestLog_NET5_IsNeverLive(t *testing.T) {
 	d := newDesk(t)
 	d.tell(fleet.JobEventQueued, 7)

@@ -24,7 +24,7 @@ import (
 type OIDC struct {
 	Issuer   string // its URL, as its tokens name it
 	ClientID string
-	// Secret reads the client's secret, for every login anew; nil: the client is public.
+	// Secret reads the client's secret, for every login again; nil: the client is public.
 	Secret func() (string, error)
 	// Console is the address at which browsers find the console, like https://bullpen.example.com; the provider sends them back there.
 	Console string
@@ -32,8 +32,8 @@ type OIDC struct {
 	// Scopes are asked for beside openid; default profile and email.
 	Scopes []string
 	Claims Claims
-	// Life is how long somebody stays logged in; default 4 h. What they may is asked of the cluster all the time; that the provider knows them no
-	// more is noticed when they log in again.
+	// Life is how long a user stays logged in; default 4 h. The user's rights are checked with the cluster on every request; that the
+	// provider has removed the user is noticed at the next login.
 	Life time.Duration
 	// Client reaches the provider; default: one that gives up after 10 s.
 	Client *http.Client
@@ -46,8 +46,8 @@ const (
 
 const (
 	loginCookie = "bullpen_login"
-	loginLife   = 10 * time.Minute // for somebody to find their second factor
-	// discoverAgain is how soon a provider that could not be reached is asked again: anybody can begin a login.
+	loginLife   = 10 * time.Minute // for a user to find the second factor
+	// discoverAgain is the minimum interval between requests to an unreachable provider: a login needs no authentication to begin.
 	discoverAgain = 5 * time.Second
 )
 
@@ -88,8 +88,8 @@ func newProvider(opt OIDC, now func() time.Time) (*provider, error) {
 	return &provider{opt: opt, now: now}, nil
 }
 
-// toldError is one that was returned, and logged, before.
-type toldError struct{ error }
+// reportedError is an error that was returned, and logged, before.
+type reportedError struct{ error }
 
 // find asks the provider what it is, until it has answered once.
 func (p *provider) find() (*oidc.Provider, error) {
@@ -99,7 +99,7 @@ func (p *provider) find() (*oidc.Provider, error) {
 		return p.found, nil
 	}
 	if p.now().Before(p.until) {
-		return nil, &toldError{p.failed}
+		return nil, &reportedError{p.failed}
 	}
 	// What is found keeps the context, and reads the provider's keys with it later on.
 	found, err := oidc.NewProvider(oidc.ClientContext(context.Background(), p.opt.Client), p.opt.Issuer)
@@ -212,14 +212,14 @@ func clip(text string) string {
 }
 
 func (c *Console) providerFailed(w http.ResponseWriter, r *http.Request, err error) {
-	var told *toldError
-	if !errors.As(err, &told) {
+	var reported *reportedError
+	if !errors.As(err, &reported) {
 		c.opt.Log.ErrorContext(r.Context(), "logging in by OpenID Connect", "error", safe(err))
 	}
 	c.showLogin(w, r, http.StatusBadGateway, "Logging in with "+c.provider.opt.Name+" failed. The server's log has the reason; logging in with a token still works.")
 }
 
-// safe leaves out the body of a provider's answer: nobody knows what is in it.
+// safe omits the body of a provider's response: it may hold anything.
 func safe(err error) string {
 	var refused *oauth2.RetrieveError
 	if errors.As(err, &refused) {
@@ -228,7 +228,7 @@ func safe(err error) string {
 	return err.Error()
 }
 
-// identify trades the code for a token, and the token for whom it names. *unfitError for somebody who has no name here.
+// identify exchanges the code for a token, and the token for its user. *unfitError if its claims name no user here.
 func (p *provider) identify(ctx context.Context, code string, login sealed) (admin.User, error) {
 	found, err := p.find()
 	if err != nil {

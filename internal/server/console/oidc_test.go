@@ -81,7 +81,7 @@ func hasSession(resp *http.Response) bool {
 	return false
 }
 
-// Somebody comes from the provider, is asked about by the name and the groups that it gave, and what they do is audited as theirs.
+// A user comes from the provider, is authorized by the name and groups of the claims, and is the author of changes in the audit log.
 func TestOIDC_LogsIn(t *testing.T) {
 	p := newProvider(t)
 	d := inhabited(t, p.options())
@@ -121,7 +121,7 @@ func TestOIDC_LogsIn(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, d.ask("GET", "/ui/accounts/acme", session.Value, "").StatusCode, "the cluster is asked all the time")
 }
 
-// NET-5: nobody is somebody by saying so: headers name nobody, and a session of the provider's holds only where that is how people log in.
+// NET-5: a request cannot name its user: headers name none, and a session of the provider's is valid only where users log in there.
 func TestOIDC_NET5_NobodyNamesThemselves(t *testing.T) {
 	p := newProvider(t)
 	d := newDesk(t, p.options())
@@ -144,7 +144,8 @@ func TestOIDC_NET5_NobodyNamesThemselves(t *testing.T) {
 	require.NotContains(t, body(t, without.ask("GET", "/ui/login", "", "")), "Log in with")
 }
 
-// What does not come from the login that this browser began, or is not what the provider signed for us now, logs nobody in.
+// A callback that does not belong to the login that this browser began, or a token that the provider did not sign for us now, logs no user
+// in.
 func TestOIDC_WhatDoesNotFitLogsNobodyIn(t *testing.T) {
 	now := time.Now()
 	p := newProvider(t)
@@ -247,7 +248,7 @@ func TestOIDC_AProviderThatIsDown(t *testing.T) {
 	require.Equal(t, 2, p.asked, "it is known now")
 }
 
-// What is set up wrongly is said before anybody logs in; a secret that cannot be read, when somebody does.
+// Wrong settings are reported at start; an unreadable secret, at login.
 func TestOIDC_BadSettings(t *testing.T) {
 	p := newProvider(t)
 	for says, change := range map[string]func(*console.OIDC){

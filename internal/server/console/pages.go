@@ -6,13 +6,14 @@ import (
 	"net/url"
 )
 
-// page is one that a visitor can look at. Its load asks the operators' API and nobody else.
+// page is one of the console's pages. Its load sends requests to the admin API and nowhere else.
 type page struct {
 	pattern  string // of its path
 	template string
 	nav      string // which entry of the menu it belongs to
 	load     func(c *Console, v *visitor, at location) (title string, data any, err error)
-	// still: it is read when it is opened, for whoever opens it, and is never kept live, which is once for all who look at it and again and again.
+	// still: it is read for each request, with the rights of its user, and is never live; a live page is read repeatedly, once for all its
+	// viewers.
 	still bool
 }
 

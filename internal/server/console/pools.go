@@ -39,7 +39,7 @@ type poolView struct {
 	At      string // the page's path
 	First   string
 	Next    string
-	// Intake says what the pool's means, and Commands change it: nobody who has the console alone can (ADR 0029).
+	// Intake says what the pool's means, and Commands change it: the console cannot (ADR 0029).
 	Intake   string
 	Commands []string
 	History  historyView
@@ -113,7 +113,7 @@ type nodesView struct {
 	Nodes []nodeView
 	Many  bool // there are more runners than were counted
 	Hosts []adminapi.Host
-	Macs  bool // MacHosts are looked at
+	Macs  bool // MacHosts are reconciled
 }
 
 // nodeView is one machine. Nowhere is where runners are that no machine was found for yet.

@@ -20,8 +20,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/console"
 )
 
-// provider is an identity provider as OpenID Connect has it: it is discovered, lets one person in without asking, and trades each code once, for
-// whoever knows the client's secret and the code's verifier.
+// provider is an identity provider as OpenID Connect has it: it is discovered, logs one person in without a prompt, and exchanges each code
+// once, for a client with the client's secret and the code's verifier.
 type provider struct {
 	t      *testing.T
 	server *httptest.Server

@@ -11,7 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
-// recoveryView is what this server has put right since it started.
+// recoveryView is what this server has repaired since it started.
 type recoveryView struct {
 	Started  time.Time
 	Groups   []counters
@@ -25,7 +25,7 @@ type counters struct {
 	Still     []counted
 }
 
-// Quiet says whether nothing was put right.
+// Quiet reports whether nothing was repaired.
 func (r recoveryView) Quiet() bool {
 	return r.Doubtful == 0 && !slices.ContainsFunc(r.Groups, func(g counters) bool { return len(g.Risen) > 0 })
 }
@@ -36,7 +36,7 @@ type counted struct {
 	N    int64
 }
 
-// loadRecovery shows counters of this process: whoever may see jobs may see how often they were put right.
+// loadRecovery shows counters of this process: a user who may see jobs may see how often they were repaired.
 func loadRecovery(c *Console, v *visitor, _ location) (string, any, error) {
 	if err := v.get(adminapi.PathJobs+"?limit=1", &adminapi.JobList{}); err != nil {
 		return "", nil, err

@@ -30,7 +30,7 @@ type shown struct {
 	Title string
 	Tab   string // the document's title; empty: Title
 	Nav   string // the current entry of the menu
-	Bare  bool   // nobody is logged in: there is no menu
+	Bare  bool   // no user is logged in: there is no menu
 	Who   string // the user's name
 	Live  string // the URL that is kept up to date; empty: none
 	// Onward is where the browser goes at once; empty: nowhere.

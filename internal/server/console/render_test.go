@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the server's clock has measured is shown to the millisecond, and what is of GitHub's whole seconds never more exactly than that.
+// Durations by the server's clock are shown to the millisecond, and those from GitHub's whole seconds never more precisely than that.
 func TestTook_IsAsExactAsItsClock(t *testing.T) {
 	for _, c := range []struct {
 		d     time.Duration

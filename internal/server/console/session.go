@@ -22,7 +22,7 @@ import (
 // cookieName is of the session's cookie.
 const cookieName = "bullpen_session"
 
-// sessionLife is the longest that somebody stays logged in. A session also ends when its token does: each page asks the cluster again.
+// sessionLife is the maximum duration of a session. It also ends when its token does: each page asks the cluster again.
 const sessionLife = 12 * time.Hour
 
 // codeLife is how long a code to log in with can be used, once.
@@ -39,8 +39,8 @@ const (
 	forLogin   = "login"
 )
 
-// sealed is what a cookie or a code holds. The token is in there, encrypted: it goes to no log, address or page, and whoever reads the
-// cookie has nothing that the cluster would take.
+// sealed is the content of a cookie or a code. The token in it is encrypted: it is in no log, URL or page, and a stolen cookie holds
+// nothing that the cluster would accept.
 type sealed struct {
 	Token string    `json:"token,omitempty"`
 	Until time.Time `json:"until"`
@@ -53,7 +53,7 @@ type sealed struct {
 	Next     string      `json:"next,omitempty"`     // where a login leads
 }
 
-// errNoSession: there is none, it is over, or somebody made it up.
+// errNoSession: there is none, it has expired, or it is forged.
 var errNoSession = errors.New("not logged in")
 
 // sealer encrypts and authenticates. Every replica has the same key, so any can open what another has sealed.
@@ -129,12 +129,12 @@ func setSession(w http.ResponseWriter, r *http.Request, value string, life time.
 	http.SetCookie(w, cookie)
 }
 
-// secure says whether the browser came by https. An Ingress says so; whoever makes that up gets a cookie that is sent less.
+// secure reports whether the browser used https. An Ingress sets the header; a client that forges it gets a cookie that is sent less.
 func secure(r *http.Request) bool {
 	return r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
 }
 
-// inTheClear says whether a token that is sent with this request is in the clear on a network.
+// inTheClear reports whether a token that is sent with this request is in the clear on a network.
 func inTheClear(r *http.Request) bool {
 	if secure(r) {
 		return false

@@ -107,7 +107,7 @@ func (manyFleet) PodsOfPool(ref dispatch.PoolRef) []admin.RunnerPod {
 	return pods
 }
 
-// crowd is a ledger with so many jobs of 20 accounts: some run, and of the others every second one waits.
+// crowd is a ledger with the given number of jobs of 20 accounts: some are running, and of the others every second one is queued.
 func crowd(t *testing.T, jobs int) (database string) {
 	t.Helper()
 	database = postgrestest.NewDatabase(t, ledger.Migrate)
@@ -145,7 +145,7 @@ type cost struct{ statements, rows, bytes int64 }
 func costOf(t *testing.T, database, path string) cost {
 	t.Helper()
 	read := func() int64 {
-		// What the test's own connection has read, with the checks of foreign keys, would be added up at most once a second otherwise.
+		// The reads of the test's own connection, for the checks of foreign keys, would otherwise be added up at most once a second.
 		ledgertest.Exec(t, database, `SELECT pg_stat_force_next_flush()`)
 		return ledgertest.Int(t, database, `SELECT ((SELECT coalesce(sum(seq_tup_read), 0) FROM pg_stat_user_tables)
 			+ (SELECT coalesce(sum(idx_tup_read), 0) FROM pg_stat_user_indexes))::bigint`)
@@ -188,8 +188,8 @@ func costOf(t *testing.T, database, path string) cost {
 	return c
 }
 
-// What a page costs does not grow with the jobs there are: at 10,000 its statements and its size are what they are at 1,000, and it reads no more of the
-// ledger, but for what is counted, sought or summed up, which is named here and reads each row once. Nothing is timed.
+// The cost of a page does not grow with the number of jobs: at 10,000 its statements and its size are what they are at 1,000, and it reads
+// no more of the ledger, except for counts, searches and sums, which are named here and read each row once. Nothing is timed.
 func TestPages_CostTheSameAtTenThousandJobs(t *testing.T) {
 	few, many := crowd(t, 1_000), crowd(t, 10_000)
 	const waiting, ended = 4_800, 4_800 // of the many

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// writeWithin bounds one write to a stream: whoever reads no faster is let go, and comes back.
+// writeWithin bounds one write to a stream: a slower client is disconnected, and reconnects.
 const writeWithin = 10 * time.Second
 
-// views are the addresses that are being looked at. Each is read by one goroutine for all who look at it, from when the first comes until
-// the last goes, so the load grows with what is looked at, and not with how many look.
+// views are the URLs with viewers. Each is read by one goroutine for all its viewers, from the first one's arrival until the last one
+// leaves, so the load grows with the number of URLs, and not of viewers.
 type views struct {
 	console *Console
 	ctx     context.Context
@@ -39,7 +39,7 @@ type view struct {
 	cancel   context.CancelFunc
 }
 
-// watcher is one stream. It is told that there is something new, and reads that by itself: one that is slow misses what was in between.
+// watcher is one stream. It is notified of new content, and reads the latest: a slow one skips what was in between.
 type watcher struct {
 	who  caller
 	news chan struct{}
@@ -118,7 +118,7 @@ func (s *views) age(address string) (time.Duration, bool) {
 	return time.Since(at), !at.IsZero()
 }
 
-// read reads an address again and again, until nobody looks at it.
+// read reads a URL repeatedly, until it has no viewers.
 func (s *views) read(ctx context.Context, address string, v *view, p page, r *http.Request) {
 	defer v.cancel()
 	ticker := time.NewTicker(s.console.opt.Every)
@@ -133,8 +133,8 @@ func (s *views) read(ctx context.Context, address string, v *view, p page, r *ht
 	}
 }
 
-// readOnce reads in the name of any of those who look; what it finds is shown to the others only as far as they may ask for the same. One
-// whose token holds no longer is passed over, and lets go by itself.
+// readOnce reads with the rights of any of the viewers; the others see the result only if they may send the same requests. A viewer whose
+// token has expired is skipped, and its stream ends.
 func (s *views) readOnce(ctx context.Context, address string, v *view, p page, r *http.Request) {
 	for _, who := range s.callers(v) {
 		made, asked, err := s.console.make(ctx, p, who, r)
@@ -293,7 +293,7 @@ func (c *Console) beat(out *eventWriter, address string) error {
 	return out.send("fresh", strconv.AppendInt(nil, age.Milliseconds(), 10))
 }
 
-// may says whether the caller may ask for all of this, and whether that is over. Neither, when it could not be asked: then nothing is shown
+// may reports whether the caller may ask for all of this, and whether that is over. Neither, when it could not be asked: then nothing is shown
 // until it can be.
 func (c *Console) may(ctx context.Context, who caller, asked []string) (may, over bool) {
 	if len(asked) == 0 { // nothing was read yet: whether the token still holds

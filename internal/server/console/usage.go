@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
-// mostUsage is how many rows of usage a page shows: who wants more of them wants a file.
+// mostUsage is how many rows of usage a page shows: for more, download a file.
 const mostUsage = 200
 
 // usageView is what accounts have used.
@@ -26,7 +26,8 @@ type usageView struct {
 	CSV, JSON         string // where the same is downloaded, whole
 }
 
-// loadUsage sums up whole months, and counts sessions that go on up to the moment of reading: a page of it is read when it is opened, and not every two seconds.
+// loadUsage sums up whole months, and counts open sessions up to the time of reading: a page of it is read when it is opened, and not every
+// two seconds.
 func loadUsage(_ *Console, v *visitor, at location) (string, any, error) {
 	view := usageView{From: at.query.Get("from"), To: at.query.Get("to"), Account: at.query.Get("account")}
 	base := usageQuery(at.query)
@@ -83,8 +84,8 @@ const (
 	pathUsageJSON = "/ui/usage.json"
 )
 
-// downloadUsage answers with a file, as `bullpen usage -o` writes it, for whoever may ask for usage (NET-5). It is whole or not there: every page is read
-// before anything is written.
+// downloadUsage responds with a file, as `bullpen usage -o` writes it, to users who may read usage (NET-5). It is complete or an error:
+// every page is read before anything is written.
 func (c *Console) downloadUsage(w http.ResponseWriter, r *http.Request) {
 	who, err := c.caller(r)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/console"
 )
 
-// serve has the desk run so many jobs of an account that is installed, each on a pod of its own.
+// serve has the desk run the given number of jobs of an installed account, each on a pod of its own.
 func (d *desk) serve(jobs int) {
 	d.t.Helper()
 	for i := range jobs {
@@ -61,7 +61,7 @@ func TestUsage_IsShownAndDownloaded(t *testing.T) {
 	require.EqualValues(t, 3, usage[0].Sessions)
 }
 
-// NET-5: a file is handed out to whoever may ask for usage, and to nobody else.
+// NET-5: a file is served to users who may read usage, and to no other.
 func TestUsage_NET5_FilesAreForWhoMaySeeThem(t *testing.T) {
 	d := newDesk(t)
 	d.serve(1)

@@ -41,7 +41,7 @@ func (h *harness) pause(login string, paused bool) {
 	require.NoError(h.t, err)
 }
 
-// claims runs batches for so many fresh polls until they find nothing, and returns what they claimed.
+// claims runs batches for that many fresh polls until they find nothing, and returns their claims.
 func (h *harness) claims(pool dispatch.Pool, polls int) []dispatch.Claim {
 	h.t.Helper()
 	b := h.batchOf(pool, dispatch.LabelKey(pool.Labels), polls)
@@ -193,7 +193,7 @@ func TestInstallation_EventsThatTellOfASuspendedOne(t *testing.T) {
 	require.True(t, h.account("acme").SuspendedByGitHub)
 }
 
-// A list of GitHub's puts right what lost messages left: suspended, resumed, gone (on the second look), and made again.
+// A list of GitHub's makes up for lost messages: suspended, resumed, uninstalled (on the second list), and installed again.
 func TestSyncInstallations_LostMessages(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -229,7 +229,7 @@ func TestSyncInstallations_LostMessages(t *testing.T) {
 	require.Equal(t, adminapi.AccountActive, h.account("gamma").State)
 	require.EqualValues(t, 103, h.account("gamma").InstallationID)
 
-	// What was reported after the list was begun is newer than the list.
+	// An event after the start of the list is newer than the list.
 	h.installation("suspend", acme)
 	did, err := h.store.SyncInstallations(t.Context(), time.Now().Add(-time.Minute), time.Now(), []dispatch.Installation{here(acme), here(beta)})
 	require.NoError(t, err)

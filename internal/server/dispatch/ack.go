@@ -23,13 +23,12 @@ func (d *Dispatcher) Acknowledge(ctx context.Context, pod Pod, generation int64)
 	return won, nil
 }
 
-// PodChanged handles each change of a runner pod that the watch shows. A poller that has exited 0 is an
-// acknowledgement too: its answer is staged, and it never asks again. By then its runner may have started, so the pod
-// gets no label any more (TEN-8).
+// PodChanged handles each change of a runner pod that the watch shows. A poller that has exited 0 is an acknowledgement too: its answer is
+// staged, and it never asks again. By then its runner may have started, so the pod gets no label (TEN-8).
 func (d *Dispatcher) PodChanged(pod Pod) {
 	if pod.Deleting {
 		d.ClaimChanged(pod.UID) // a waiting poll of it is answered 410 at once
-		d.goes(pod)
+		d.podDeleted(pod)
 	}
 	if !pod.PollerEnded || pod.OwnerNoted() {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// MaxLanes bounds how many lanes one batch reads; a batch that saw so many asks for another round.
+// MaxLanes bounds how many lanes one batch reads; a batch that reads that many asks for another round.
 const MaxLanes = 32
 
 // Batch asks for up to len(Polls) claims.
@@ -30,8 +30,8 @@ type Batch struct {
 // more, because some of those may turn out to be empty or at their limit.
 func (b Batch) MostLanes() int { return max(8, min(MaxLanes, len(b.Polls))) }
 
-// MayHideMore says whether another round may find more: a full batch, or as many lanes as were read, may hide some.
-// Every lane seen was claimed from, parked, or has an account that the next round excludes, so rounds come to an end.
+// MayHideMore reports whether another round may find more: a full batch, or as many lanes as were read, may hide some.
+// Every lane seen was claimed from, parked, or has an account that the next round excludes, so rounds terminate.
 func (b Batch) MayHideMore(lanes, claims int) bool {
 	return claims == len(b.Polls) || lanes == b.MostLanes()
 }
@@ -137,16 +137,15 @@ type QueuedJob struct {
 	Repository string
 	// RepositoryID is GitHub's, 0 where it is not known.
 	RepositoryID int64
-	// Refused: the job is to be set aside, because its repository waits after a refusal of GitHub. Doubted: a job of its
-	// repository was refused, and this one may be the next attempt.
+	// Refused: the job must be set aside, because its repository waits after a refusal of GitHub. Doubted: a job of its repository was
+	// refused, and this one may be the next attempt.
 	Refused, Doubted bool
 }
 
 // Repo names the job's repository.
 func (j QueuedJob) Repo() Repository { return Repository{j.AccountID, j.Repository} }
 
-// SplitRefused separates the jobs that are to be set aside after a refusal of GitHub from the others
-// (CLAIM-19).
+// SplitRefused separates the jobs that must be set aside after a refusal of GitHub from the others (CLAIM-19).
 func SplitRefused(jobs []QueuedJob) (open, refused []QueuedJob) {
 	for _, job := range jobs {
 		if job.Refused {
@@ -173,9 +172,8 @@ func WithinShares(jobs []QueuedJob, left func(Repository) (int64, bool)) (within
 	return within, crowded
 }
 
-// Full are those of the crowded jobs whose repositories have no room left, one of each lane and repository: what is to be
-// set aside with all of its kind. Some of the others were met first and got no poll: it may be their turn in the next
-// round. left counts the batch's claims too.
+// Full are those of the crowded jobs whose repositories have no room left, one of each lane and repository, to be set aside with all of its
+// kind. Some of the others were met first and got no poll: it may be their turn in the next round. left counts the batch's claims too.
 func Full(crowded []QueuedJob, left func(Repository) (int64, bool)) []QueuedJob {
 	type place struct {
 		key  string

@@ -40,8 +40,8 @@ func perRepository(claims map[string]dispatch.Claim) map[string]int {
 	return n
 }
 
-// CLAIM-5: a repository's cap holds under any concurrency, however long its backlog, and the jobs behind it are not kept by
-// it. Each job that ends lets the next one go, with no pass to help.
+// CLAIM-5: a repository's cap holds under any concurrency, however long its backlog, and it does not delay the jobs behind it. Each
+// completed job lets the next one start, without a pass.
 func TestCap_CLAIM5_HoldsUnderConcurrencyAndBlocksNobody(t *testing.T) {
 	h := newHarness(t)
 	h.capped(acme, 100, 3)
@@ -166,7 +166,7 @@ func TestCap_CLAIM5_AnyOrderOfEvents(t *testing.T) {
 			},
 			"change the cap": func(rt *rapid.T) {
 				limit = rapid.Int64Range(0, 3).Draw(rt, "cap")
-				if limit > 0 { // lowering it below what runs ends nothing: let that end first, to keep the check above simple
+				if limit > 0 { // lowering it below the running number stops nothing: wait for that, to keep the check above simple
 					for len(live) > 0 {
 						finish()
 					}

@@ -33,7 +33,7 @@ func Decide(pod Pod, claim Claim, sequence int64, now time.Time) Step {
 			return StepGone // single shot: it has its configuration
 		}
 		if sequence != 0 && sequence < claim.Sequence {
-			return StepLate // CLAIM-7: what the later request was served is not to be taken away from it
+			return StepLate // CLAIM-7: the job that the later request was given must not be taken from it
 		}
 		if claim.Leased(now) {
 			return StepAwait

@@ -66,9 +66,9 @@ type Look struct {
 	Repositories bool // of those whose age is read
 }
 
-// How far lanes are read. What could be handed out is counted in full, up to maxCounted a lane. Of what is withheld
-// it matters that there is some, so the lanes share spareCounts between them and each has at least minSpare: beyond
-// that, a number of withheld jobs says "so many or more".
+// How far lanes are read. Jobs that could be handed out are counted in full, up to maxCounted a lane. For withheld jobs only their
+// existence matters, so the lanes share spareCounts between them and each has at least minSpare: beyond that, the number of withheld jobs
+// is a lower bound.
 const (
 	maxCounted  = 10_000
 	spareCounts = 10_000

@@ -285,8 +285,7 @@ func TestDemand_SCALE4_OrderDoesNotMatter(t *testing.T) {
 	})
 }
 
-// The bounds of Looks decide nothing: reading only so many jobs gives the demand that reading all of them gives, except
-// for numbers of withheld jobs.
+// The bounds of Looks decide nothing: reading up to them gives the demand that reading all jobs gives, except for numbers of withheld jobs.
 func TestLooks_SCALE2_FarEnough(t *testing.T) {
 	pools, sets := []dispatch.Pool{linuxPool("small"), linuxPool("other")}, []dispatch.LabelSet{setOf("small"), setOf("other")}
 	b := dispatch.Backlog{

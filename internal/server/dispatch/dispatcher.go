@@ -57,7 +57,7 @@ type Options struct {
 	Jitter func() float64 // in [0, 1)
 }
 
-// DefaultMaxBatch is Options.MaxBatch where nothing is said.
+// DefaultMaxBatch is the default of Options.MaxBatch.
 const DefaultMaxBatch = 128
 
 const defaultMaxMints = 64
@@ -126,9 +126,9 @@ type Dispatcher struct {
 	watchers map[string][]chan struct{} // pod UID → polls that wait for a change of its row
 	router   router
 
-	notes  notes
-	ended  endings
-	goings goings
+	notes       notes
+	ended       endings
+	deletedPods deletedPods
 
 	routeMu sync.Mutex // locked while label sets are read: a concurrent reader waits for the outcome
 	served  map[string]servedBy
@@ -232,8 +232,8 @@ func (d *Dispatcher) ClaimChanged(podUID string) {
 	}
 }
 
-// AccountChanged tells that GitHub or an administrator changed what an account may do: what was counted against its installation
-// until now says nothing any more.
+// AccountChanged announces that GitHub or an administrator changed what an account may do: failures counted against its installation until
+// now are void.
 func (d *Dispatcher) AccountChanged(accountID int64) {
 	d.mintSlots.forgive(accountID)
 	d.pools.forgive(accountID)
@@ -247,7 +247,7 @@ func (d *Dispatcher) AccountChanged(accountID int64) {
 	d.wakeAll()
 }
 
-// AdoptionRequested tells that a runner is to be confirmed with GitHub.
+// AdoptionRequested announces that a runner must be confirmed with GitHub.
 func (d *Dispatcher) AdoptionRequested() {
 	select {
 	case d.adoptions <- struct{}{}:

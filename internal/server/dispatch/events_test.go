@@ -216,7 +216,7 @@ func TestAcknowledge_CLAIM6_EgressCutAtTheLabelCostsNothing(t *testing.T) {
 	pod := h.pod("linux")
 	var mu sync.Mutex
 	staged, cut := false, false
-	h.cluster.OnStamp(func(dispatch.Pod) error { // the gate: from here on the pod reaches the server no more
+	h.cluster.OnStamp(func(dispatch.Pod) error { // the gate: from here on the pod does not reach the server
 		mu.Lock()
 		defer mu.Unlock()
 		cut = true

@@ -19,7 +19,7 @@ func (d *Dispatcher) Arrived() int {
 	return len(d.router.arrived)
 }
 
-// Heard says whether the replica knows of that label set, as far as a pool serves it.
+// Heard reports whether the replica knows of that label set, as far as a pool serves it.
 func (d *Dispatcher) Heard(labelKey string) bool {
 	if !d.servesNow(labelKey) {
 		return true

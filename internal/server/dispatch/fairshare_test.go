@@ -78,7 +78,7 @@ func TestFairShare_SmallAccountBesideAHog(t *testing.T) {
 			h.record(job(fleet.JobEventQueued, id))
 		}
 		running := h.claims(pool, 10) // all the runners there are
-		require.Len(t, running, 10, "nobody else wants them")
+		require.Len(t, running, 10, "no other account wants them")
 		for id := int64(101); id <= 103; id++ {
 			h.record(job(fleet.JobEventQueued, id, from(small)))
 		}

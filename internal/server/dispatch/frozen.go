@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// Gate says whether the ledger is frozen after a restore: then nothing is handed out and no removal is granted (CLAIM-17).
+// Gate reports whether the ledger is frozen after a restore: then nothing is handed out and no removal is granted (CLAIM-17).
 // The statements themselves refuse it too; the gate saves the round trips. It is package epoch's Keeper.
 type Gate interface {
 	// Frozen gives the reason, and a channel that closes when it ends.
@@ -31,7 +31,7 @@ func (d *Dispatcher) Frozen() (reason string, frozen bool) {
 	return reason, frozen
 }
 
-// LedgerFrozen is called when a hold begins: earlier readings of the ledger are not trusted any more.
+// LedgerFrozen is called when a hold begins: earlier readings of the ledger are no longer trusted.
 func (d *Dispatcher) LedgerFrozen() {
 	d.demand.forget()
 	d.peaks.forget()

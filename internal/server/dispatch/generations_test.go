@@ -42,7 +42,7 @@ func TestStore_CLAIM15_CLAIM16_StaleActorsAreVoid(t *testing.T) {
 	ok, err = h.store.RecordMint(t.Context(), pod.UID, stale, 7, now)
 	refused("a stale mint", ok, err)
 	require.NoError(t, h.store.EndLease(t.Context(), pod.UID, stale))
-	require.False(t, h.claim(pod).LeaseUntil.IsZero(), "a stale actor ends nobody's lease")
+	require.False(t, h.claim(pod).LeaseUntil.IsZero(), "a stale actor ends no lease")
 
 	ok, err = h.store.RecordMint(t.Context(), pod.UID, current.Generation, 7, now)
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestTakeOver_CLAIM16_ALeaseOfAClockAheadBlocksNoPoll(t *testing.T) {
 	require.True(t, ok, "recovery may have it")
 	ok, err = h.store.TakeOver(t.Context(), pod.UID, g+1, g+2, 0, now.Add(30*time.Second), now)
 	require.NoError(t, err)
-	require.False(t, ok, "a replica is at work on it")
+	require.False(t, ok, "a replica is working on it")
 	require.Equal(t, dispatch.StepAwait, dispatch.Decide(dispatch.Pod{}, h.claim(pod), 0, now))
 	require.NoError(t, h.store.EndLease(t.Context(), pod.UID, g+1))
 	ahead := now.Add(5 * time.Minute)

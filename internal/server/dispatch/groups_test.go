@@ -37,7 +37,7 @@ func TestRunnerGroup_OneThatIsAbsentHoldsBackItsPoolAlone(t *testing.T) {
 	require.True(t, refusal.Until.After(c.now()))
 	backoff, _ := d.Backoff(acme)
 	require.Zero(t, backoff)
-	h.heard(d)
+	h.knowsLabels(d)
 	signals, err := d.Signals(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, withheld(runnerapi.WithheldGroup, 2), signals.Pools[0].Withheld)

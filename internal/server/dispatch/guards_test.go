@@ -122,8 +122,8 @@ func TestAcknowledge_CLAIM6_GivesUpAfterThreeAttempts(t *testing.T) {
 	require.Len(t, h.cluster.Stamped(), 3)
 }
 
-// TEN-8: once the poller of a pod has exited, its runner may have started, and no event and no sweep writes its label any more. What else
-// the pod should say is written beside it (POOL-9). A poller that was sent away ends like one that was served; its pod has no owner.
+// TEN-8: once the poller of a pod has exited, its runner may have started, and no event and no sweep writes its label. Other marks of the
+// pod are written beside it (POOL-9). A poller that was turned away exits like one that was served; its pod has no owner.
 func TestSweep_TEN8_NoLabelAfterThePollersEnd(t *testing.T) {
 	h := newHarness(t)
 	h.cluster.OnStamp(func(dispatch.Pod) error { return dispatchtest.ErrAPIServer })

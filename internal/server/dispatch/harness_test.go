@@ -37,8 +37,8 @@ type harness struct {
 	seq     int64
 }
 
-// checkOnLedger is rapid.Check with fewer histories than it usually plays, unless the command line names one: each is
-// hundreds of statements, and guards that are taken out are found within the first twenty.
+// checkOnLedger is rapid.Check with fewer histories than usual, unless the command line sets their number: each is hundreds of statements,
+// and a removed guard is found within the first twenty.
 func checkOnLedger(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
 	checks := flag.Lookup("rapid.checks")

@@ -9,8 +9,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 )
 
-// The owner label is tried so often, so far apart, and no longer than Options.LabelTimeout in all. Giving up does not
-// fail the dispatch (CLAIM-6): ownership is the row, and the runner runs without the label.
+// The number and the spacing of the attempts to write the owner label, which take no longer than Options.LabelTimeout together. Giving up
+// does not fail the dispatch (CLAIM-6): ownership is the row, and the runner runs without the label.
 const (
 	labelAttempts = 3
 	labelPause    = 100 * time.Millisecond
@@ -92,7 +92,7 @@ type notes struct {
 	at map[string]time.Time // by pod UID
 }
 
-// begin reports whether the pod's owner is to be noted now.
+// begin reports whether the pod's owner must be written now.
 func (n *notes) begin(podUID string, now time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

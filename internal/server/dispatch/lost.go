@@ -13,22 +13,21 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
 )
 
-// A question about lost pods may cost requests to GitHub, and the caller waits for the answer. Most is answered from
-// GitHub's lists, however many pods there are. What is still listed has to be removed one by one, a bounded number
-// concurrently (GitHub allows an installation some 180 a minute), for Options.ExamineTimeout. What is left out, or is not
-// finished, is unknown, and asked about again.
+// A question about lost pods may cost requests to GitHub, and the caller waits for the answer. Most are answered from GitHub's lists,
+// however many pods there are. Registrations that are still listed must be removed one by one, a bounded number concurrently (GitHub allows
+// an installation some 180 a minute), for Options.ExamineTimeout. The rest is unknown, and asked about again.
 const (
 	maxRemoved  = 24
 	maxExamined = 8 // of claims that the lists do not answer for
 	lostWorkers = 8
 )
 
-// ProofRegistrationsGone is how a claim ends whose pod cannot be asked any more.
+// ProofRegistrationsGone is the proof with which the claim of an unreachable pod ends.
 const ProofRegistrationsGone = "GitHub has confirmed that none of its registrations exists any more"
 
-// RetireLost is Retire for pods that cannot be asked any more: their node is gone, or recovery wants them removed. What
-// such a pod shows proves nothing, so a live claim of it is ended only when GitHub confirms that every registration minted
-// for it is gone (POOL-7, EXCL-6). A grant comes with a proof where the ledger holds one, or where GitHub's lists give one.
+// RetireLost is Retire for pods that can no longer be asked: their node is gone, or recovery wants them removed. The status of such a pod
+// proves nothing, so its live claim is ended only when GitHub confirms that every registration minted for it is gone (POOL-7, EXCL-6). A
+// grant has a proof if the ledger holds one, or GitHub's lists give one.
 func (d *Dispatcher) RetireLost(ctx context.Context, pods []Pod) ([]runnerapi.RetireAnswer, error) {
 	rows, unknown, err := d.retireRows(ctx, pods)
 	if err != nil {
@@ -274,7 +273,7 @@ func accountOf(owner fleet.Owner) Account {
 	return Account{ID: owner.ID, Login: owner.Login, User: owner.User, InstallationID: owner.InstallationID}
 }
 
-// noteGone notes of every registration of the claim that the lists, read whole, show none of them any more.
+// noteGone records of every registration of the claim that the lists, read whole, show none of them.
 func (d *Dispatcher) noteGone(ctx context.Context, claim Claim) error {
 	registrations, err := d.opt.Store.Registrations(ctx, claim.PodUID, claim.Generation)
 	if err != nil || len(registrations) == 0 {

@@ -129,7 +129,7 @@ func TestRetireLost_POOL7_ExecutingJobIsLeftToGitHub(t *testing.T) {
 	require.Zero(t, h.running(), "freed once")
 }
 
-// That a job lost its node is kept for the record, unless its end was known before.
+// The loss of a job's node is recorded, unless the job's end was known before.
 func TestRetireLost_NotesWhichJobsLostTheirNodes(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()

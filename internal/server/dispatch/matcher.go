@@ -22,7 +22,7 @@ type matcher struct {
 	mu      sync.Mutex
 	waiting *list.List // of *waiter, longest wait first
 	byPod   map[string]*waiter
-	closed  bool // its pool is gone, and so is its goroutine: no poll joins it any more
+	closed  bool // its pool is gone, and so is its goroutine: no poll joins it
 }
 
 // waiter is one waiting poll. It is waiting until the matcher takes it into a batch; then only the matcher may answer.

@@ -46,7 +46,7 @@ func TestMatcher_EndsWithItsPool(t *testing.T) {
 
 	h.cluster.DropPool(linuxPool("gone").Ref())
 	d.PoolsChanged()
-	h.eventually("a matcher for which nobody waits ends when its pool goes", func() bool { return d.Matchers() == 1 })
+	h.eventually("a matcher without polls ends when its pool is deleted", func() bool { return d.Matchers() == 1 })
 }
 
 // fruitless is a ledger of which no batch gets anything after it has taken the available mint slots: because another
@@ -97,8 +97,8 @@ func TestMatcher_DoesNotWakeItselfWithSlotsThatItCouldNotUse(t *testing.T) {
 	require.Never(t, func() bool { return l.tries.Load() > 10 }, 300*time.Millisecond, 5*time.Millisecond, "it would not stop looking")
 }
 
-// A request whose connection is half open, and which a replica reads only after the pod's next request was served, takes
-// nothing away from it, at no replica (test/model: HalfOpen). A later one takes the claim over as ever: the answer was lost.
+// A request on a half-open connection, which a replica reads only after the pod's next request was served, takes nothing from it, at any
+// replica (test/model: HalfOpen). A later one takes the claim over: the answer was lost.
 func TestPoll_CLAIM7_AnEarlierRequestTakesNothingOver(t *testing.T) {
 	h := newHarness(t)
 	a, b := h.replica(), h.replica()
@@ -153,7 +153,7 @@ func TestPoll_CLAIM7_AnEarlierRequestWaitsForNoOther(t *testing.T) {
 	require.Equal(t, dispatch.ReplyServe, got.answer.Reply)
 }
 
-// slow is a ledger whose batches find no job, and not before the test lets them.
+// slow is a ledger whose batches find no job, and do not return before the test lets them.
 type slow struct {
 	dispatch.Store
 	begun, proceed chan struct{}

@@ -8,8 +8,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// mintSlots counts, per account, the mints that this replica may start now (CLAIM-14), and backs off from an installation that
-// fails (CLAIM-11). What GitHub's rate limit headers say goes before its own count.
+// mintSlots counts, per account, the mints that this replica may start now (CLAIM-14), and backs off from an installation that fails
+// (CLAIM-11). GitHub's rate limit headers take precedence over its own count.
 type mintSlots struct {
 	opt   Options
 	freed func()
@@ -171,8 +171,8 @@ func (s *mintSlots) failed(account Account, err error) {
 	a.backoffUntil = now.Add(wait)
 }
 
-// backoff is how long to wait after one more failure than so many in a row: 1 s, 2 s, … 256 s, and 5 minutes from then on; at least half of it,
-// and the rest by jitter, from 0 to 1.
+// backoff is the delay after one more consecutive failure: 1 s, 2 s, … 256 s, and 5 minutes from then on; at least half of it is fixed, and
+// the rest is scaled by jitter, from 0 to 1.
 func backoff(failures int, jitter float64) time.Duration {
 	wait := maxBackoff
 	if failures < 9 {

@@ -282,7 +282,7 @@ func (d *Dispatcher) giveBack(ctx context.Context, claim Claim, cause error, way
 		return Answer{Reply: ReplyRetry, RetryAfter: d.retryAfter(claim)}, nil
 	}
 	d.wakeAll()
-	return Answer{Reply: ReplyEmpty}, nil // ask again: it is an idle pod like any other
+	return Answer{Reply: ReplyEmpty}, nil // it asks again, like any idle pod
 }
 
 func (d *Dispatcher) retryAfter(claim Claim) time.Duration {

@@ -69,7 +69,7 @@ type Claim struct {
 	RunnerName                       string
 	Refused                          bool // something of its repository's was refused: a registration proves that it is over (CLAIM-19)
 	Acknowledged                     bool
-	Proof                            string // of a spent row: how it is known that its work is over
+	Proof                            string // of a spent row: the proof that its work is over
 }
 
 // Registration is one name that was, or was about to be, minted for a pod and is not known to be gone.
@@ -145,7 +145,7 @@ type ClaimStore interface {
 	SessionsLost(ctx context.Context, podUIDs []string, now time.Time) error
 	// ForgetPod deletes the spent or retired row of a pod that is proven gone; false when it is still live.
 	ForgetPod(ctx context.Context, podUID string) (bool, error)
-	// Ended lists pods, at most so many, whose rows are spent or retired and whose UIDs are not among those that are known.
+	// Ended lists pods, up to most, whose rows are spent or retired and whose UIDs are not known.
 	Ended(ctx context.Context, known []string, most int) ([]Pod, error)
 }
 
@@ -165,8 +165,8 @@ type SignalsStore interface {
 	// Backlog reads the lanes of those label sets that may have queued jobs, with the budgets of their accounts, as of
 	// one moment. look gets them before any job is read, and returns for each lane how far to read it.
 	Backlog(ctx context.Context, labelKeys []string, look func(Backlog) []Look) (Backlog, error)
-	// SessionChanges tells by how much the number of open sessions of each pool changes at each of so many minutes,
-	// the first of which is since, where it grows from zero.
+	// SessionChanges returns by how much the number of open sessions of each pool changes in each of the minutes, the first of which is
+	// since, where it grows from zero.
 	SessionChanges(ctx context.Context, since time.Time, minutes int) ([]SessionChange, error)
 	// ProvenEnds lists pods whose work was known by then, other than from the pod, to be over: the oldest first. Deleted
 	// pods may be among them until their rows are forgotten.
@@ -242,7 +242,7 @@ const (
 
 // InstallationSync counts what a comparison with GitHub's list changed.
 type InstallationSync struct {
-	Corrected int // accounts that were put right
+	Corrected int // accounts that were corrected
 	Missing   int // not in the list for the first time: nothing is changed yet
 	Removed   int // not in the list for the second time
 }

@@ -249,7 +249,7 @@ func TestPoll_CLAIM7_ForgottenRequestTakesNothingOver(t *testing.T) {
 	h.served(d, pod) // a new request does take it over
 }
 
-// CLAIM-7: a request that finds its pod's mint under way hears when that ends, at its own replica and at another.
+// CLAIM-7: a request that finds its pod's mint in progress is notified of its end, at its own replica and at another.
 func TestPoll_CLAIM7_RequestThatAwaitsAMintHearsOfItsEnd(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {
 		h := newHarness(t)

@@ -27,10 +27,10 @@ const (
 	EndedRegistrations               // its registrations are gone, and no more than that was asked for: it stays
 )
 
-// EndClaim ends a live claim of exactly that generation, if all its registrations are proven gone (EXCL-6, CLAIM-15): its
-// job is queued again unless it runs or has ended, and its account has its budget back. With giveBack a pod that nothing
-// was minted for stays warm (CLAIM-8). What GitHub's lists have shown of the pod since that time is removed too, though no
-// row knows of it: the ledger may be an older one. An error comes with EndedNot alone.
+// EndClaim ends a live claim of exactly that generation, if all its registrations are proven gone (EXCL-6, CLAIM-15): its job is queued
+// again unless it runs or has ended, and its account has its budget back. With giveBack a pod without a mint stays idle (CLAIM-8).
+// Registrations that GitHub's lists have shown for the pod since that time are removed too, though no row knows of them: the ledger may be
+// an older one. An error comes only with EndedNot.
 func (d *Dispatcher) EndClaim(ctx context.Context, claim Claim, giveBack bool, since time.Time) (Ending, error) {
 	claim, ending, err := d.unregister(ctx, claim, since)
 	if err != nil || ending != EndedRegistrations {

@@ -40,8 +40,8 @@ type Refusal struct {
 	Waits    bool      // jobs wait for it; false while it has not happened often enough
 }
 
-// Pace says how long until the next attempt after so many failures in a row, when so many refusals of the account stand. It is 0 while the
-// jobs need not wait.
+// Pace is the delay until the next attempt after a number of consecutive failures, with a number of standing refusals of the account. It is
+// 0 while the jobs need not wait.
 type Pace func(failures, standing int64) time.Duration
 
 // RefusalStore keeps refusals. Its methods, beside Refuse, do not wait out an outage.
@@ -69,14 +69,14 @@ const (
 	refusedLongest    = 5 * time.Minute
 	unassignedFirst   = 5 * time.Minute
 	unassignedLongest = time.Hour
-	// unassignedTries is how many runners may get no job before jobs are set aside: GitHub is late at times.
+	// unassignedTries is how many runners may get no job before jobs are set aside: GitHub is sometimes late.
 	unassignedTries = 2
 	// refusedApart is how far apart the attempts of one account are at least, on average: each costs of its rate limit.
 	refusedApart = 2 * time.Second
 )
 
-// RefusalPace is the back-off of jobs that failed so many times in a row, while so many refusals of the account stand. At
-// least half of it is fixed, the rest is scaled by jitter, from 0 to 1.
+// RefusalPace is the back-off of jobs after a number of consecutive failures, with a number of standing refusals of the account. At least
+// half of it is fixed, the rest is scaled by jitter, from 0 to 1.
 func RefusalPace(reason RefusalReason, failures, standing int64, jitter float64) time.Duration {
 	wait, longest, steps := refusedFirst, refusedLongest, failures-1
 	if reason == NotAssigned {
@@ -122,8 +122,8 @@ func (d *Dispatcher) pace(reason RefusalReason) Pace {
 	}
 }
 
-// outcome notes what GitHub's answer to a mint says of the account, of the pool there, and of the repository. It returns
-// what is to be set aside: nothing where the account or the pool waits.
+// outcome records what GitHub's answer to a mint means for the account, for the pool there, and for the repository. It returns what must be
+// set aside: nothing if the account or the pool waits.
 func (d *Dispatcher) outcome(pool Pool, claim Claim, scope fleet.Scope, err error) *Refusal {
 	var limited *fleet.RateLimitedError
 	switch {

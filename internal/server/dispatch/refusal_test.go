@@ -33,9 +33,9 @@ var answersByStatus = []answered{
 	{http.StatusConflict, fleet.ErrNameTaken}, {http.StatusGone, fleet.ErrRejected}, {http.StatusUnprocessableEntity, fleet.ErrRejected},
 }
 
-// goesOn is served, by a clock that advances between two requests: a claim that follows another of the same pod has a name
-// of its own.
-func (h *harness) goesOn(d *dispatch.Dispatcher, c *clock) dispatch.Pod {
+// servedPod returns a pod whose poll was given a job. The clock advances between two requests: a claim that follows another of the same pod
+// has a name of its own.
+func (h *harness) servedPod(d *dispatch.Dispatcher, c *clock) dispatch.Pod {
 	h.t.Helper()
 	pod := h.pod("linux")
 	for range 20 {
@@ -91,9 +91,9 @@ func TestRefusal_CLAIM19_OnlyWhatItSpeaksOfWaits(t *testing.T) {
 					}
 					accept := h.refuse(answer, refused)
 					d := h.replica(at(c))
-					h.heard(d)
-					h.goesOn(d, c)
-					h.goesOn(d, c)
+					h.knowsLabels(d)
+					h.servedPod(d, c)
+					h.servedPod(d, c)
 					require.Equal(t, fleet.JobQueued, h.jobState(refused))
 					require.Equal(t, 3, h.forge.Mints(), "the refused job was asked for once")
 					backoff, _ := d.Backoff(acme)
@@ -106,7 +106,7 @@ func TestRefusal_CLAIM19_OnlyWhatItSpeaksOfWaits(t *testing.T) {
 					c.pass(time.Hour)
 					_, err := d.RetryRefused(t.Context())
 					require.NoError(t, err)
-					h.goesOn(d, c)
+					h.servedPod(d, c)
 					h.eventually("nothing is refused any more", func() bool { return ledgertest.Int(t, h.url, `SELECT count(*) FROM refusals`) == 0 })
 				})
 			}
@@ -131,8 +131,8 @@ func TestRefusal_CLAIM19_ARepositoryIsTriedByOneJob(t *testing.T) {
 	}
 	accept := h.refuse(answered{http.StatusForbidden, fleet.ErrForbidden}, bad...)
 	d := h.replica(at(c))
-	h.heard(d)
-	h.goesOn(d, c)
+	h.knowsLabels(d)
+	h.servedPod(d, c)
 	require.Equal(t, fleet.JobMinted, h.jobState(21))
 	require.Equal(t, 2, h.forge.Mints())
 
@@ -151,7 +151,7 @@ func TestRefusal_CLAIM19_ARepositoryIsTriedByOneJob(t *testing.T) {
 	_, err := d.RetryRefused(t.Context())
 	require.NoError(t, err)
 	for range 3 {
-		h.goesOn(d, c)
+		h.servedPod(d, c)
 	}
 	require.Zero(t, ledgertest.Int(t, h.url, `SELECT count(*) FROM workflow_jobs WHERE held <> ''`))
 }
@@ -177,14 +177,14 @@ func TestRefusal_CLAIM19_CLAIM20_WhatWasUnderWayCountsOnce(t *testing.T) {
 			h.record(job(fleet.JobEventQueued, id, in("acme/closed")))
 		}
 		d := h.replica(at(c))
-		h.heard(d)
+		h.knowsLabels(d)
 		return h, c, d
 	}
 	t.Run("registrations", func(t *testing.T) {
 		h, c, d := prepare(t)
 		var claims []dispatch.Claim
 		for range all {
-			claims = append(claims, h.claim(h.goesOn(d, c)))
+			claims = append(claims, h.claim(h.servedPod(d, c)))
 		}
 		pace := func(failures, standing int64) time.Duration {
 			return dispatch.RefusalPace(dispatch.Refused, failures, standing, 1)
@@ -200,7 +200,7 @@ func TestRefusal_CLAIM19_CLAIM20_WhatWasUnderWayCountsOnce(t *testing.T) {
 		h, c, d := prepare(t)
 		var claims []dispatch.Claim
 		for range all {
-			claims = append(claims, h.claim(h.goesOn(d, c)))
+			claims = append(claims, h.claim(h.servedPod(d, c)))
 		}
 		for _, claim := range claims {
 			require.NoError(t, d.NotAssigned(t.Context(), claim))
@@ -212,11 +212,11 @@ func TestRefusal_CLAIM19_CLAIM20_WhatWasUnderWayCountsOnce(t *testing.T) {
 
 		// The one that is tried again counts.
 		h.record(job(fleet.JobEventQueued, 100, in("acme/open")))
-		h.goesOn(d, c) // meets the jobs, and sets them aside
+		h.servedPod(d, c) // meets the jobs, and sets them aside
 		c.pass(6 * time.Minute)
 		_, err := d.RetryRefused(t.Context())
 		require.NoError(t, err)
-		pod := h.goesOn(d, c)
+		pod := h.servedPod(d, c)
 		require.NoError(t, d.NotAssigned(t.Context(), h.claim(pod)))
 		waits(h, c, 3, 10*time.Minute)
 	})
@@ -228,7 +228,7 @@ func TestRefusal_CLAIM19_CredentialsAreTheAccounts(t *testing.T) {
 	h.queue(1, 2)
 	accept := h.refuse(answered{http.StatusUnauthorized, fleet.ErrCredentials}, 1, 2)
 	d := h.replica(at(c))
-	h.heard(d)
+	h.knowsLabels(d)
 	_, err := d.Poll(await.Context(t), h.pod("linux"), 0)
 	require.NoError(t, err)
 	backoff, _ := d.Backoff(acme)
@@ -239,7 +239,7 @@ func TestRefusal_CLAIM19_CredentialsAreTheAccounts(t *testing.T) {
 	})
 	accept()
 	c.pass(time.Minute)
-	h.goesOn(d, c)
+	h.servedPod(d, c)
 	h.eventually("it is over", func() bool { return ledgertest.Int(t, h.url, `SELECT count(*) FROM refusals`) == 0 })
 }
 
@@ -254,11 +254,11 @@ func TestRefusal_CLAIM19_AFailingAddressIsOneRepositorys(t *testing.T) {
 	h.record(job(fleet.JobEventQueued, 3, in("acme/bad")))
 	h.refuse(answered{http.StatusBadGateway, fleet.ErrUncertain}, 1, 3)
 	d := h.replica(at(c))
-	h.heard(d)
+	h.knowsLabels(d)
 	answer, err := d.Poll(await.Context(t), h.pod("linux"), 0)
 	require.NoError(t, err)
 	require.Equal(t, dispatch.ReplyRetry, answer.Reply)
-	h.goesOn(d, c)
+	h.servedPod(d, c)
 	require.Equal(t, fleet.JobMinted, h.jobState(2))
 	require.Equal(t, fleet.JobClaimed, h.jobState(1), "what became of it is found out by its own pod")
 	require.Equal(t, fleet.JobQueued, h.jobState(3))
@@ -288,7 +288,7 @@ func TestRefusal_CLAIM19_ManyInARowAreThePools(t *testing.T) {
 	h.record(job(fleet.JobEventQueued, 9, labelled("plain")))
 	h.refuse(answered{http.StatusUnprocessableEntity, fleet.ErrRejected}, bad...)
 	d := h.replica(at(c))
-	h.heard(d)
+	h.knowsLabels(d)
 	for range 5 {
 		_, err := d.Poll(await.Context(t), h.pod("linux"), 0)
 		require.NoError(t, err)
@@ -311,9 +311,9 @@ func TestNotAssigned_CLAIM20_TheRepositoryWaitsInThatPool(t *testing.T) {
 		h.record(job(fleet.JobEventQueued, id, in("acme/closed")))
 	}
 	d := h.replica(at(c))
-	h.heard(d)
-	inVain := func() {
-		pod := h.goesOn(d, c)
+	h.knowsLabels(d)
+	unassigned := func() {
+		pod := h.servedPod(d, c)
 		claim := h.claim(pod)
 		require.NoError(t, d.NotAssigned(t.Context(), claim))
 		ending, err := d.EndClaim(t.Context(), claim, false, time.Time{})
@@ -321,11 +321,11 @@ func TestNotAssigned_CLAIM20_TheRepositoryWaitsInThatPool(t *testing.T) {
 		require.Equal(t, dispatch.EndedSpent, ending)
 		require.NoError(t, h.store.PodStopped(t.Context(), pod.UID, c.now(), nil))
 	}
-	inVain()
+	unassigned()
 	require.Empty(t, h.asks(d, c)["linux"].Refused, "one may be chance")
-	inVain()
+	unassigned()
 	h.record(job(fleet.JobEventQueued, 4, in("acme/open")))
-	h.goesOn(d, c)
+	h.servedPod(d, c)
 	require.Equal(t, fleet.JobMinted, h.jobState(4))
 	asked := h.asks(d, c)["linux"]
 	require.Equal(t, withheld(runnerapi.WithheldRefused, 3), asked.Withheld)

@@ -49,7 +49,7 @@ func (r Refusal) what() string {
 	}
 }
 
-// textsOf is RefusalText of each pool. What is refused of a whole account is no pool's.
+// textsOf is RefusalText of each pool. A refusal of a whole account belongs to no pool.
 func textsOf(refusals []Refusal) map[PoolRef]string {
 	by := map[PoolRef][]Refusal{}
 	for _, r := range refusals {

@@ -38,8 +38,8 @@ type Recorded struct {
 	Fresh     bool // false: this delivery was recorded before
 	Outcome   fleet.Outcome
 	Queued    bool // dispatch has something to do
-	Adoption  bool // a runner is to be confirmed with GitHub
-	Foreign   bool // a runner of the account's own has the name of one that was registered for another account
+	Adoption  bool // a runner must be confirmed with GitHub
+	Foreign   bool // a foreign runner of the account has a name that was registered for another account
 	Displaced int64
 	// Started is there when a runner of ours was given its job by this event.
 	Started *Started
@@ -55,7 +55,7 @@ type Started struct {
 
 // Ended is a job that is over.
 type Ended struct {
-	Pool  string         // empty when no pod of ours had it any more
+	Pool  string         // empty when no pod of ours had it
 	Times fleet.JobTimes // Queued, Executing if it ran, and Ended
 }
 

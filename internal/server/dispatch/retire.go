@@ -67,7 +67,7 @@ func (d *Dispatcher) PodGone(pod Pod) {
 	d.ClaimChanged(pod.UID)
 	d.notes.forget(pod.UID)
 	d.ended.forget(pod.UID)
-	d.goings.forget(pod.UID)
+	d.deletedPods.forget(pod.UID)
 	d.later(func(ctx context.Context) { _ = d.forget(ctx, pod) })
 }
 

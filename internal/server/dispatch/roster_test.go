@@ -76,7 +76,7 @@ func TestRetireLost_EXCL4_ARowWithoutProofNeedsGitHubsList(t *testing.T) {
 			}
 			require.Equal(t, dispatch.ProofUnregistered, answer.Proof)
 			require.Equal(t, answer.Proof, h.claim(pod).Proof, "the ledger keeps it")
-			require.Equal(t, answer, h.lost(h.replica(), pod)[0], "for whoever asks later")
+			require.Equal(t, answer, h.lost(h.replica(), pod)[0], "for later callers")
 		})
 	}
 }
@@ -132,8 +132,8 @@ func TestRetireLost_CLAIM13_ABusyRunnerWithoutAClaimIsAdopted(t *testing.T) {
 	})
 }
 
-// POOL-7: a rack with 500 busy runners is gone. One reading of a list answers for all that GitHub has given up; those that
-// it still lists are removed a bounded number at a time, and what is busy is kept without a request.
+// POOL-7: a rack with 500 busy runners is gone. One reading of a list answers for all that GitHub has removed; those that it still lists
+// are removed a bounded number at a time, and busy ones are kept without a request.
 func TestRetireLost_POOL7_AWholeRackCostsNoRequestAPod(t *testing.T) {
 	h := newHarness(t)
 	d := h.listed(func(o *dispatch.Options) { o.ExamineTimeout = time.Minute }) // this test counts requests

@@ -11,8 +11,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// router is what a replica knows of which pool serves which label set. What no pool serves it does not remember, so that it costs the same
-// however many such sets there are (TEN-1). Dispatcher.mu guards it.
+// router is a replica's knowledge of which pool serves which label set. Sets without a pool are not kept, so that their number costs
+// nothing (TEN-1). Dispatcher.mu guards it.
 type router struct {
 	routing Routing
 	known   map[string]bool // the label sets in it: those that a pool serves, or several would
@@ -34,7 +34,7 @@ func routed(pools []Pool) []Pool {
 	return out
 }
 
-// PoolsChanged says that a pool appeared, changed or was deleted. Label sets are matched again if that makes a difference
+// PoolsChanged reports that a pool appeared, changed or was deleted. Label sets are matched again if that makes a difference
 // to any: a pool's status changes all the time.
 func (d *Dispatcher) PoolsChanged() {
 	pools := routed(d.opt.Cluster.Pools())
@@ -56,13 +56,13 @@ func (d *Dispatcher) reroute() {
 	d.wakeAll()
 }
 
-// Reconnected says that notifications may have been lost: everything that they could announce is read again.
+// Reconnected reports that notifications may have been lost: everything that they could announce is read again.
 func (d *Dispatcher) Reconnected() {
 	d.reroute()
 	d.AdoptionRequested()
 }
 
-// WorkArrived says that jobs of that label set were queued, or that room was made (empty key). A set that is new here is
+// WorkArrived reports that jobs of that label set were queued, or that room was made (empty key). A set that is new here is
 // matched alone, and one that no pool serves wakes no poll (TEN-1).
 func (d *Dispatcher) WorkArrived(labelKey string) {
 	d.mu.Lock()
@@ -88,7 +88,7 @@ func (d *Dispatcher) WorkArrived(labelKey string) {
 	}
 }
 
-// servesNow says whether any live pool has these labels.
+// servesNow reports whether any live pool has these labels.
 func (d *Dispatcher) servesNow(labelKey string) bool {
 	labels, ok := LabelsOf(labelKey)
 	return ok && slices.ContainsFunc(d.opt.Cluster.Pools(), func(p Pool) bool { return !p.Terminating && p.Serves(labels) })

@@ -27,21 +27,21 @@ func TestRouting_TEN1_ForeignLabelSetsCostNothing(t *testing.T) {
 	require.Zero(t, d.Arrived(), "nor remembered")
 	d.PoolsChanged() // of a pool's status
 	h.asks(d, c)
-	require.Equal(t, before, store.sets.Load(), "nothing is read anew")
+	require.Equal(t, before, store.sets.Load(), "nothing is read again")
 
 	h.record(job(fleet.JobEventQueued, 2, labelled("linux", "self-hosted"))) // a new set, which the pool serves
 	h.started(d, h.pod("linux"), 2)
-	require.Equal(t, before, store.sets.Load(), "it is matched by itself")
+	require.Equal(t, before, store.sets.Load(), "it is matched alone")
 	wide := linuxPool("wide", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "linux")
 	h.cluster.PutPool(wide)
 	d.PoolsChanged()
 	h.record(job(fleet.JobEventQueued, 3, labelled("a", "k", "linux")))
 	h.started(d, h.pod("wide"), 3)
-	require.Greater(t, store.sets.Load(), before, "a pool that has changed is matched anew")
+	require.Greater(t, store.sets.Load(), before, "a pool that has changed is matched again")
 }
 
-// A pool is visible before its event is handled. A label set that arrives between the two is matched alone, and the sets
-// that waited for the pool must be matched all the same.
+// A pool is visible before its event is handled. A label set that arrives between the two is matched alone, and the sets that waited for
+// the pool must still be matched.
 func TestRouting_TEN1_APoolThatShowsBeforeItsEventServesWhatWaited(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	_, d := h.counting(c)

@@ -123,15 +123,15 @@ func (d *Dispatcher) readPeaks(ctx context.Context) (map[PoolRef]int, error) {
 	return Peaks(changes, peakMinutes), nil
 }
 
-// SessionChange says that in one minute the number of a pool's open sessions changed.
+// SessionChange reports that in one minute the number of a pool's open sessions changed.
 type SessionChange struct {
 	Pool   PoolRef
 	Minute int // from 0; changes at later minutes than are asked for are ignored
 	By     int
 }
 
-// Peaks is each pool's 95th percentile of the numbers of sessions that were open at so many minutes: the smallest
-// number that at least 95 in 100 of them do not exceed.
+// Peaks is each pool's 95th percentile of open sessions over the minutes: the smallest number that at least 95 in 100 of them do not
+// exceed.
 func Peaks(changes []SessionChange, minutes int) map[PoolRef]int {
 	open := map[PoolRef][]int{}
 	for _, c := range changes {

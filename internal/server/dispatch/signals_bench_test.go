@@ -18,8 +18,8 @@ import (
 // benchAccounts is how many accounts the backlog is spread over.
 const benchAccounts = 1000
 
-// BenchmarkSignals reads the signals of a backlog of one job an account, and of a hundred. What it costs should follow
-// from the number of lanes and from what could be handed out, not from the number of jobs.
+// BenchmarkSignals reads the signals of a backlog of one job an account, and of a hundred. The cost should depend on the number of lanes
+// and on the jobs that could be handed out, not on the number of jobs.
 func BenchmarkSignals(b *testing.B) {
 	for _, room := range []int{0, 40} {
 		for _, jobs := range []int{benchAccounts, 100 * benchAccounts} {
@@ -44,7 +44,7 @@ func BenchmarkSignals(b *testing.B) {
 	}
 }
 
-// BenchmarkPeaks reads the last hour of a ledger with so many sessions, of which 10,000 are of the last hour.
+// BenchmarkPeaks reads the last hour of a ledger with a given number of sessions, 10,000 of them in the last hour.
 func BenchmarkPeaks(b *testing.B) {
 	for _, sessions := range []int{10_000, 300_000} {
 		b.Run(fmt.Sprintf("sessions=%d", sessions), func(b *testing.B) {

@@ -41,20 +41,20 @@ func (c *clock) pass(d time.Duration) {
 
 func at(c *clock) func(*dispatch.Options) { return func(o *dispatch.Options) { o.Now = c.now } }
 
-// heard waits until the replica knows every label set: a notification announces a new one.
-func (h *harness) heard(d *dispatch.Dispatcher) {
+// knowsLabels waits until the replica knows every label set: a notification announces a new one.
+func (h *harness) knowsLabels(d *dispatch.Dispatcher) {
 	h.t.Helper()
 	sets, err := h.store.LabelSets(h.t.Context())
 	require.NoError(h.t, err)
 	for _, set := range sets {
-		h.eventually("the replica hears of "+set.Key, func() bool { return d.Heard(set.Key) })
+		h.eventually("the replica knows "+set.Key, func() bool { return d.Heard(set.Key) })
 	}
 }
 
 // asks reads the signals again, by pool.
 func (h *harness) asks(d *dispatch.Dispatcher, c *clock) map[string]runnerapi.PoolSignals {
 	h.t.Helper()
-	h.heard(d)
+	h.knowsLabels(d)
 	c.pass(time.Minute)
 	signals, err := d.Signals(h.t.Context())
 	require.NoError(h.t, err)
@@ -191,7 +191,7 @@ func TestSignals_CLAIM11_Backoff(t *testing.T) {
 	require.Equal(t, 2, h.asks(d, c)["linux"].Queued)
 }
 
-// What is reported of an account's back-off is what dispatch uses, and whether a limit or a failure is the cause.
+// The reported back-off of an account is the one that dispatch uses, with its cause: a limit or a failure.
 func TestBackoff_CLAIM11_CLAIM14_SaysUntilWhen(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	d := h.replica(at(c))

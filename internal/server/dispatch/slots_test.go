@@ -91,8 +91,8 @@ func TestMintLimiter_CLAIM14_ALateSuccessDoesNotEndTheWaitForTheReset(t *testing
 	}
 }
 
-// CLAIM-14: a batch that got fewer slots than it asked for reads again when one is given back, though it got some: what
-// GitHub has left by then may be more, or nothing until its reset, which is to be waited for.
+// CLAIM-14: a batch that got fewer slots than it asked for reads again when one is returned, though it got some: what GitHub has left by
+// then may be more, or nothing until its reset, which must be waited for.
 func TestMintLimiter_CLAIM14_WhoGotSomeOfItLooksAgain(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	acme := dispatch.Account{ID: 1, InstallationID: 1}

@@ -35,7 +35,7 @@ func (d *Dispatcher) takeOver(ctx context.Context, claim Claim, sequence int64) 
 	defer cancel()
 	switch err := d.removeRegistrations(detached, claim); {
 	case errors.Is(err, fleet.ErrRunnerBusy):
-		// It works: the configuration did arrive. What we are asked by is a poller that should not be asking.
+		// It is busy: the configuration did arrive. This request is from a poller that should not be asking.
 		return d.arrived(detached, claim)
 	case err != nil:
 		d.opt.Log.WarnContext(ctx, "taking over a claim", "pod", claim.PodName, "error", err)
@@ -46,7 +46,8 @@ func (d *Dispatcher) takeOver(ctx context.Context, claim Claim, sequence int64) 
 	return answer, false, err
 }
 
-// removalFailed has no other of the account wait for a registration that cannot be removed, but where the answer speaks of the account.
+// removalFailed delays no other claim of the account because of a registration that cannot be removed, unless the answer is about the
+// account.
 func (d *Dispatcher) removalFailed(claim Claim, err error) {
 	pool, _ := d.opt.Cluster.Pool(PoolRef{claim.Namespace, claim.Pool})
 	var limited *fleet.RateLimitedError

@@ -46,8 +46,8 @@ type SeenJob struct {
 	LabelKey   string // empty where the job's row is gone
 }
 
-// TargetDemand says which jobs each target's runners are for: of all targets, or there is an error (POOL-8). Such jobs are
-// recorded like all others; no pool has their labels, so no pool is given them, and nothing is ever minted for them.
+// TargetDemand returns which jobs each target's runners are for: of all targets, or an error (POOL-8). Such jobs are recorded like all
+// others; no pool has their labels, so no pool is given them, and nothing is ever minted for them.
 func (d *Dispatcher) TargetDemand(ctx context.Context, targets []runnerapi.DemandTarget) ([]runnerapi.TargetDemand, error) {
 	if err := d.notFrozen(); err != nil { // CLAIM-17: what a restored ledger lacks would be no demand
 		return nil, err
@@ -177,7 +177,7 @@ func (a targetAsk) answer(targets []runnerapi.DemandTarget, known TargetJobs, po
 	return out
 }
 
-// settled says whether a job that was seen at GitHub needs no runner that registers itself. One that was given up here,
+// settled reports whether a job that was seen at GitHub needs no runner that registers itself. One that was given up here,
 // because its state was unknown for a day, is not: it was seen.
 func (j SeenJob) settled(pools []Pool) bool {
 	if j.State.Terminal() {
@@ -187,7 +187,7 @@ func (j SeenJob) settled(pools []Pool) bool {
 	return !ok || len(Route(pools, []LabelSet{{Key: j.LabelKey, Labels: labels}}).Unserved) == 0
 }
 
-// cut leaves the oldest jobs, so many at most, and says whether there were more.
+// cut keeps the oldest jobs, up to most, and reports whether there were more.
 func cut(jobs *[]runnerapi.DemandJob, most int) bool {
 	slices.SortFunc(*jobs, func(a, b runnerapi.DemandJob) int {
 		return cmp.Or(a.QueuedAt.Compare(b.QueuedAt), cmp.Compare(a.ID, b.ID))

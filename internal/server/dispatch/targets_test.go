@@ -66,7 +66,7 @@ func TestTargetDemand_66_ThroughAJobsLife(t *testing.T) {
 	require.Equal(t, []int64{1}, ids(h.wants(d, repo).Queued))
 	got = h.wants(d, runnerapi.DemandTarget{Enterprise: "e", Repositories: []string{"acme/lib", "acme/lib", "elsewhere/x"}})
 	require.Equal(t, []int64{2}, ids(got.Queued))
-	require.False(t, got.Sees, "others of the enterprise's repositories may not be told of")
+	require.False(t, got.Sees, "other repositories of the enterprise may go unreported")
 	require.False(t, h.wants(d, runnerapi.DemandTarget{Enterprise: "e"}).Sees)
 
 	pod := h.pod("linux")
@@ -123,7 +123,7 @@ func TestTargetDemand_67_SettledJobs(t *testing.T) {
 	h.record(job(fleet.JobEventCancelled, 2, gpu))
 	expired, err := h.store.ExpireJobs(t.Context(), time.Now().Add(time.Hour), time.Now().Add(time.Hour), time.Now(), 1)
 	require.NoError(t, err)
-	require.Len(t, expired, 1, "RECV-7: given up like any other that nobody can tell about")
+	require.Len(t, expired, 1, "RECV-7: given up like any other unknown one")
 	target := runnerapi.DemandTarget{Repository: "acme/app", Seen: []int64{1, 2, 3, 4, 5}}
 	got := h.wants(d, target)
 	require.Equal(t, []int64{1, 2}, got.Settled)
@@ -139,7 +139,7 @@ func TestTargetDemand_67_SettledJobs(t *testing.T) {
 	require.Len(t, seen.Seen, 2)
 }
 
-// What GitHub does not report is not seen, and of what is not seen nothing is said.
+// Jobs that GitHub does not report are unknown, and no statement is made about them.
 func TestTargetDemand_SeesOnlyWhatGitHubTells(t *testing.T) {
 	h := newHarness(t)
 	d := h.replica()
@@ -157,7 +157,7 @@ func TestTargetDemand_SeesOnlyWhatGitHubTells(t *testing.T) {
 	require.False(t, h.wants(d, repo).Sees)
 	require.Empty(t, h.wants(d, repo).Queued)
 	require.True(t, h.wants(d, org).Sees)
-	require.Empty(t, h.wants(d, org).Queued, "nobody will tell of its end")
+	require.Empty(t, h.wants(d, org).Queued, "its end will not be reported")
 	installation(dispatch.RepositoriesAdded, "acme/app")
 	require.Equal(t, []int64{1}, ids(h.wants(d, repo).Queued))
 	require.Equal(t, []int64{1}, ids(h.wants(d, org).Queued))

@@ -93,7 +93,7 @@ func TestRecordJob_TellsOfEachJobOnce(t *testing.T) {
 	rec = h.record(job(fleet.JobEventStarted, 2, by(runner), times))
 	require.Nil(t, rec.Started)
 
-	served(3) // cancelled before it began: GitHub names times all the same
+	served(3) // cancelled before it began: GitHub still reports times
 	rec = h.record(job(fleet.JobEventCancelled, 3, times))
 	require.Equal(t, dispatch.Ended{Pool: "linux", Times: fleet.JobTimes{Queued: at, Ended: at.Add(time.Minute)}}, utc(*rec.Ended))
 

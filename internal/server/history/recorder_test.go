@@ -59,7 +59,7 @@ func TestRun_SamplesTheMinute(t *testing.T) {
 	require.Equal(t, 1, m.asked)
 }
 
-// What cannot be read is an error, and keeps nothing else from being written.
+// A failed reading is an error, and keeps no other from being written.
 func TestRun_OneReadingFailsAlone(t *testing.T) {
 	away := errors.New("away")
 	m := &memory{gauges: map[Pool]Gauges{}, noGauges: away, started: []Started{{Pool{"runners", "a"}, noon, 1, 1}}}

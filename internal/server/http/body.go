@@ -9,8 +9,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/github"
 )
 
-// What the bodies of webhooks may take of this process's memory, in bytes (TEN-3). Any client of the listener can send one,
-// and the signature is known at its end.
+// The maximum memory, in bytes, for the bodies of webhooks (TEN-3). Any client of the listener can send one, and the signature is known
+// only at its end.
 const (
 	// smallBody is room enough for a workflow_job; GitHub's installation events list repositories and can be larger.
 	smallBody = 64 << 10

@@ -87,7 +87,7 @@ func TestDemand_BadRequests(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, status)
 }
 
-// POOL-8, CLAIM-17: while the watch, the ledger or its epoch cannot be trusted nothing is said, and not that nothing is wanted.
+// POOL-8, CLAIM-17: while the watch, the ledger or its epoch cannot be trusted the answer is an error, and not zero demand.
 func TestDemand_POOL8_NothingIsKnownOrEverything(t *testing.T) {
 	w := newWorld(t)
 	w.unready = errors.New("the watch has not delivered its first list yet")
@@ -160,7 +160,7 @@ func TestDemand_62_63_WhatChangesNothing(t *testing.T) {
 		return all
 	}
 	status, _ := w.hook("workflow_job", event("queued", 1, ""))
-	require.Equal(t, http.StatusOK, status, "nobody is there for it yet")
+	require.Equal(t, http.StatusOK, status, "no worker is there for it yet")
 	require.Equal(t, []int64{1}, ids())
 	for id, more := range map[int64]string{2: `,"conclusion":"skipped"`, 3: `,"conclusion":"success","runner_id":null,"runner_name":null`} {
 		status, _ = w.hook("workflow_job", event("completed", id, more))

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What fails for every request of a fleet is logged a few times a minute, per message, and none is forgotten.
+// An error of every request of a fleet is logged a few times a minute, per message, and all are counted.
 func TestFlood_TellsAFewAndCountsTheRest(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Unix(1_800_000_000, 0)

@@ -252,7 +252,7 @@ func (s *Server) keepTail(ctx context.Context, stopped runnerapi.PodStopped) {
 	}
 }
 
-// signals answers whole or not at all: a watch or a ledger that cannot be read must not look like no demand (POOL-8).
+// signals answers completely or not at all: a watch or a ledger that cannot be read must not look like no demand (POOL-8).
 func (s *Server) signals(w http.ResponseWriter, r *http.Request) {
 	if !s.controller(w, r) {
 		return

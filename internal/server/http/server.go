@@ -92,7 +92,7 @@ func New(opt Options) (*Server, error) {
 		Help: "Webhooks, by the secret of their signature: current or previous.",
 	}, []string{"secret"})}
 	for _, position := range github.SecretPositions() {
-		s.signatures.WithLabelValues(string(position)) // zero shows that the previous one is not in use any more
+		s.signatures.WithLabelValues(string(position)) // zero shows that the previous secret is no longer in use
 	}
 	if err := opt.Metrics.Register(s.signatures); err != nil {
 		return nil, fmt.Errorf("registering the server's metrics: %w", err)

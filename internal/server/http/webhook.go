@@ -11,7 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
 )
 
-// webhookTimeout is less than the 10 s that GitHub waits: an answer it does not hear is worth nothing.
+// webhookTimeout is less than the 10 s that GitHub waits: a later response is lost.
 const webhookTimeout = 8 * time.Second
 
 // bodyTimeout is how long a delivery's body may take to arrive.
@@ -22,10 +22,10 @@ const tooLargeText = "the payload is larger than 25 MB, GitHub's maximum"
 // roomIn is when a payload for which there was no room may be sent again.
 const roomIn = 5 * time.Second
 
-// webhook takes one delivery: verify, hand it to the intake (decode, one transaction), then 2xx. What is not committed is
-// not acknowledged, so that a redelivery can make up for it.
+// webhook takes one delivery: verify, hand it to the intake (decode, one transaction), then 2xx. Without a commit it is not acknowledged,
+// so that a redelivery can make up for it.
 //
-// No sender is known to be GitHub before the last byte has come, so what can be refused by its headers is (TEN-3).
+// No sender is known to be GitHub before the last byte has arrived, so the headers are checked first (TEN-3).
 func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 	verifier, err := s.opt.WebhookSecrets.Verifier(r.Header.Get(github.HeaderSignature))
 	event := r.Header.Get(github.HeaderEvent)

@@ -45,8 +45,8 @@ func TestWebhook_NET6_BadSignatureStoresNothing(t *testing.T) {
 	require.Equal(t, fleet.JobAbsent, w.state(1))
 }
 
-// NET-6: while a secret is rotated no webhook is refused, whichever of the two GitHub knows, and it can be seen when
-// nothing is signed with the previous one any more.
+// NET-6: while a secret is rotated no webhook is refused, whichever of the two GitHub knows, and a metric shows when the previous one is no
+// longer used.
 func TestWebhook_NET6_SecretIsRotatedWithoutALostWebhook(t *testing.T) {
 	w := newWorld(t)
 	next := int64(0)
@@ -106,7 +106,7 @@ func TestWebhook_BadInputGetsItsStatusAndLosesNothing(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, status)
 	status, _ = w.hook("workflow_job", queued(1), func(r *http.Request) { r.Header.Del(github.HeaderDelivery) })
 	require.Equal(t, http.StatusBadRequest, status)
-	// What no index and no notification can carry would fail at every redelivery.
+	// A value that no index and no notification can carry would fail at every redelivery.
 	long := `"` + strings.Repeat(rand.Text(), 400) + `"`
 	status, text = w.hook("workflow_job", strings.Replace(queued(1), `"labels":[`, `"labels":[`+long+`,`, 1))
 	require.Equal(t, http.StatusAccepted, status, text)
@@ -223,8 +223,8 @@ func TestWebhook_TEN3_IsRefusedByItsHeaders(t *testing.T) {
 	}
 }
 
-// TEN-3: bodies of unknown senders share one bound. Past it a sender has to retry, and GitHub's own payloads, which are
-// small, are accepted as before.
+// TEN-3: bodies of unknown senders share one bound. Past it a sender has to retry, and GitHub's own payloads, which are small, are accepted
+// nevertheless.
 func TestWebhook_TEN3_ManyLargeBodiesTakeNoRoomFromSmallOnes(t *testing.T) {
 	w := newWorld(t)
 	const size, senders = 8 << 20, 12 // 96 MiB

@@ -215,8 +215,8 @@ func (t *batchTx) pick(ctx context.Context, a *dispatch.Admission) ([]dispatch.Q
 	return jobs, nil
 }
 
-// claim pairs the chosen jobs with the polls that waited longest and inserts the rows. A pod whose row another request
-// inserted first is taken: it gets nothing from this batch, and the job stays in the queue.
+// claim pairs the chosen jobs with the polls that waited longest and inserts the rows. A pod whose row another request inserted first is
+// claimed already: it gets nothing from this batch, and the job stays in the queue.
 func (t *batchTx) claim(ctx context.Context, lanes []dispatch.Lane, chosen []dispatch.QueuedJob) error {
 	if len(chosen) == 0 {
 		return nil
@@ -294,9 +294,8 @@ type lane struct {
 	account int64
 }
 
-// settle counts what was claimed from each lane, and parks those that are to be parked. It takes the lanes in one order,
-// and reads the queue of each with the lane locked: a job that comes back concurrently may be its oldest, and the lane
-// keeps the place in line that it is given.
+// settle counts the claims from each lane, and parks the lanes to be parked. It processes the lanes in one order, and reads the queue of
+// each with the lane locked: a job that comes back concurrently may be its oldest, and the lane keeps the place in line that it is given.
 func (t *batchTx) settle(ctx context.Context, aside []dispatch.QueuedJob, parked []dispatch.Parking) error {
 	claimed, parking := map[lane]int64{}, map[lane]dispatch.Parking{}
 	for _, job := range aside { // the next jobs of their lanes may be much younger

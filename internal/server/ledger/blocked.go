@@ -161,7 +161,7 @@ func (s *Store) returnBlockedOf(ctx context.Context, q *sqlcgen.Queries, account
 	return nil
 }
 
-// returnForgotten brings back what is held for refusals that do not stand any more.
+// returnForgotten returns jobs to the queue that are held for refusals that no longer stand.
 func returnForgotten(ctx context.Context, q *sqlcgen.Queries, accountID int64, repositories []string) error {
 	for _, repository := range repositories {
 		rows, err := q.ReturnForgotten(ctx, accountID, repository, blockedAtOnce)

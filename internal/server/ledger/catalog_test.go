@@ -15,7 +15,7 @@ import (
 type column struct {
 	Type     string
 	Nullable bool
-	// Filled says that an INSERT which does not name it has a value nevertheless.
+	// Filled indicates that an INSERT which does not name it has a value nevertheless.
 	Filled bool
 }
 
@@ -124,9 +124,8 @@ func breaks(before, after catalog) []string {
 	return found
 }
 
-// concerns says whether rows that are written by a server that knows the table as it was can break the rule. What is about
-// new columns alone holds for their defaults, or the column could not have been added; but two rows with one default are
-// not unique.
+// concerns reports whether rows of a server that knows the earlier table can break the rule. A rule on new columns alone holds for their
+// defaults, or the column could not have been added; but two rows with one default are not unique.
 func (r rule) concerns(was, is map[string]column) bool {
 	if was == nil {
 		return false // no other server writes to it

@@ -114,10 +114,10 @@ func (s *Store) DropOldAsks(ctx context.Context, before time.Time) (int64, error
 
 // RepositoriesToSweep lists repositories, those swept longest ago first.
 func (s *Store) RepositoriesToSweep(
-	ctx context.Context, swept, heard time.Time, without []int64, most int,
+	ctx context.Context, swept, seen time.Time, without []int64, most int,
 ) ([]catchup.Repository, error) {
 	rows, err := s.queries().RepositoriesToSweep(ctx, sqlcgen.RepositoriesToSweepParams{
-		SweptBefore: swept, SeenSince: heard, Without: notNil(without), Most: int32(most), //nolint:gosec // a small bound
+		SweptBefore: swept, SeenSince: seen, Without: notNil(without), Most: int32(most), //nolint:gosec // a small bound
 	})
 	if err != nil {
 		return nil, err

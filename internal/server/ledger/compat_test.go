@@ -24,7 +24,7 @@ import (
 
 var recordFrom = flag.String("record-queries", "", "record the queries of a folder of generated code as those of the newest schema")
 
-// widened are changes that an older server cannot run into, although they look like it, by the schema's version that brings them.
+// widened are changes that cannot affect an older server, although they appear to, by the schema's version that makes them.
 var widened = map[int64]map[string]string{
 	7:  {"job_lanes.job_lanes_parked_check demands something new": "it allows one value more, which an older server does not write"},
 	27: {"workflow_jobs.workflow_jobs_held_check demands something new": "it allows one value more, which an older server does not write"},
@@ -173,8 +173,8 @@ func TestMigrate_AnOlderServerStartsOnANewerSchema(t *testing.T) {
 	require.NoError(t, CheckSchema(t.Context(), url), "and it left the newer one's as it was")
 }
 
-// What earlier versions asked the database they can ask of the newest schema: the same parameters, the same columns, and a plan.
-// A release records its queries: go test ./internal/server/ledger -run QueriesOfEarlier -record-queries sqlcgen
+// Queries of earlier versions work with the newest schema: the same parameters, the same columns, and a plan. A release records its
+// queries: go test ./internal/server/ledger -run QueriesOfEarlier -record-queries sqlcgen
 func TestMigrations_QueriesOfEarlierVersionsMeanTheSame(t *testing.T) {
 	t.Parallel()
 	if *recordFrom != "" {

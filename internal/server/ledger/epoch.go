@@ -23,7 +23,7 @@ func (s *Store) Guard() { s.known.CompareAndSwap(nil, &nothingKnown) }
 // Know tells what this replica has seen of the installation's database.
 func (s *Store) Know(m epoch.Mark) { s.known.Store(&m) }
 
-// Restored has the store forget what it remembers of a database that is not the one that it speaks to any more.
+// Restored drops what the store remembers of the database that it was connected to before.
 func (s *Store) Restored() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,9 +149,9 @@ func (s *Store) Heard(ctx context.Context, podUIDs []string) (map[string]bool, e
 	if err != nil {
 		return nil, fmt.Errorf("looking for rows of %d pods: %w", len(podUIDs), err)
 	}
-	heard := make(map[string]bool, len(rows))
+	recorded := make(map[string]bool, len(rows))
 	for _, uid := range rows {
-		heard[uid] = true
+		recorded[uid] = true
 	}
-	return heard, nil
+	return recorded, nil
 }

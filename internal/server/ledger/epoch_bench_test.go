@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
-// What it costs that a statement asks for the epoch (CLAIM-17): a claim or a retirement is one transaction of several.
+// The cost of checking the epoch in a statement (CLAIM-17): a claim or a retirement is one transaction of several.
 func BenchmarkRetire_CLAIM17(b *testing.B) {
 	for _, guarded := range []bool{false, true} {
 		b.Run(fmt.Sprintf("guarded=%t", guarded), func(b *testing.B) {

@@ -10,8 +10,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
 )
 
-// recordDelivery reports whether the delivery is new. What has no GUID is no delivery, but was read at GitHub: it is always
-// new, and the tables make it safe to repeat.
+// recordDelivery reports whether the delivery is new. An event without a GUID is no delivery, but was read at GitHub: it is always new, and
+// the tables make it safe to repeat.
 func recordDelivery(ctx context.Context, q *sqlcgen.Queries, d dispatch.Delivery) (bool, error) {
 	if d.GUID == "" {
 		return true, nil
@@ -64,7 +64,7 @@ func (s *Store) recordJob(
 		if err := s.ensureParents(ctx, q, ev, key, d.At); err != nil {
 			return err
 		}
-		if it, err = s.heardOf(ctx, q, ev, d); err != nil {
+		if it, err = s.noteRepository(ctx, q, ev, d); err != nil {
 			return err
 		}
 		e := eventTx{q: q, ev: ev, key: key, now: d.At, rec: &rec, mostLanes: s.mostLanes}
@@ -346,7 +346,7 @@ func (e *eventTx) started(claim sqlcgen.RunnerClaim) *dispatch.Started {
 	return &dispatch.Started{Pool: claim.Pool, Times: times}
 }
 
-// ended says that a job is over which a pod of ours was claimed for.
+// ended returns the notification that a job is over for which a pod of ours was claimed.
 func (e *eventTx) ended(change dispatch.Change) *dispatch.Ended {
 	if change.Outcome != fleet.Move || !change.State.Terminal() {
 		return nil

@@ -139,7 +139,7 @@ func (t installationTx) put(ctx context.Context, a dispatch.Account, suspended b
 	return wakeAccount(ctx, t.q, a.ID)
 }
 
-// end notes that an installation is no more; GitHub does not use its id again.
+// end records that an installation is gone; GitHub does not use its id again.
 func (t installationTx) end(ctx context.Context, a dispatch.Account) error {
 	if err := t.q.EndInstallation(ctx, a.InstallationID, t.at); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (t installationTx) orphan(ctx context.Context, a dispatch.Account) error {
 	return t.s.defaultLimits(ctx, t.q, a.ID)
 }
 
-// repositories notes what was taken from an installation, or given to it. What was taken waits until it is given back.
+// repositories records which repositories an installation lost or gained. Jobs of lost ones are held until they are returned.
 func (t installationTx) repositories(ctx context.Context, in dispatch.Installation) error {
 	account, known, err := found(t.q.LockAccount(ctx, in.Account.ID))
 	if err != nil || !known || deref(account.InstallationID) != in.Account.InstallationID {
@@ -265,12 +265,11 @@ func (t installationTx) audit(ctx context.Context, action string, before, after 
 	return audit(ctx, t.q, after, t.change(), action, was, stateOf(after))
 }
 
-// SyncInstallations corrects the ledger by GitHub's own list, the reading of which began at that time: whatever is newer
-// than that is left alone, and an account is uninstalled only when two lists in succession lack it. An empty list says
-// nothing: it is what a wrong key or a wrong App sees.
+// SyncInstallations corrects the ledger by GitHub's own list, whose reading began at that time: newer changes are kept, and an account is
+// uninstalled only when two lists in succession lack it. An empty list is ignored: a wrong key or a wrong App returns one.
 //
-// Each account that differs is a transaction of its own, so that no dispatch waits for all of them; an error in one does
-// not keep the others from being corrected.
+// Each account that differs is a transaction of its own, so that no dispatch waits for all of them; an error in one does not prevent the
+// correction of the others.
 func (s *Store) SyncInstallations(
 	ctx context.Context, began, now time.Time, list []dispatch.Installation,
 ) (dispatch.InstallationSync, error) {
@@ -410,7 +409,7 @@ func (s *Store) ensureAccount(ctx context.Context, q *sqlcgen.Queries, a dispatc
 	if err != nil {
 		return err
 	}
-	if ended { // a late word of an installation that is no more brings nothing back
+	if ended { // a late event of a deleted installation restores nothing
 		return t.orphan(ctx, a)
 	}
 	return t.ensure(ctx, a)

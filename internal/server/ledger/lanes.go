@@ -17,10 +17,9 @@ func feedLane(ctx context.Context, q *sqlcgen.Queries, key string, accountID int
 // recountedAtOnce bounds one recount of lanes.
 const recountedAtOnce = 200
 
-// RecountLanes counts the live claims of lanes again whose number has drifted from them, at most so many lanes, and says
-// how many were corrected. The number refuses nothing, but a lane that seems to have a claim is kept forever, and an
-// account that seems to have many has its turn last. None should ever drift: recovery, a restore or a person at the
-// database may cause it.
+// RecountLanes corrects lanes whose number of live claims is wrong, up to a bound, and returns how many. The number refuses nothing, but a
+// lane that seems to have a claim is kept forever, and an account that seems to have many has its turn last. It should never be wrong:
+// recovery, a restore or an administrator at the database may cause it.
 func (s *Store) RecountLanes(ctx context.Context) (int64, error) {
 	var put int64
 	drifted, err := s.queries().DriftedLanes(ctx, recountedAtOnce)
@@ -44,9 +43,8 @@ func (s *Store) RecountLanes(ctx context.Context) (int64, error) {
 	return put, nil
 }
 
-// UnparkUncharged unparks lanes at the limit of an account that nothing is charged to, at most so many lanes: the pass that
-// makes up for what no event has freed, as beside a replica of an earlier release, which does not know that a pod that ends
-// frees room.
+// UnparkUncharged unparks lanes at the limit of an account without charged claims, up to a bound: the pass makes up for freed capacity
+// without an event, as beside a replica of an earlier release, which does not know that a stopped pod frees room.
 func (s *Store) UnparkUncharged(ctx context.Context) error {
 	return s.inTx(ctx, "freeing lanes at their limit", func(q *sqlcgen.Queries) error {
 		keys, err := q.UnparkUncharged(ctx, recountedAtOnce)

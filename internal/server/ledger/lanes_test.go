@@ -29,7 +29,7 @@ func TestRecountLanes_RECV5_ADriftedLaneIsPutRight(t *testing.T) {
 		VALUES ('a', 'n', 'a', 'p', 'executing', 1, 1, '["mac"]', now()), ('b', 'n', 'b', 'p', 'claimed', 1, 1, '["arm"]', now()),
 			('c', 'n', 'c', 'p', 'spent', 1, 1, '["linux"]', now())`)
 	prune(t, store)
-	require.Equal(t, int64(3), ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes"), "it is charged, as far as anybody knows")
+	require.Equal(t, int64(3), ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes"), "it is charged, as far as is known")
 	put, err := store.RecountLanes(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, int64(2), put)
@@ -175,7 +175,7 @@ func TestUnparkUncharged_OnlyWhatNothingIsChargedTo(t *testing.T) {
 	require.Zero(t, parked())
 }
 
-// TEN-2: an account has lanes for so many label sets. A job of a further one is held, costs no other, and is unblocked when
+// TEN-2: an account has lanes for a bounded number of label sets. A job of a further one is held, costs no other, and is unblocked when
 // there is room.
 func TestLabelSets_TEN2_OfOneAccountAreBounded(t *testing.T) {
 	t.Parallel()

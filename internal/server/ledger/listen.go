@@ -42,8 +42,8 @@ func CheckListening(ctx context.Context, url string) error {
 	return hears(ctx, url, conn)
 }
 
-// hears has another connection send a notification, if the given one leads through a pooler. Its own would arrive with the statement that sends it.
-// It listens to nothing else before: a pooler that pools transactions may hand a notification to any of its clients.
+// hears has another connection send a notification, if the given one leads through a pooler. Its own would arrive with the statement that
+// sends it. It listens to nothing else before: a pooler in transaction mode may deliver a notification to any of its clients.
 func hears(ctx context.Context, url string, conn *pgx.Conn) error {
 	route, err := findRoute(ctx, conn.PgConn())
 	if err != nil || route == RouteDirect {

@@ -26,8 +26,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
-// Every method of the store does through a pooler that pools transactions what it does without one. Both have a ledger of the same contents, the same
-// calls in the same order, and the pooler a few server connections, which it takes in turn while others use them, too.
+// Every method of the store has the same effect through a transaction pooler as without one. Both have a ledger of the same contents, the
+// same calls in the same order, and the pooler a few server connections, which it takes in turn while others use them, too.
 func TestStore_NET9_EveryMethodWorksThroughAPooler(t *testing.T) {
 	now, url := time.Now(), ledgerForMethods(t)
 	directly := callAll(t, url, url, nil, now)
@@ -263,7 +263,7 @@ func (a arguments) value(within, name string, typ reflect.Type) reflect.Value {
 			var out []reflect.Value
 			for i := range typ.NumOut() {
 				out = append(out, reflect.Zero(typ.Out(i)))
-				if last := len(in) - 1; last >= 0 && in[last].Type() == typ.Out(i) { // so many as are asked for
+				if last := len(in) - 1; last >= 0 && in[last].Type() == typ.Out(i) { // as many as are asked for
 					out[i] = in[last]
 				}
 			}

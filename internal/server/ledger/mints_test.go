@@ -13,8 +13,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
-// CLAIM-15: a stale answer that is recorded in the same statement as the claim's own is void all the same, and an
-// answer that cannot be recorded spoils only itself.
+// CLAIM-15: a stale answer that is recorded in the same statement as the claim's own is void, and an answer that cannot be recorded spoils
+// only itself.
 func TestRecordMints_CLAIM15_StaleAnswerInTheSameBatchIsVoid(t *testing.T) {
 	ctx := t.Context()
 	store, err := Open(ctx, postgrestest.NewDatabase(t, Migrate), 0)

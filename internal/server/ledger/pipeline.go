@@ -11,11 +11,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// pipeline is one READ COMMITTED transaction that defers statements without a result and sends them with the next statement
-// that has one: its BEGIN, statements without an answer (:exec), and its COMMIT. Half of the time of a short transaction is
-// round trips. Statements are executed one after another, each with a snapshot of its own, as if they had been sent one by
-// one; the error of a deferred one is that of the next, or of the commit, and ends the transaction all the same. It is for
-// one goroutine.
+// pipeline is one READ COMMITTED transaction that defers statements without a result and sends them with the next statement that has one:
+// its BEGIN, statements without rows (:exec), and its COMMIT. Half of the time of a short transaction is round trips. Statements are
+// executed one after another, each with a snapshot of its own, as if they had been sent one by one; the error of a deferred one is returned
+// by the next, or by the commit, and aborts the transaction. It is for one goroutine.
 type pipeline struct {
 	conn    *pgx.Conn
 	queued  []statement // were not sent yet
@@ -28,7 +27,7 @@ type statement struct {
 	args []any
 }
 
-// rollbackWithin bounds the end of a transaction that is of no use any more.
+// rollbackWithin bounds the rollback of a failed transaction.
 const rollbackWithin = 5 * time.Second
 
 // pipelined runs fn in a transaction on a connection of the pool, and commits it if fn returns no error. Statements that are given come first, with BEGIN.

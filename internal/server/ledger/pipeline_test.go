@@ -95,7 +95,7 @@ func TestPipeline_SendsDeferredStatementsTogether(t *testing.T) {
 	require.Equal(t, before, sent.Load(), "one that asks nothing says nothing")
 }
 
-// What goes wrong with a statement that was put off is heard, and nothing of the transaction stays; the connection serves the next.
+// The error of a deferred statement is returned, and nothing of the transaction stays; the connection serves the next.
 func TestPipeline_NothingOfAFailedTransactionStays(t *testing.T) {
 	pool, _ := newNumbers(t)
 	var pg *pgconn.PgError

@@ -218,7 +218,7 @@ const (
 	ofAnAccount = "the label sets of one account"
 )
 
-// What a job costs the ledger does not grow with the batch that it is claimed or recorded with.
+// A job's cost in the ledger does not grow with the batch that it is claimed or recorded with.
 func TestPlans_NoBatchIsComparedWithItself(t *testing.T) {
 	pool, err := ledger.OpenPool(t.Context(), postgrestest.NewDatabase(t, ledger.Migrate), 1)
 	require.NoError(t, err)

@@ -36,15 +36,13 @@ func (r Route) execMode(configured pgx.QueryExecMode) pgx.QueryExecMode {
 	return configured
 }
 
-// settings have each statement planned once for a connection, by its shape and not by what the statistics say today. On a
-// database that has just been made, or grew within the minute until they are gathered again, the tables look empty, and to
-// read one from its beginning to its end looks cheapest: so the statements of the ledger find rows by keys, and whole
-// tables are what is left where there are none. And none of them is worth being compiled to machine code, which takes
-// seconds. docs/adr/0034 has the figures.
+// settings have each statement planned once for a connection, by its shape and not by the present statistics. On a new database, or one
+// that grew since they were gathered, the tables look empty, and a sequential scan looks cheapest: so the statements of the ledger find
+// rows by keys, and sequential scans remain where there is none. None of them is worth compiling to machine code, which takes seconds.
+// docs/adr/0034 has the figures.
 //
-// Rows come in the order of an index: a page of so many, whose number a plan does not know, would otherwise be all rows
-// that fit, gathered by a bitmap, and then sorted (docs/adr/0036). And no statement takes the cores of others to read more
-// at once.
+// Rows come in the order of an index: a page, whose size a plan does not know, would otherwise be all matching rows, gathered by a bitmap,
+// and then sorted (docs/adr/0036). And no statement takes the cores of others by parallel workers.
 //
 // A transaction whose client is silent for a minute is terminated: a replica whose machine has lost its power would keep an
 // account's limits locked until the operating system reports the dead connection to Postgres, which may take hours.
@@ -92,7 +90,7 @@ func findRoute(ctx context.Context, conn *pgconn.PgConn) (Route, error) {
 	return RouteUnprepared, nil
 }
 
-// tracksStatements says whether the pooler tracks prepared statements: then it prepares them by names of its own, and PostgreSQL does not know ours. All
+// tracksStatements reports whether the pooler tracks prepared statements: then it prepares them by names of its own, and PostgreSQL does not know ours. All
 // of it is one transaction, and so in one session.
 func tracksStatements(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
 	name := "bullpen_" + rand.Text()

@@ -123,7 +123,7 @@ func TestCheckListening_NET9_FailsWhereNotificationsAreLost(t *testing.T) {
 	require.NoError(t, CheckListening(t.Context(), sessions))
 }
 
-// A server continues when a pooler takes the place of the database, and when it is taken away again.
+// A server continues when a pooler takes the place of the database, and when it is removed again.
 func TestOpen_FollowsAPoolerThatComesAndGoes(t *testing.T) {
 	pooled(t, Migrate, func(t *testing.T, _ poolertest.Options, through, direct string) {
 		ctx := t.Context()

@@ -116,7 +116,7 @@ func fillLedger(t *testing.T, s shape, jobs int) filledLedger {
 	return l
 }
 
-// settle takes away what was written and taken back, and has PostgreSQL know all of the tables or, as of such that were just made, nothing.
+// settle vacuums dead rows, and gives PostgreSQL the statistics of all tables, or none, as for new tables.
 func (l filledLedger) settle(t *testing.T, statistics bool) {
 	t.Helper()
 	ledgertest.Exec(t, l.url, "VACUUM (ANALYZE, INDEX_CLEANUP ON)")
@@ -200,8 +200,8 @@ func (noRow) Scan(...any) error { return errRecorded }
 // record has sqlc's function of that name make its statement of the sample's values.
 func record(t *testing.T, query string, names []string, s sample) *asked {
 	t.Helper()
-	heard := &asked{}
-	method := reflect.ValueOf(sqlcgen.New(heard)).MethodByName(query)
+	recorded := &asked{}
+	method := reflect.ValueOf(sqlcgen.New(recorded)).MethodByName(query)
 	args := []reflect.Value{reflect.ValueOf(t.Context())}
 	for i, name := range names {
 		typ := method.Type().In(i + 1)
@@ -216,8 +216,8 @@ func record(t *testing.T, query string, names []string, s sample) *asked {
 		args = append(args, whole)
 	}
 	method.Call(args)
-	require.NotEmpty(t, heard.text, query)
-	return heard
+	require.NotEmpty(t, recorded.text, query)
+	return recorded
 }
 
 // parameterNames are those of sqlc's functions, without the context.
@@ -390,7 +390,7 @@ func thousands(n int) string {
 	return text
 }
 
-// The page has a row for each statement, and none of one that is no more.
+// The page has a row for each statement, and for no other.
 func TestReadsPage_HasEveryStatement(t *testing.T) {
 	page, err := os.ReadFile(readsPage)
 	require.NoError(t, err)

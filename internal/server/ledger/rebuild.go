@@ -121,7 +121,7 @@ func showFound(ctx context.Context, q *sqlcgen.Queries, claim sqlcgen.RunnerClai
 	return err
 }
 
-// RecentRepositories lists where the account had jobs, newest first, at most so many.
+// RecentRepositories lists where the account had jobs, newest first, up to most.
 func (s *Store) RecentRepositories(ctx context.Context, accountID int64, most int) ([]string, error) {
 	names, err := s.queries().RecentRepositories(ctx, accountID, int32(most)) //nolint:gosec // a small bound
 	if err != nil {

@@ -101,12 +101,12 @@ func (s *Store) NoteAbsence(ctx context.Context, missing, seen []string, now tim
 	return nil
 }
 
-// LookAtClaimAgain keeps when the claim is to be checked again, as long as its generation holds.
+// LookAtClaimAgain stores when the claim must be checked again, as long as its generation holds.
 func (s *Store) LookAtClaimAgain(ctx context.Context, podUID string, generation int64, at time.Time) error {
 	return s.queries().LookAtClaimAgain(ctx, &at, podUID, generation)
 }
 
-// LookAtJobAgain keeps when a job that no claim has is to be checked again.
+// LookAtJobAgain stores when a job without a claim must be checked again.
 func (s *Store) LookAtJobAgain(ctx context.Context, jobID int64, at time.Time) error {
 	return s.queries().LookAtJobAgain(ctx, &at, jobID)
 }
@@ -167,14 +167,14 @@ func (s *Store) StrayJobs(ctx context.Context, longAgo, now time.Time, after int
 	return out, nil
 }
 
-// CloseSession closes the session of a pod that has no row any more; false when it was closed, or has a row.
+// CloseSession closes the session of a pod without a row; false when it was closed, or has a row.
 func (s *Store) CloseSession(ctx context.Context, podUID string, now time.Time) (bool, error) {
 	n, err := s.queries().CloseStraySession(ctx, now, podUID)
 	return n == 1, err
 }
 
-// RequeueJob queues a job again that no live claim has: one that was claimed or minted, or, if GitHub says that it is
-// queued, one that was reported as running. False: it is neither, or a claim has it.
+// RequeueJob queues a job again that no live claim has: one that was claimed or minted, or, if GitHub reports it as queued, one that was
+// reported as running. False: it is neither, or a claim has it.
 func (s *Store) RequeueJob(ctx context.Context, jobID int64, githubSaysQueued bool, now time.Time) (bool, error) {
 	done := false
 	err := s.inTx(ctx, "queueing a job again", func(q *sqlcgen.Queries) error {

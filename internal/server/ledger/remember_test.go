@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What jobs ask for is the users' to make up: a label for each run must not take memory for each run.
+// Users make up the labels of their jobs: a label for each run must not take memory for each run.
 func TestRecordJob_RemembersNoMoreLabelSetsThanItsBound(t *testing.T) {
 	t.Parallel()
 	store, _ := retained(t)

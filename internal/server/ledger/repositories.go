@@ -11,25 +11,25 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
 )
 
-// repositoryHeard is the precision with which the last report of a repository is recorded.
-const repositoryHeard = time.Hour
+// reportPrecision is the precision with which the last report of a repository is recorded.
+const reportPrecision = time.Hour
 
 // mostRepositories bounds what a replica remembers of them.
 const mostRepositories = 10_000
 
-// heard is what was reported of a repository: that it has jobs, and its other names.
+// heard is what an event says of a repository: that it has jobs, and its other names.
 type heard struct {
 	fresh  bool // reported a while ago, under the same name
 	name   string
 	former []string // its other names
 }
 
-// heardOf notes that there are jobs in a repository: rarely, because thousands of events share one row. A repository that
-// is known by its id has the name that GitHub used last, even if the event has another: a message may be days late.
-func (s *Store) heardOf(ctx context.Context, q *sqlcgen.Queries, ev dispatch.JobEvent, d dispatch.Delivery) (heard, error) {
+// noteRepository records that a repository has jobs: rarely, because thousands of events share one row. A repository with a known id keeps
+// the name that GitHub used last, even if the event has another: a message may be days late.
+func (s *Store) noteRepository(ctx context.Context, q *sqlcgen.Queries, ev dispatch.JobEvent, d dispatch.Delivery) (heard, error) {
 	it := heard{name: ev.Repository}
 	s.mu.Lock()
-	it.fresh = d.At.Sub(s.repositories[fleet.Repository{Name: ev.Repository, ID: ev.RepositoryID}]) < repositoryHeard
+	it.fresh = d.At.Sub(s.repositories[fleet.Repository{Name: ev.Repository, ID: ev.RepositoryID}]) < reportPrecision
 	s.mu.Unlock()
 	if it.fresh {
 		return it, nil
@@ -47,8 +47,8 @@ func (s *Store) heardOf(ctx context.Context, q *sqlcgen.Queries, ev dispatch.Job
 	return it, nil
 }
 
-// namedAt is when GitHub called the repository what the event calls it: the latest time in the event. What was read,
-// instead of delivered, has the name by which it was requested, and says nothing.
+// namedAt is when GitHub used the event's name of the repository: the latest time in the event. A job that was read, instead of delivered,
+// has the name by which it was requested, and proves nothing.
 func namedAt(d dispatch.Delivery, ev dispatch.JobEvent) time.Time {
 	at := time.Unix(0, 0)
 	if d.GUID == "" {

@@ -27,10 +27,9 @@ func (s *Store) ReadableAccounts(ctx context.Context) ([]dispatch.Account, error
 	return out, nil
 }
 
-// SyncRepositories corrects the ledger's repositories by GitHub's list of what an account's installation may access. One
-// that was added or renamed without an event is corrected at once. One that is not in the list is removed only if the list
-// is whole and the one before lacked it too, because a list may be read while it changes. What was reported after the list
-// was begun is left alone.
+// SyncRepositories corrects the ledger's repositories by GitHub's list of what an account's installation may access. A repository that was
+// added or renamed without an event is corrected at once. One that is not in the list is removed only if the list is whole and the one
+// before lacked it too, because a list may be read while it changes. Events after the start of the reading take precedence.
 func (s *Store) SyncRepositories(
 	ctx context.Context, a dispatch.Account, began, now time.Time, list []fleet.Repository, whole bool,
 ) (dispatch.RepositorySync, error) {

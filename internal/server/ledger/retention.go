@@ -10,7 +10,7 @@ import (
 
 var _ retention.Store = (*Store)(nil)
 
-// Prune removes at most so many rows that the rule names.
+// Prune removes the rows that the rule names, up to most.
 func (s *Store) Prune(ctx context.Context, rule retention.Rule, most int32) (int64, error) {
 	var n int64
 	err := s.inTx(ctx, "removing old rows", func(q *sqlcgen.Queries) (err error) {

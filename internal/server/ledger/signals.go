@@ -147,7 +147,7 @@ func (r *backlogRead) jobs(ctx context.Context, looks []dispatch.Look) error {
 	return err
 }
 
-// SessionChanges tells how the number of open sessions of each pool changes at each of so many minutes.
+// SessionChanges returns how the number of open sessions of each pool changes in each of the minutes.
 func (s *Store) SessionChanges(ctx context.Context, since time.Time, minutes int) ([]dispatch.SessionChange, error) {
 	rows, err := s.queries().SessionChanges(ctx, since, int64(minutes))
 	if err != nil {

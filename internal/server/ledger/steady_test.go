@@ -15,9 +15,9 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
-// What a dispatch reads depends on what it dispatches: not on how much is queued or runs beside it, and not on the
-// statistics. The planner is deceived in both of the ways that happen: the tables were never analyzed, or when they were,
-// they were all but empty; and connections have made their plans before the burst came.
+// The reads of a dispatch depend on what it dispatches: not on how much is queued or runs beside it, and not on the statistics. The planner
+// is misled in both of the ways that happen: the tables were never analyzed, or when they were, they were all but empty; and connections
+// have made their plans before the burst came.
 func TestStore_P3_ADispatchReadsItsOwnRowsWhateverTheStatisticsSay(t *testing.T) {
 	for name, statistics := range map[string]string{"there are none": "SELECT 1", "they are of small tables": "VACUUM ANALYZE"} {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
-// What a runner said last is kept once; a pool whose runners all die leaves room for the others, and for what comes in an hour.
+// A runner's last log lines are kept once; a pool whose runners all die leaves room for the others, and for those of the next hour.
 func TestTails_AreKeptOnceAndOfFew(t *testing.T) {
 	store, err := Open(t.Context(), postgrestest.NewDatabase(t, Migrate), 0)
 	require.NoError(t, err)

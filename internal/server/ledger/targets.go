@@ -26,8 +26,8 @@ func (s *Store) LabelSetsOfLogins(ctx context.Context, logins []string) (map[str
 	return sets, nil
 }
 
-// TargetJobs reads the jobs of scopes, and what is known of single jobs, as of one moment. What it costs follows from the jobs
-// that it returns, not from those of others. It does not wait out an outage.
+// TargetJobs reads the jobs of scopes, and the state of single jobs, as of one moment. Its cost depends on the jobs that it returns, not on
+// those of others. It does not wait out an outage.
 func (s *Store) TargetJobs(ctx context.Context, scopes []dispatch.DemandScope, seen []int64) (dispatch.TargetJobs, error) {
 	out := dispatch.TargetJobs{Sees: make([]bool, len(scopes))}
 	err := s.pool.inSnapshot(ctx, func(tx sqlcgen.DBTX) error {

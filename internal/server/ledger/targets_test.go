@@ -10,8 +10,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
-// What reading a target's jobs costs does not grow with the jobs of others: of other accounts, label sets and repositories, and
-// of those that have ended. Tuples are counted, not time.
+// The cost of reading a target's jobs does not grow with the jobs of others: of other accounts, label sets and repositories, and of
+// completed ones. Tuples are counted, not time.
 func TestTargetJobs_ReadsNoOthersJobs(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)

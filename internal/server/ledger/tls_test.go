@@ -301,7 +301,7 @@ func TestTLS_URLIsNotWeakenedByWhatItWas(t *testing.T) {
 		cfg, err := parse(target)
 		require.NoError(t, err)
 		require.Len(t, cfg.TLSConfig.Certificates, 1, "our certificate is shown")
-		require.Equal(t, 1, strings.Count(target, "sslmode"), "nobody has to guess which of two counts")
+		require.Equal(t, 1, strings.Count(target, "sslmode"), "no guess is needed which of two counts")
 		require.NotContains(t, target, "%6Dode")
 		both := TLS{CAFile: ca, CertFile: filepath.Join(dir, "both.pem"), KeyFile: filepath.Join(dir, "both.pem")}
 		require.NoError(t, os.WriteFile(both.CertFile, append(cert, key...), 0o600))

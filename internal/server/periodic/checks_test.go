@@ -34,7 +34,7 @@ func TestCheckPod_IsServedByAnyReplicaWithinAboutASecond(t *testing.T) {
 		return ledgertest.Int(t, url, "SELECT count(*) FROM river.river_job WHERE state = 'completed'") == 1
 	}, patience, interval)
 	require.NoError(t, asking.CheckPod(t.Context(), "pod-1"))
-	wait(t, checked, "a look after a look that is over")
+	wait(t, checked, "a check after a completed check")
 }
 
 // Requests whose check has not started are one; a request that comes while the pod is checked is served after it,

@@ -1,5 +1,5 @@
-// Package periodic runs what has to be done again and again, each pass by one replica at a time, and targeted checks of
-// single pods by any replica, on River's queue.
+// Package periodic runs periodic work, each pass by one replica at a time, and targeted checks of single pods by any replica, on River's
+// queue.
 //
 // No replica is in charge of the schedule. Every replica reads the table passes, by the database's clock, and queues
 // those of its own list that are due; whichever replica knows the pass takes it off the queue and runs it, under an

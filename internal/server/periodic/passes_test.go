@@ -114,7 +114,7 @@ func TestRun_OneAtATimeOnAnyReplica(t *testing.T) {
 		}
 		runs.Add(1)
 		defer running.Add(-1)
-		// Longer than the period, seen through the database like any pass's work.
+		// Longer than the period, as the database sees it.
 		ledgertest.Exec(t, url, "SELECT pg_sleep(1.3)")
 		return nil
 	}}

@@ -76,7 +76,7 @@ func (r *Runner) newClient(workers *river.Workers) (*river.Client[pgx.Tx], error
 		CompletedJobRetentionPeriod: 10 * time.Minute,
 		CancelledJobRetentionPeriod: time.Hour,
 		DiscardedJobRetentionPeriod: time.Hour,
-		// What died with its worker: checks are tried again, passes by their own means and sooner.
+		// Jobs whose worker died: checks are retried, passes by their own means and sooner.
 		RescueStuckJobsAfter: checkTimeout + 30*time.Second,
 		JobTimeout:           checkTimeout,
 	}

@@ -64,7 +64,7 @@ func look(ctx context.Context, pool *pgxpool.Pool, passes map[string]Pass, p pac
 		}
 		return nil
 	})
-	if err == nil && len(unknown) > 0 { // a pass that never starts is to be late, too, by its row's age
+	if err == nil && len(unknown) > 0 { // an unstarted pass must become overdue, too, by its row's age
 		_, err = pool.Exec(ctx, "INSERT INTO passes (name) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING", unknown)
 	}
 	if err != nil {
@@ -110,8 +110,8 @@ func takeTurn(ctx context.Context, pool *pgxpool.Pool, name string, lease time.D
 		return nil, fmt.Errorf("beginning a turn: %w", err)
 	}
 	t := &turn{conn: conn, tx: tx}
-	// The database ends the session of a holder that has been silent for the lease, as when its machine has vanished
-	// without a word: TCP alone would let it hold the lock for hours.
+	// The database terminates the session of a holder that has been silent for the lease, as when its machine has disappeared: TCP alone
+	// would let it hold the lock for hours.
 	if _, err = tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = 1000; SET LOCAL idle_in_transaction_session_timeout = %d",
 		lease.Milliseconds())); err == nil {
 		_, err = tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, hashtext($2))", lockClass, name)

@@ -24,7 +24,7 @@ type outcome struct {
 
 var recovered = outcome{done: true}
 
-// settle judges the subject and does what is to be done, until nothing is. It reports whether it ended in doubt.
+// settle judges the subject and carries out the verdict, until nothing is left to do. It reports whether it ended in doubt.
 func (p *pass) settle(ctx context.Context, s *subject) (doubt bool) {
 	r := p.r
 	for range maxSteps {
@@ -65,8 +65,8 @@ func (p *pass) settle(ctx context.Context, s *subject) (doubt bool) {
 	return false
 }
 
-// reread reads the pod past every cache, right before an action that would harm a busy runner. Its own sign may have come
-// since the pods were listed, or since GitHub was asked (EXCL-6). What cannot be read is left.
+// reread reads the pod past every cache, right before an action that would harm a busy runner. Its own sign may have come since the pods
+// were listed, or since GitHub was asked (EXCL-6). A pod that cannot be read is left alone.
 func (p *pass) reread(ctx context.Context, s *subject) bool {
 	pod, there, err := p.r.opt.Cluster.RunnerPod(ctx, s.pod.Namespace, s.pod.Name, s.uid)
 	if err != nil {

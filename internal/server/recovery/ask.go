@@ -60,9 +60,9 @@ func (q *questions) may(installation int64) error {
 	return nil
 }
 
-// heard notes whether the installation answers. That one repository or runner may not be read is an answer, and no reason to
-// leave the others alone (RECV-5).
-func (q *questions) heard(installation int64, err error) {
+// noteResponse records whether the installation responds. A repository or runner that may not be read is a response, and no reason to skip
+// the others (RECV-5).
+func (q *questions) noteResponse(installation int64, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var limited *fleet.RateLimitedError
@@ -73,8 +73,8 @@ func (q *questions) heard(installation int64, err error) {
 	}
 }
 
-// ask fills in what GitHub says about the subject. Only too many questions are an error: then nothing is known, and nothing
-// is to be made of it.
+// ask fills in what GitHub says about the subject. The only error is too many questions: then nothing is known, and the subject must be
+// left alone.
 func (q *questions) ask(ctx context.Context, s *subject, e Evidence) error {
 	var err error
 	if s.job == nil {
@@ -125,7 +125,7 @@ func (q *questions) registration(ctx context.Context, account dispatch.Account, 
 		return unlessEnough(RunnerUnreadable, err)
 	}
 	one, err := q.r.opt.GitHub.FindRunner(ctx, account.InstallationID, r.Scope, r.Name)
-	q.heard(account.InstallationID, err)
+	q.noteResponse(account.InstallationID, err)
 	switch {
 	case errors.Is(err, fleet.ErrNotFound):
 		return RunnerAbsent, nil // EXCL-6: the list was readable
@@ -205,13 +205,13 @@ func (q *questions) job(ctx context.Context, s *subject) (JobSays, *found, error
 			return JobUnreadable, nil, err
 		}
 		known.job, known.err = q.r.opt.GitHub.Job(ctx, account.InstallationID, repository, id)
-		q.heard(account.InstallationID, known.err)
+		q.noteResponse(account.InstallationID, known.err)
 		if errors.Is(known.err, fleet.ErrNotFound) && q.may(account.InstallationID) == nil {
 			// 404 counts beside a control read alone (EXCL-6).
 			if control := q.r.opt.GitHub.ReadRuns(ctx, account.InstallationID, repository); control == nil {
 				known.gone, known.err = true, nil
 			} else {
-				q.heard(account.InstallationID, control)
+				q.noteResponse(account.InstallationID, control)
 			}
 		}
 		if known.err != nil {

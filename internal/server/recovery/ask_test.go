@@ -22,7 +22,7 @@ func TestQuestions_RECV5_RECV6_ARefusalIsNoSilence(t *testing.T) {
 	} {
 		q := (&Recovery{opt: Options{Requests: 100}}).newQuestions()
 		for range 2 * tooSilent {
-			q.heard(installation, c.answer)
+			q.noteResponse(installation, c.answer)
 		}
 		require.ErrorIs(t, q.may(installation), c.want, "%v", c.answer)
 		require.NoError(t, q.may(installation+1))

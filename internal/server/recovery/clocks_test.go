@@ -133,9 +133,8 @@ func TestPass_RECV2_AWrongClockWritesNoWrongTimes(t *testing.T) {
 	})
 }
 
-// RECV-1: what a pod says of its past is by its node's clock, which may be wrong. A pod without a claim has the grace
-// from when it was first seen like that, and is removed when it is over. When it shows something else, the grace begins
-// again.
+// RECV-1: a pod's status has its node's time, which may be wrong. A pod without a claim has the grace from when it was first seen in that
+// state, and is removed when it is over. When it shows another state, the grace begins again.
 func TestPass_RECV1_ANodesClockMakesNoPodOlderOrYounger(t *testing.T) {
 	for _, ahead := range []time.Duration{-time.Hour, -patience - time.Second, patience, time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {
@@ -154,7 +153,7 @@ func TestPass_RECV1_ANodesClockMakesNoPodOlderOrYounger(t *testing.T) {
 			require.Equal(t, map[string]int{"orphaned_stamped_pod": 1}, w.pass())
 			require.Equal(t, fleet.ClaimRetired, w.claim(pod).State)
 			w.pass()
-			require.Zero(t, ledgertest.Int(t, w.url, `SELECT count(*) FROM pod_sightings`), "nobody wonders about it any more")
+			require.Zero(t, ledgertest.Int(t, w.url, `SELECT count(*) FROM pod_sightings`), "it is no longer in doubt")
 		})
 	}
 }

@@ -52,8 +52,8 @@ const (
 	Retired
 )
 
-// Age is for how long it has been in this state. What has to be waited for is the bound of the pass, all of them
-// from one patience; a claim that was judged and left is young again until it is judged next.
+// Age is how long it has been in this state. The required age is the pass's bound, and all bounds derive from one patience; a claim that
+// was judged and left is young again until it is judged next.
 type Age uint8
 
 // The ages.
@@ -81,9 +81,9 @@ type PodIs uint8
 const (
 	Present  PodIs = iota
 	Deleting       // it has a deletionTimestamp
-	Terminal       // nothing runs in it any more
+	Terminal       // nothing runs in it
 	Missing        // not listed, and that has not lasted
-	Gone           // not listed for as long as patience, seen twice; or its end was reported and it cannot be read
+	Gone           // not listed for as long as patience, in two lists; or its end was reported and it cannot be read
 )
 
 // PollerIs the state of the poller's container.
@@ -175,8 +175,8 @@ func (e Evidence) String() string {
 // Live reports whether the claim is charged and its pod may not be removed.
 func (e Evidence) Live() bool { return e.Claim == Claimed || e.Claim == Minted || e.Claim == Executing }
 
-// shows is whether a pod without a live claim looks as if it had been given work: its removal is vetoed until it is
-// proven that it has none (EXCL-4). A runner that is no longer ready counts: that may be the last that was seen of it.
+// shows reports whether a pod without a live claim looks as if it had been given work: its removal is vetoed until it is proven that it has
+// none (EXCL-4). A runner that is no longer ready counts: that may be its last known state.
 func (e Evidence) shows() YesNo {
 	if e.Label == Yes || e.Poller != Polls || e.Runner == NotReady || e.Claim == Spent {
 		return Yes
@@ -184,7 +184,7 @@ func (e Evidence) shows() YesNo {
 	return No
 }
 
-// possible is whether the combination can be. What a row or a pod cannot show is at its first value.
+// possible reports whether the combination can exist. Fields that a row or a pod cannot show have their first value.
 func (e Evidence) possible() bool {
 	over := e.Claim == Spent || e.Claim == Retired
 	seen := e.Pod == Present || e.Pod == Deleting

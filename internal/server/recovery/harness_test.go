@@ -333,7 +333,7 @@ func (w *world) runner(answer dispatch.Answer) (stop func(), ended <-chan error)
 	return stop, done
 }
 
-// registered waits until GitHub shows the runner like this.
+// registered waits until GitHub shows the runner in that state.
 func (w *world) registered(name string, like func(standin.RunnerView) bool) {
 	w.t.Helper()
 	w.eventually("GitHub shows the runner", func() bool {

@@ -68,8 +68,8 @@ func (p *pass) skipped(why string) { p.r.metrics.skipped.WithLabelValues(why).In
 // Count counts a recovery that is judged elsewhere, by its kind.
 func (r *Recovery) Count(kind Kind) { r.metrics.recoveries.WithLabelValues(string(kind)).Inc() }
 
-// Pass checks everything that looks wrong, once, or as much of it as it has time for; the next one continues there. An
-// error says that part of it was not checked; what was done stays.
+// Pass checks everything that looks wrong, once, or as much of it as it has time for; the next one continues there. An error reports that
+// part of it was not checked; completed actions stay.
 func (r *Recovery) Pass(ctx context.Context) error {
 	p := r.newPass()
 	p.sweep = true

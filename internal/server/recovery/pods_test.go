@@ -125,7 +125,7 @@ func TestPass_RECV5_WhatLooksBusyWithoutAnOwnerIsRemoved(t *testing.T) {
 		retired bool
 	}{
 		"a crashed poller":                      {show: func(p *recovery.Pod) { p.Poller = recovery.Failed }},
-		"retired, told to go, and hangs":        {show: func(p *recovery.Pod) { p.Poller, p.Runner = recovery.Delivered, recovery.NotReady }, retired: true},
+		"retired, asked to stop, and hangs":     {show: func(p *recovery.Pod) { p.Poller, p.Runner = recovery.Delivered, recovery.NotReady }, retired: true},
 		"retired, and no longer ready, no more": {show: func(p *recovery.Pod) { p.Runner = recovery.NotReady }, retired: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -232,8 +232,8 @@ func TestPass_CLAIM6_AStampThatFailsIsNotFatal(t *testing.T) {
 	require.Equal(t, map[string]int{"agent_never_registered": 1}, w.pass())
 }
 
-// RECV-5: a job whose row says that a claim has it while none does is queued again; one that is said to run, when GitHub
-// says that it waits, or has ended.
+// RECV-5: a job whose row says that a claim has it while none does is queued again; one that is recorded as running, when GitHub reports it
+// as queued, or as completed.
 func TestPass_RECV5_AnUnclaimedJobIsQueuedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.pod()
@@ -254,7 +254,7 @@ func TestPass_RECV5_AnUnclaimedJobIsQueuedAgain(t *testing.T) {
 	w.served(w.pod())
 }
 
-// What is left of a pod that is gone: its session is closed, and its registration removed.
+// The remains of a pod that is gone: its session is closed, and its registration removed.
 func TestPass_RECV5_WhatAPodLeavesBehindIsCleared(t *testing.T) {
 	w := newWorld(t)
 	w.submit()

@@ -14,7 +14,7 @@ import (
 type Pod struct {
 	dispatch.Pod
 	ResourceVersion string
-	Terminal        bool // nothing runs in it any more; one whose node is gone is not called so
+	Terminal        bool // nothing runs in it; false for one whose node is gone
 	Poller          PollerIs
 	Runner          RunnerIs
 	// Since is when what it shows last changed: its creation, its poller's end, its runner's readiness. It is by the clocks of the
@@ -26,7 +26,7 @@ type Pod struct {
 type Cluster interface {
 	// RunnerPods lists every runner pod. An error means that nothing is known (RECV-4).
 	RunnerPods(ctx context.Context) ([]Pod, error)
-	// RunnerPod reads one; false proves that no pod of that UID exists any more.
+	// RunnerPod reads one; false proves that no pod of that UID exists.
 	RunnerPod(ctx context.Context, namespace, name, uid string) (Pod, bool, error)
 	// Pod is what the watch shows: a way to learn a pod's name from its UID.
 	Pod(uid string) (dispatch.Pod, bool)
@@ -94,15 +94,15 @@ type Ledger interface {
 	LookAtClaimAgain(ctx context.Context, podUID string, generation int64, at time.Time) error
 	LookAtJobAgain(ctx context.Context, jobID int64, at time.Time) error
 
-	// DoubtRegistrations opens registrations again that GitHub did not show long ago, and whose mints were never answered:
-	// GitHub may have carried them out since. Each is doubted once, when its pod has no row any more.
+	// DoubtRegistrations reopens registrations that GitHub did not list long ago, and whose mints were never answered: GitHub may have
+	// carried them out since. Each is doubted once, when its pod has no row.
 	DoubtRegistrations(ctx context.Context, longAgo time.Time, most int) error
 	StrayRegistrations(ctx context.Context, listed []string, longAgo time.Time, after string, most int) ([]StrayPod, error)
 	StraySessions(ctx context.Context, listed []string, after string, most int) ([]StrayPod, error)
 	StrayJobs(ctx context.Context, longAgo, now time.Time, after int64, most int) ([]StrayJob, error)
 
 	CloseSession(ctx context.Context, podUID string, now time.Time) (bool, error)
-	// RequeueJob queues a job again that no live claim has; one that runs only with GitHub's word that it waits.
+	// RequeueJob queues a job again that no live claim has; one that is recorded as running only when GitHub reports it as queued.
 	RequeueJob(ctx context.Context, jobID int64, githubSaysQueued bool, now time.Time) (bool, error)
 	RecordJob(ctx context.Context, d dispatch.Delivery, ev dispatch.JobEvent) (dispatch.Recorded, error)
 }
@@ -118,7 +118,7 @@ type GitHub interface {
 
 // Claims are package dispatch's own ways to end a claim.
 type Claims interface {
-	// Frozen says why nothing is to be handed out or granted just now: the ledger is not trusted (CLAIM-17).
+	// Frozen says why nothing may be handed out or granted now: the ledger is not trusted (CLAIM-17).
 	Frozen() (reason string, frozen bool)
 	// EndClaim removes the registrations of a live claim of exactly that generation, and ends it if all are proven gone. What
 	// GitHub's lists show of it since that time is removed too.

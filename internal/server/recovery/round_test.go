@@ -34,7 +34,7 @@ func withAsked(into **asked) option {
 	}
 }
 
-// RECV-5: a pass that is cut off, time and again, by those that stand first, comes to those that stand last all the same.
+// RECV-5: a pass that the first subjects cut off repeatedly still reaches the last ones.
 func TestPass_RECV5_WhatStandsLastIsReached(t *testing.T) {
 	var gh *asked
 	w := newWorld(t, withAsked(&gh))
@@ -114,9 +114,9 @@ func TestPass_RECV5_DoubtDoesNotUseUpTheQuestions(t *testing.T) {
 	require.GreaterOrEqual(t, times, 6)
 	before := times
 	require.NoError(t, w.r.CheckPod(t.Context(), pod.UID))
-	require.Equal(t, before+1, times, "whoever heard something of it asks at once")
+	require.Equal(t, before+1, times, "a replica with news of it asks at once")
 	w.advance(3 * patience)
-	require.Zero(t, w.gauge("bullpen_recovery_doubtful"), "another replica looks at it since")
+	require.Zero(t, w.gauge("bullpen_recovery_doubtful"), "another replica has checked it since")
 }
 
 // A replica that has made no round yet begins anywhere in it.

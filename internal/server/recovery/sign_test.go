@@ -51,7 +51,7 @@ func newLagging(t *testing.T, options ...option) *lagging {
 	return l
 }
 
-// unharmed: the runner is registered, its pod is claimed, and the job ends well; then the claim does too.
+// unharmed: the runner is registered, its pod is claimed, and the job succeeds; then the claim ends.
 func (l *lagging) unharmed() {
 	l.t.Helper()
 	require.Equal(l.t, fleet.ClaimMinted, l.claim(l.pod).State)
@@ -109,8 +109,8 @@ func TestPass_EXCL6_APodThatCannotBeReadIsLeft(t *testing.T) {
 	l.unharmed()
 }
 
-// EXCL-6: GitHub has assigned the job a moment ago, and removes the registration all the same. The pod shows its sign only
-// after that: its claim has waited for it, and neither claim nor pod is removed.
+// EXCL-6: GitHub has assigned the job a moment ago, and still removes the registration. The pod shows its sign only after that: its claim
+// has waited for it, and neither claim nor pod is removed.
 func TestPass_EXCL6_ARemovalThatRacesWithAnAssignmentCostsNoPod(t *testing.T) {
 	l := newLagging(t)
 	require.Equal(t, map[string]int{"idle_runner": 1}, l.pass())
@@ -152,8 +152,8 @@ func TestPass_EXCL4_AnUnclaimedPodThatShowsAJobIsNotRetired(t *testing.T) {
 	require.NoError(t, await.Receive(t, ended, "the runner exits"))
 }
 
-// RECV-5: a job can keep its own pod by its sign, and no longer than GitHub has its runner: a runner that GitHub does not list
-// any more has no job, whatever its pod shows.
+// RECV-5: a job can keep its own pod by its sign, and no longer than GitHub has its runner: a runner that GitHub no longer lists has no
+// job, whatever its pod shows.
 func TestPass_RECV5_ASignAloneHoldsNothingForEver(t *testing.T) {
 	w := newWorld(t)
 	job, _ := w.submit()

@@ -29,7 +29,7 @@ func TestCheckPod_EXCL8_AStoppedPodsJobGoesToAnother(t *testing.T) {
 	w.stops(pod)
 	require.Equal(t, map[string]int{"stopped_pod": 1}, w.check(pod))
 	require.Zero(t, w.runnersAtGitHub())
-	require.True(t, w.claim(pod).State.Live(), "a job may have started that nobody has told of")
+	require.True(t, w.claim(pod).State.Live(), "a job may have started that was not reported")
 	require.Empty(t, w.check(pod), "once is enough")
 	_, ended := w.runner(answer)
 	require.Error(t, await.Receive(t, ended, "a runner that is not registered ends by itself"))

@@ -19,7 +19,8 @@ var table = [...]row{
 	{claim: live, leased: yes, do: Wait, why: "a replica is processing it until its lease expires"},            // CLAIM-15
 	{claim: live, pod: in(Missing), do: Wait, why: "its pod is not listed, which counts only after some time"}, // RECV-4
 
-	// A live claim: its runner has started, or is about to, so it gets no label any more (TEN-8). What keeps its node goes beside it (POOL-9).
+	// A live claim: its runner has started, or is about to, so it no longer gets a label (TEN-8). What keeps its node is written beside it
+	// (POOL-9).
 	{claim: live, acked: yes, pod: in(Present), label: no, do: NoteOwner, kind: MissingLabel,
 		why: "its configuration has arrived, and its pod has no owner annotation"},
 

@@ -15,14 +15,14 @@ const (
 	AgentNeverRegistered Kind = "agent_never_registered"  // it has its configuration and never came online
 	OrphanCompleted      Kind = "orphan_completed"        // its job has ended without a report
 	PodMissingClaim      Kind = "pod_missing_claim"       // its pod is gone
-	IdleRunner           Kind = "idle_runner"             // it is online and gets no job
+	IdleRunner           Kind = "idle_runner"             // it is online and receives no job
 	StoppedPod           Kind = "stopped_pod"             // its pod is being stopped before its job has begun
 	UnregisteredRunner   Kind = "unregistered_runner"     // recovery has removed its registrations, and no job has started
 	OrphanedStampedPod   Kind = "orphaned_stamped_pod"    // the pod shows work without a claim
 	UnknownRunner        Kind = "unknown_runner"          // its runner is busy without a claim
 	UnclaimedJob         Kind = "unclaimed_job"           // a job's row says that a claim has it, and none has
-	MissingLabel         Kind = "missing_label"           // it works, and nothing on its pod says for whom
-	LyingLabel           Kind = "lying_label"             // its label says that it works, and it polls
+	MissingLabel         Kind = "missing_label"           // it is busy, and its pod does not name the owner
+	LyingLabel           Kind = "lying_label"             // its label shows work, and it polls
 	UnstartedExecution   Kind = "unstarted_execution"     // GitHub runs the job, and its row does not say so
 	OrphanedSession      Kind = "orphaned_runner_session" // a session is open whose pod is gone
 	OrphanedRegistration Kind = "orphaned_registration"   // a registration is open whose pod's work is over
@@ -47,7 +47,7 @@ func (k Kind) OfTheQueue() bool {
 	return k == QueuedReaped || k == Redelivered || k == QueueSwept || k == LostJobRerun
 }
 
-// Action is what is to be done.
+// Action is the action for a verdict.
 type Action uint8
 
 // The actions. Each is one step: afterwards the evidence is another, and is judged again.
@@ -57,13 +57,13 @@ const (
 	Wait                        // nothing before Verdict.Until
 	Ask                         // GitHub, about the pod's registrations and the job
 	Release                     // remove the registrations; the claim ends, the job is queued again. A healthy pod stays warm
-	ReleaseRetire               // the same, and the pod goes
+	ReleaseRetire               // the same, and the pod is removed
 	Unregister                  // remove the registrations; the claim stays until the pod has been seen after that
 	Adopt                       // the pod is busy again
 	Complete                    // record that the job has ended, as its webhook would have
 	MarkExecuting               // record which runner has the job, as its webhook would have
-	Requeue                     // the job waits again
-	RetirePod                   // remove what GitHub still lists of it; the pod goes, with the proof of it
+	Requeue                     // the job is queued again
+	RetirePod                   // remove what GitHub still lists of it; the pod is removed, with that as the proof
 	NoteOwner                   // write the owner's id onto the pod, without the label
 	TakeOffLabel
 	CloseSession
@@ -86,7 +86,7 @@ func (a Action) takes() bool {
 	return a == Release || a == ReleaseRetire || a == Unregister || a == RetirePod
 }
 
-// Verdict is what is to be done about one pod or job, and why.
+// Verdict is the action for one pod or job, and its reason.
 type Verdict struct {
 	Do   Action
 	Kind Kind

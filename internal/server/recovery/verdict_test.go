@@ -78,7 +78,7 @@ func TestJudge_EveryCombinationIsDefined(t *testing.T) {
 	}
 }
 
-// What acts has a kind, by which it is counted and can be switched off; what does not has none.
+// Every action has a kind, by which it is counted and can be switched off; a verdict without an action has none.
 func TestJudge_RECV9_EveryActionHasItsKind(t *testing.T) {
 	used := map[Kind]bool{}
 	for _, r := range table {
@@ -96,7 +96,7 @@ func (e Evidence) listed() bool { return e.Pod == Present || e.Pod == Deleting }
 
 func (v Verdict) ends() bool { return v.Do == Release || v.Do == ReleaseRetire }
 
-// properties name what must hold of every verdict; each gets the evidence and says whether it is broken.
+// properties name what must hold of every verdict; each gets the evidence and reports whether it is broken.
 var properties = map[string]func(Evidence, Verdict) bool{
 	"EXCL-6: no claim ends and no pod goes before GitHub was asked, nor while its runner is busy": func(e Evidence, v Verdict) bool {
 		return (v.Do.takes() || v.Do == CloseRegistrations) &&
@@ -107,7 +107,7 @@ var properties = map[string]func(Evidence, Verdict) bool{
 		return v.Do.takes() && e.listed() && unproven && e.Live() && e.RunnerAtGitHub != RunnerAbsent &&
 			(e.Runner == NotReady || e.Runner == Starting && e.RunnerAtGitHub == RunnerIdle)
 	},
-	"EXCL-4: and so does a pod that nobody has a claim for": func(e Evidence, v Verdict) bool {
+	"EXCL-4: and so does a pod without a claim": func(e Evidence, v Verdict) bool {
 		return v.Do == RetirePod && e.RunnerAtGitHub == RunnerIdle && (e.Runner == NotReady || e.Runner == Starting)
 	},
 	"EXCL-6: no claim ends whose registrations were removed while its runner may work": func(e Evidence, v Verdict) bool {
@@ -145,13 +145,13 @@ var properties = map[string]func(Evidence, Verdict) bool{
 		return unreadable && v.Do != Leave && v.Do != Wait && v.Do != NoteOwner && v.Do != TakeOffLabel &&
 			v.Do != CloseSession && v.Kind != UnclaimedJob || v.Doubt && !unreadable && !disagrees
 	},
-	"CLAIM-15: nobody touches a claim that a replica works on": func(e Evidence, v Verdict) bool {
+	"CLAIM-15: a claim that a replica works on is not touched": func(e Evidence, v Verdict) bool {
 		return e.Leased == Yes && v.Do != Wait
 	},
 	"TEN-8: an owner is noted of an acknowledged claim whose pod says nothing of it": func(e Evidence, v Verdict) bool {
 		return v.Do == NoteOwner && (e.Acked == No || e.Label == Yes || e.Pod != Present || !e.Live())
 	},
-	"CLAIM-6: a label comes off a pod alone that nobody owns and that still polls": func(e Evidence, v Verdict) bool {
+	"CLAIM-6: a label is removed only from a pod that has no owner and still polls": func(e Evidence, v Verdict) bool {
 		return v.Do == TakeOffLabel && (e.Claim != NoRow || e.Poller != Polls || e.Runner == NotReady || e.Runner == Stopped || e.Age == Young)
 	},
 	"CLAIM-8: only a healthy pod that nothing was minted for stays warm": func(e Evidence, v Verdict) bool {
@@ -160,7 +160,7 @@ var properties = map[string]func(Evidence, Verdict) bool{
 	"CLAIM-13: adopted is what GitHub calls busy, and nothing else": func(e Evidence, v Verdict) bool {
 		return v.Do == Adopt && (e.RunnerAtGitHub != RunnerBusy || e.Live())
 	},
-	"EXCL-4: a pod is retired only if it shows work, is there, and nobody has a claim": func(e Evidence, v Verdict) bool {
+	"EXCL-4: a pod is retired only if it shows work, exists, and has no claim": func(e Evidence, v Verdict) bool {
 		return v.Do == RetirePod && (e.Live() || e.shows() == No || e.Pod != Present || e.Age == Young)
 	},
 	"a live claim's job that has ended at GitHub is recorded before anything else": func(e Evidence, v Verdict) bool {
@@ -233,8 +233,8 @@ func TestJudge_EXCL8_AStoppedPodLosesItsRegistrationFirst(t *testing.T) {
 	})
 }
 
-// RECV-5: from every combination that is not final, time and a GitHub that can be read and comes to an end lead to a verdict
-// that frees the claim, the job and the pod.
+// RECV-5: from every combination that is not final, time and a GitHub that can be read lead to a verdict that frees the claim, the job and
+// the pod.
 func TestJudge_RECV5_NothingIsATrap(t *testing.T) {
 	everyEvidence(func(e Evidence) {
 		for _, answer := range answers {
@@ -288,7 +288,7 @@ func (w *world) settles() bool {
 	return false
 }
 
-// final: nothing of it is held any more that no other actor releases.
+// final: it holds nothing that no other actor releases.
 func (w *world) final(v Verdict) bool {
 	e := w.e
 	freed := !e.Live() && e.Job != Bound && e.Job != Runs && v.Do == Leave && !v.Doubt

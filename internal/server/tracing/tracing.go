@@ -36,7 +36,7 @@ type Options struct {
 	Sample float64
 	// Link is the URL of a trace's page, with {trace_id} in it; none when empty.
 	Link string
-	// Service and Version are what the spans are said to come from.
+	// Service and Version are the resource attributes of the spans.
 	Service, Version string
 	Log              *slog.Logger
 	Metrics          prometheus.Registerer // takes bullpen_trace_spans_total
@@ -79,7 +79,7 @@ func New(ctx context.Context, opt Options) (*Tracer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say comes last, and wins.
+	// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES come last, and take precedence.
 	from, err := resource.New(ctx,
 		resource.WithAttributes(attribute.String("service.name", opt.Service), attribute.String("service.version", opt.Version)),
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())

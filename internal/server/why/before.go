@@ -8,8 +8,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 )
 
-// queued looks for what keeps a queued job from being claimed. What holds for the whole account or fleet comes before what holds for
-// the job alone, and what time alone will mend comes last.
+// queued looks for what keeps a queued job from being claimed. Reasons of the whole account or fleet come before those of the job alone,
+// and those that only need time come last.
 func queued(e Evidence) []Reason {
 	var found []Reason
 	add := func(r *Reason) {
@@ -54,7 +54,7 @@ func Route(pools []dispatch.Pool, labels []string) (dispatch.PoolRef, bool) {
 	return dispatch.PoolRef{}, false
 }
 
-// route says whether one pool serves the job's labels, and else why none does.
+// route reports whether one pool serves the job's labels, and else why none does.
 func route(e Evidence) (served bool, reason *Reason) {
 	if len(e.Job.Labels) == 0 {
 		return false, noLabels(e)
@@ -79,7 +79,7 @@ func route(e Evidence) (served bool, reason *Reason) {
 	return false, noPool(e)
 }
 
-// paused says whether the pool that serves the job hands out none.
+// paused is the reason if the pool that serves the job hands out none.
 func paused(e Evidence) *Reason {
 	ref, ok := Route(e.Pools, e.Job.Labels)
 	at := slices.IndexFunc(e.Pools, func(p dispatch.Pool) bool { return p.Ref() == ref && p.Paused })
@@ -98,7 +98,7 @@ func paused(e Evidence) *Reason {
 
 func labels(list []string) string { return strings.Join(list, ", ") }
 
-// account says whether the account is served at all.
+// account is the reason if the account is not served at all.
 func account(e Evidence) *Reason {
 	switch a := e.Account; {
 	case !a.Installed:
@@ -121,7 +121,7 @@ func account(e Evidence) *Reason {
 	return nil
 }
 
-// What jobs are held for.
+// The reasons for which jobs are held.
 const (
 	heldForLimit   = "repository_limit"
 	heldForRemoval = "repository_removed"

@@ -144,7 +144,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// What stands in the way together is told together, the cause that has to go first in front.
+// All causes are reported together, the one that must be removed first in front.
 func TestExplain_TellsEveryCause(t *testing.T) {
 	reasons := Explain(fine(func(e *Evidence) {
 		e.Budget.Usage.Jobs, e.Account.SuspendedByGitHub, e.Pool.Idle, e.Pool.Starting = 40, true, 0, 2

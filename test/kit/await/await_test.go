@@ -78,7 +78,7 @@ func TestOrEnd_EndsWithTheTest(t *testing.T) {
 	t.Run("", func(t *testing.T) {
 		waiting.Go(func() { await.OrEnd(t, make(chan int)) })
 	})
-	await.Return(t, waiting.Wait, "the double lets go")
+	await.Return(t, waiting.Wait, "the double releases")
 }
 
 func TestContext_HasADeadline(t *testing.T) {

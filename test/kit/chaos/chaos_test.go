@@ -162,5 +162,5 @@ func TestPoints_KillOneProcessAndSkewItsClock(t *testing.T) {
 	require.Empty(t, one.pass())
 	inTime, err = p.Disarm(faultpoint.MintAnswered, 0)
 	require.NoError(t, err)
-	require.False(t, inTime, "somebody has died there")
+	require.False(t, inTime, "a process has died there")
 }

@@ -31,13 +31,13 @@ func NewDisk(dir string, size int64) (*Disk, error) {
 func (d *Disk) Free() (int64, error) {
 	var at syscall.Statfs_t
 	if err := syscall.Statfs(d.Dir, &at); err != nil {
-		return 0, fmt.Errorf("looking at the disk: %w", err)
+		return 0, fmt.Errorf("reading the disk: %w", err)
 	}
 	return int64(at.Bavail) * at.Bsize, nil
 }
 
-// Fill takes all the room but so many bytes: every write beyond fails with ENOSPC until Drain. Others may write in the
-// meantime: the room they leave is taken.
+// Fill uses all the space except for leave bytes: every write beyond fails with ENOSPC until Drain. Other processes may write in the
+// meantime: the space that they free is filled, too.
 func (d *Disk) Fill(leave int64) error {
 	file, err := os.OpenFile(filepath.Join(d.Dir, ballast), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -31,7 +31,7 @@ func (p Points) Arm(point faultpoint.Point, nth, pid int) error {
 	return p.write(string(point), pid, strconv.Itoa(nth))
 }
 
-// Armed says whether the process has not died at the point yet.
+// Armed reports whether the process has not died at the point yet.
 func (p Points) Armed(point faultpoint.Point, pid int) bool {
 	_, err := os.Stat(p.file(string(point), pid))
 	return err == nil

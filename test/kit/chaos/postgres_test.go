@@ -47,7 +47,7 @@ func TestPostgres_EndsAndKeepsWhatWasCommitted(t *testing.T) {
 		await.Receive(t, server.Done(), "the server that was killed ends")
 		_, err := p.run(t.Context(), "psql", "--command=SELECT 1")
 		require.Error(t, err, "nobody answers")
-		require.NoError(t, server.Stop(t.Context()), "it frees the folder")
+		require.NoError(t, server.Stop(t.Context()), "it releases the directory")
 		server = start()
 		p.URL = server.URL()
 		require.Equal(t, "1", p.query(t, "SELECT count(*) FROM things WHERE name = '"+name+"'"))

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// Env is set, to anything, when tests are to be thorough.
+// Env is set, to any value, for the long tests.
 const Env = "BULLPEN_TEST_DEEP"
 
-// Enabled reports whether tests are to be thorough.
+// Enabled reports whether the long tests run.
 func Enabled() bool { return os.Getenv(Env) != "" }
 
 // Only skips a test that has a smaller instance in make test, which the reason names.

@@ -37,9 +37,9 @@ type GitHub struct {
 
 	Down      error                         // the answer to every request
 	Access    map[string]fleet.GroupAccess  // of repositories that not every group serves
-	RefuseOf  func(fleet.MintRequest) error // the answer to a registration, of which none is made; nil: it is made
+	RefuseOf  func(fleet.MintRequest) error // the error of a registration, which is then not made; nil: it is made
 	NoGroups  bool                          // there is no runner group but Default
-	Refuse    error                         // the answer to every registration, of which none is made
+	Refuse    error                         // the error of every registration, none of which is made
 	Unread    error                         // the answer to every read
 	RemoveErr error                         // the answer to every removal
 	Torn      bool                          // lists are incomplete
@@ -173,7 +173,7 @@ func (g *GitHub) unreadable() error {
 	return g.Unread
 }
 
-// ControlRead reads nothing but whether reads are answered.
+// ControlRead only reads whether reads succeed.
 func (g *GitHub) ControlRead(context.Context, int64, fleet.Scope) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -107,7 +107,7 @@ func (m *Mac) Boot() {
 		if err := booted.Shutdown(); err != nil {
 			m.t.Error(err)
 		}
-		// What an SSH session or the test itself has started ends a little later.
+		// Processes of an SSH session or of the test itself end a little later.
 		deadline := time.Now().Add(5 * time.Second)
 		for {
 			left := booted.Leftovers()
@@ -170,7 +170,7 @@ func (m *Mac) Evaluate(flow devmac.Flow) devmac.Answer {
 	return answer
 }
 
-// Reaches says whether a connection is let through: from and to are addresses, to with a port ("10.0.0.5:443", "[fd00::1]:22").
+// Reaches reports whether a connection is let through: from and to are addresses, to with a port ("10.0.0.5:443", "[fd00::1]:22").
 func (m *Mac) Reaches(from, to string) bool {
 	m.t.Helper()
 	target := netip.MustParseAddrPort(to)

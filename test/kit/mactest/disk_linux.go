@@ -11,8 +11,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/mac"
 )
 
-// SmallDisk is a directory on a file system of so many bytes, for the option OnDisk. The test is skipped where mounting is
-// not permitted, which it is to root on the machines of continuous integration.
+// SmallDisk is a directory on a file system of that size, for the option OnDisk. The test is skipped where mounting is not permitted; root
+// on the machines of continuous integration may mount.
 func SmallDisk(t *testing.T, bytes string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -23,7 +23,7 @@ func SmallDisk(t *testing.T, bytes string) string {
 	return dir
 }
 
-// OnDisk makes the Mac in a directory below that one, as of SmallDisk. What the model keeps for itself lies elsewhere.
+// OnDisk makes the Mac in a directory below that one, as of SmallDisk. The model's own files lie elsewhere.
 func OnDisk(t *testing.T, dir string) Option {
 	t.Helper()
 	state := t.TempDir()

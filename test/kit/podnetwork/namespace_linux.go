@@ -17,7 +17,7 @@ func ensureNamespace(file string) (made bool, err error) {
 	if isNamespace(file) {
 		return false, nil
 	}
-	// What is there is the remnant of a machine that was restarted: the file, but nothing mounted on it.
+	// An existing file is left from before the machine was restarted: nothing is mounted on it.
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDONLY, 0o600)
 	if err != nil {
 		return false, err

@@ -52,7 +52,7 @@ func Open(opts Options) (*Network, error) {
 	n := &Network{opts: opts, addresses: newAddresses(filepath.Join(opts.StateDir, "addresses"), opts.Pods)}
 	for _, dir := range []string{n.addresses.dir, n.podsDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("making the folder of the pods' network: %w", err)
+			return nil, fmt.Errorf("making the directory of the pods' network: %w", err)
 		}
 	}
 	made, err := ensureNamespace(n.nodeFile())
@@ -179,8 +179,7 @@ func (n *Network) Address(podUID string) (netip.Addr, bool) {
 	return n.addresses.of(podUID)
 }
 
-// Detach removes the pod's namespace and frees its address. Nothing of the pod may run any more. A pod that is not attached
-// is detached already.
+// Detach removes the pod's namespace and frees its address. No process of the pod may run. A pod that is not attached is detached already.
 func (n *Network) Detach(_ context.Context, podUID string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -190,8 +189,7 @@ func (n *Network) Detach(_ context.Context, podUID string) error {
 	return n.addresses.giveBack(podUID)
 }
 
-// Destroy removes every namespace. Nothing may run in them any more, and no process may have the network
-// open.
+// Destroy removes every namespace. No process may run in them, or have the network open.
 func (n *Network) Destroy() error {
 	entries, err := os.ReadDir(n.podsDir())
 	if err != nil {

@@ -41,7 +41,8 @@ type Options struct {
 	Servers    int // server connections for each database; 3 by default
 }
 
-// Kinds are the ways in which a pooler that pools transactions deals with prepared statements. What the installed version cannot do is left out.
+// Kinds are the ways in which a transaction pooler handles prepared statements. Those that the installed version does not have are left
+// out.
 func Kinds(t testing.TB) map[string]Options {
 	t.Helper()
 	kinds := map[string]Options{"prepares nothing": {}}
@@ -56,8 +57,8 @@ type Pooler struct {
 	dir string
 }
 
-// Start runs a PgBouncer before the server of the database at target until the test ends. It takes its server connections in turn, so that
-// successive statements of one client run on different ones.
+// Start runs a PgBouncer in front of the database at target until the test ends. It uses its server connections in turn, so that successive
+// statements of one client run on different ones.
 func Start(t testing.TB, target string, o Options) *Pooler {
 	t.Helper()
 	server, err := url.Parse(target)
@@ -140,7 +141,7 @@ func (p *Pooler) URL(t testing.TB, target string) string {
 	return through.String()
 }
 
-// Settle returns when all server connections to the database exist: from then on they are taken in turn.
+// Settle returns when all server connections to the database exist: from then on they are used in turn.
 func (p *Pooler) Settle(t testing.TB, target string, servers int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -189,7 +190,7 @@ func program(t testing.TB) string {
 
 var versionLine = regexp.MustCompile(`(?m)^PgBouncer (\d+)\.(\d+)`)
 
-// TracksStatements says whether the installed version has max_prepared_statements: 1.21 and newer have.
+// TracksStatements reports whether the installed version has max_prepared_statements: 1.21 and newer have.
 func TracksStatements(t testing.TB) bool {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), program(t), "--version").Output() //nolint:gosec // of the system

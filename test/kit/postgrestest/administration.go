@@ -38,7 +38,7 @@ func (a *administration) execute(ctx context.Context, base, sql string) error {
 	})
 }
 
-// do connects if there is no connection, or none any more.
+// do connects if there is no connection, or it was lost.
 func (a *administration) do(ctx context.Context, base string, with func(context.Context, *pgx.Conn) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

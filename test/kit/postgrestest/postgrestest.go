@@ -162,7 +162,7 @@ func (h *host) startPrivate(ctx context.Context) (string, error) {
 	sweep()
 	dir, err := os.MkdirTemp(parent(), "bullpen-pgtest-")
 	if err != nil {
-		return "", fmt.Errorf("making a folder for the tests' PostgreSQL: %w", err)
+		return "", fmt.Errorf("making a directory for the tests' PostgreSQL: %w", err)
 	}
 	h.dir = dir
 	h.server, err = postgres.Start(ctx, postgres.Options{Dir: dir, FastUnsafe: true, MaxConnections: 500})
@@ -172,12 +172,12 @@ func (h *host) startPrivate(ctx context.Context) (string, error) {
 	return h.server.URL(), nil
 }
 
-// memory is a file system in memory, as Linux has one. Each test's database is hundreds of files that are made and removed
-// again, which is most of what a short test costs where they go to a disk.
+// memory is a file system in memory, as Linux has one. Each test's database is hundreds of files that are created and removed, which is
+// most of the duration of a short test on a disk.
 const memory = "/dev/shm"
 
-// parent is the directory of the server's directory. It is not the test's own: the server may run as another user, to whom
-// that one is closed.
+// parent is the directory of the server's directory. It is not the test's own: the server may run as another user, who may not enter that
+// one.
 func parent() string {
 	const enough = 4 << 30 // for many packages at once; a container's usual 64 MiB are not
 	var s unix.Statfs_t

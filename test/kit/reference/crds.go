@@ -126,14 +126,14 @@ func writeRules(b *strings.Builder, s schema, prefix string) {
 	}
 }
 
-// kubernetes says whether everything below is Kubernetes' own: a pod, or a claim for a volume.
+// kubernetes reports whether everything below is Kubernetes' own: a pod, or a claim for a volume.
 func (s schema) kubernetes() bool {
 	_, pod := s.Properties["containers"]
 	_, claim := s.Properties["accessModes"]
 	return pod || claim
 }
 
-// own says whether a field of the schema has a description: what Kubernetes brings has none left.
+// own reports whether a field of the schema has a description: what Kubernetes brings has none left.
 func (s schema) own() bool {
 	for _, below := range s.Properties {
 		if below.Description != "" {

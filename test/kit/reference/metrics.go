@@ -19,7 +19,7 @@ type Metric struct {
 // description is how the library shows one: it keeps its fields to itself.
 var description = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "((?:[^"\\]|\\.)*)", unit: "[^"]*", constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}\}$`)
 
-// MetricsOf are those of a registry that are Bullpen's own, by name. What Go, the process and the libraries export is left out.
+// MetricsOf are Bullpen's own metrics of a registry, by name. Those of Go, the process and the libraries are left out.
 func MetricsOf(registry prometheus.Collector) ([]Metric, error) {
 	found := make(chan *prometheus.Desc)
 	go func() {

@@ -80,7 +80,7 @@ func writeValue(b *strings.Builder, path, about string, value *yaml.Node, s *val
 
 func comment(key *yaml.Node) string { return words(key.HeadComment + "\n" + key.LineComment) }
 
-// words are a comment's, without its marks. What it shows as an example, indented, stays with it.
+// words are a comment's text, without its marks. An indented example stays with it.
 func words(comment string) string {
 	var lines []string
 	for _, line := range strings.Split(comment, "\n") {

@@ -48,7 +48,7 @@ type GitHub struct {
 
 	// fault answers a call instead of GitHub, or nil.
 	fault func(op Op, name string) error
-	// lose lets so many mints take effect without an answer.
+	// lose is the number of mints that take effect without an answer.
 	lose int
 	// removal answers a removal instead of GitHub, or nil.
 	removal func(registration.Subject) *lifecycle.Answer

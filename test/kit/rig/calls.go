@@ -29,7 +29,7 @@ const (
 // more. It has changed nothing.
 const refused = " (refused)"
 
-// Write says whether the call changes what the API server stores: what P5 counts. Events and Leases do not count, and
+// Write reports whether the call changes what the API server stores: what P5 counts. Events and Leases do not count, and
 // nor do reviews and requests of tokens, which store nothing.
 func (c Call) Write() bool {
 	switch c.Verb {

@@ -89,7 +89,7 @@ func WritesOfAJob(perJob map[Call]float64) float64 {
 	return writes
 }
 
-// byTheClock says whether a call is made every so often, whether jobs run or not.
+// byTheClock reports whether a call is made every so often, whether jobs run or not.
 func (c Call) byTheClock() bool {
 	return c.Verb == "watch" || c.Verb == "list" || c.Resource == "leases" || strings.HasPrefix(c.Resource, "nodes") ||
 		strings.HasPrefix(c.Resource, "/internal/v1/signals") || c.Resource == runnerapi.PathDispatch+" → 204"

@@ -58,7 +58,7 @@ type Options struct {
 	// Accounts is how many organizations have the App installed: org-1, org-2, …, each with a repository app. The
 	// default is one.
 	Accounts int
-	// RecoveryPatience is how long something must look wrong before it is put right; recovery's own default when zero.
+	// RecoveryPatience is how long something must look wrong before it is repaired; recovery's own default when zero.
 	RecoveryPatience time.Duration
 	// RecoveryEvery is how often recovery looks; a fifth of RecoveryPatience, or its own default, when zero.
 	RecoveryEvery time.Duration

@@ -22,7 +22,7 @@ jobs:
     steps: [{run: "sleep %g"}]
 `
 
-// Submit starts a run of so many jobs for an account (from 1), each of which takes so long.
+// Submit starts a run of that many jobs for an account (from 1), each of the given duration.
 func (f *Fleet) Submit(ctx context.Context, label string, account, jobs int, each time.Duration) error {
 	matrix := make([]string, jobs)
 	for i := range matrix {
@@ -40,8 +40,8 @@ type Load struct {
 	done sync.WaitGroup
 }
 
-// StartLoad keeps so many jobs open, for one account after another and of one length after another. As soon as some
-// have completed others are submitted, as fast as the machine can take them.
+// StartLoad keeps that many jobs open, rotating through the accounts and lengths. As soon as some have completed others are submitted, as
+// fast as the machine allows.
 func (f *Fleet) StartLoad(label string, open int, lengths ...time.Duration) *Load {
 	ctx, cancel := context.WithCancel(f.ctx)
 	l := &Load{stop: cancel}

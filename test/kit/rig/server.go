@@ -60,7 +60,7 @@ func (f *Fleet) openFront() {
 	f.front.public = httptest.NewServer(f.front.pass(func(h *handlers) http.Handler { return h.public }))
 	f.front.internal = httptest.NewServer(f.countInternal(f.front.pass(func(h *handlers) http.Handler { return h.internal })))
 	f.public, f.internal = f.front.public.URL, f.front.internal.URL
-	f.tb.Cleanup(func() { // before the store is closed, and once nothing runs any more
+	f.tb.Cleanup(func() { // before the store is closed, and after everything has stopped
 		f.stop()
 		f.front.public.Close()
 		f.front.internal.Close()

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Wire carries connections to something, and can be cut: to all peers of a process, that is what its death looks like. It
-// is safe for concurrent use.
+// Wire carries connections to a process, and can be cut: to the peers of a process, that is how its death looks. It is safe for concurrent
+// use.
 type Wire struct {
 	listener         net.Listener
 	network, address string

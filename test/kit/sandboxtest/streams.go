@@ -74,7 +74,7 @@ func (w *notifying) await(f *fixture, text string) {
 	w.until(f, func() bool { return strings.Contains(w.String(), text) }, fmt.Sprintf("%q", text))
 }
 
-// awaitLines returns when so many lines have ended.
+// awaitLines returns when that many lines have ended.
 func (w *notifying) awaitLines(f *fixture, count int) {
 	f.Helper()
 	w.until(f, func() bool { return strings.Count(w.String(), "\n") >= count }, fmt.Sprintf("%d lines", count))

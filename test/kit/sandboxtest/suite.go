@@ -15,7 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 
-// Behaviour is what the suite wants a container to do.
+// Behaviour is what a container should do for the suite.
 type Behaviour struct {
 	// ExitCode is the code with which it exits at once, unless Runs.
 	ExitCode int32
@@ -33,12 +33,12 @@ type Machine interface {
 	Open(t *testing.T) sandbox.Sandbox
 	// Make gives the pod a container of that behaviour and returns what to start.
 	Make(t *testing.T, pod *corev1.Pod, name string, b Behaviour) sandbox.Container
-	// Settled says that a started container has come to where its behaviour is in force.
+	// Settled indicates that a started container has come to where its behaviour is in force.
 	Settled(podUID, name string) bool
 	// Lose ends the container in a way that no one can observe.
 	Lose(t *testing.T, podUID, name string)
-	// Intrude puts something on the machine that looks like a pod but does not carry the sandbox's mark; exists says whether it is still
-	// there.
+	// Intrude puts something on the machine that looks like a pod but does not carry the sandbox's mark; exists reports whether it still
+	// exists.
 	Intrude(t *testing.T, ref sandbox.PodRef) (exists func() bool)
 	// True is a command for Exec that succeeds.
 	True() []string
@@ -317,7 +317,7 @@ func lostEndIsUnknown(f *fixture) {
 		require.Equal(f, int32(sandbox.UnknownExitCode), exit.Code)
 		require.Equal(f, "ContainerStatusUnknown", exit.Reason)
 	}
-	// What runs in a virtual machine ends with the machine, which takes the guest a moment to notice.
+	// Processes in a virtual machine end with the machine, which the guest notices a moment later.
 	require.Eventually(f, func() bool { return !f.machine.Settled(uid, f.name) }, patience, 5*time.Millisecond, "what it left behind is ended")
 }
 

@@ -11,8 +11,8 @@ import (
 // timeToLive is short: a pod learns only by this that a Service was made again.
 const timeToLive = 5 * time.Second
 
-// answer replies to one DNS query. A name that lookup knows has an A record and no other; one that it does not know does not
-// exist. What is no query gets no reply.
+// answer replies to one DNS query. A name that lookup knows has an A record and no other; an unknown one does not exist. Anything but a
+// query gets no reply.
 func answer(query []byte, lookup func(name string) (netip.Addr, bool)) ([]byte, error) {
 	var parser dnsmessage.Parser
 	header, err := parser.Start(query)

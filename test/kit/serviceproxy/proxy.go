@@ -203,7 +203,7 @@ func (f *front) serve(ctx context.Context) {
 	}
 }
 
-// pass joins a connection with one to an endpoint, the next in turn that takes it.
+// pass joins a connection with one to an endpoint, the next in rotation that accepts it.
 func (f *front) pass(ctx context.Context, client net.Conn) {
 	defer func() { _ = client.Close() }()
 	r := f.route.Load()

@@ -130,7 +130,7 @@ func TestProxy_FollowsEndpoints(t *testing.T) {
 	defer open.Close()
 	require.Equal(t, "first\n", ask(open))
 
-	// The first does not answer any more, which the API server does not know: the next in turn is tried.
+	// The first no longer answers, which the API server does not know: the next in rotation is tried.
 	slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.112.0.3"}}, discoveryv1.Endpoint{Addresses: []string{"10.112.0.9"}})
 	slice, err = slices.Update(ctx, slice, metav1.UpdateOptions{})
 	require.NoError(t, err)

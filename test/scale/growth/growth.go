@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/stats"
 )
 
-// Run is a fleet under load, sampled again and again after so many jobs.
+// Run is a fleet under load, sampled at intervals of a number of jobs.
 type Run struct {
 	Pods     int      `json:"pods"`
 	Nodes    int      `json:"nodes"`
@@ -19,7 +19,7 @@ type Run struct {
 	Samples  []Sample `json:"samples"` // in the order of Jobs; the first one is taken when most runners have a job and the backlog is there
 }
 
-// Sample is what there was after so many jobs.
+// Sample is one sample of a run.
 type Sample struct {
 	Jobs          int             `json:"jobs"` // that have ended so far
 	Seconds       float64         `json:"seconds"`
@@ -38,8 +38,8 @@ type Part struct {
 	CPUSeconds    float64 `json:"cpu_seconds"` // since its start
 }
 
-// What may be called growth: what an hour's jobs would add, beyond a share of what is there and a fixed amount, because a
-// cache that fills and a list that doubles are no leak.
+// The definition of growth: what an hour's jobs would add, beyond a share of the present value and a fixed amount, because a cache that
+// fills and a list that doubles are no leak.
 const (
 	share           = 0.1
 	spareBytes      = 4 << 20
@@ -95,7 +95,7 @@ func (r Run) Growing() []string {
 			}
 		}
 		if r.restarted(name) {
-			found = append(found, fmt.Sprintf("the %s was started anew meanwhile: its figures are of two", name))
+			found = append(found, fmt.Sprintf("the %s was restarted in the meantime: its figures are of two", name))
 			continue
 		}
 		if rise := r.dearer(name); r.jobs() >= jobsToTellCosts && rise > dearer {
@@ -132,9 +132,9 @@ func (r Run) median(part string, of func(Part) float64) float64 {
 	return stats.Median(values)
 }
 
-// dearer is by what share the part's processor time rises in an hour. What it takes depends on time (runners that wait,
-// leases) and on jobs, and they end in bursts: so each stretch between two samples is compared with what all of them
-// predict for one that is as long and has as many jobs.
+// dearer is the relative increase of the part's processor time per hour. The cost depends on time (idle runners, leases) and on jobs, and
+// jobs end in bursts: so each stretch between two samples is compared with the prediction of all of them for a stretch of the same length
+// and number of jobs.
 func (r Run) dearer(part string) float64 {
 	settled := r.settled()
 	var rates, spent []float64 // jobs a second, and processor time a second

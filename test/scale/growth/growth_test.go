@@ -88,7 +88,7 @@ func TestGrowing_TellsBurstsFromWhatGetsDearer(t *testing.T) {
 	require.Contains(t, of(0, 0.2)[0], "end a second")
 }
 
-// What a job leaves counts by how many end in an hour: of runners that are busy for hours that is fewer.
+// The remains of a job count by how many jobs end in an hour: with runners that are busy for hours that is fewer.
 func TestGrowing_CountsTheJobsOfAnHour(t *testing.T) {
 	of := func(jobsASecond float64) growth.Run {
 		r := change(steady(10_000, 40, func(int) float64 { return 0 }), "controller", func(jobs int, p *growth.Part) { p.HeapBytes += 350 * float64(jobs) })
@@ -110,7 +110,7 @@ func TestGrowing_FindsWhatWasRestarted(t *testing.T) {
 		}
 	})
 	require.Len(t, r.Growing(), 1)
-	require.Contains(t, r.Growing()[0], "server was started anew")
+	require.Contains(t, r.Growing()[0], "server was restarted")
 }
 
 func TestGrowing_AFewSamplesTellNothing(t *testing.T) {

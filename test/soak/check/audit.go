@@ -27,7 +27,7 @@ type AuditEvent struct {
 	At            time.Time       `json:"requestReceivedTimestamp"`
 }
 
-// Accepted says whether the API server did it.
+// Accepted reports whether the API server did it.
 func (a AuditEvent) Accepted() bool {
 	return a.ResponseStatus.Code >= 200 && a.ResponseStatus.Code < 300
 }

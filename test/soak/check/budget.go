@@ -82,9 +82,9 @@ func (x *examiner) spend(c Change, live map[string]Claim, limits map[purse]limit
 	}
 }
 
-// uncharged finds jobs that ran on while no account was charged for them: a live claim of the runner's pod ended although
-// GitHub showed it as busy (EXCL-6), so that its account could have had one more than its limit. A runner that had exited,
-// or whose machine was switched off, was not busy any more, whatever GitHub showed.
+// uncharged finds jobs that ran on while no account was charged for them: a live claim of the runner's pod ended although GitHub showed it
+// as busy (EXCL-6), so that its account could have had one more than its limit. A runner that had exited, or whose machine was switched
+// off, was not busy, whatever GitHub showed.
 func (x *examiner) uncharged() {
 	for i := range x.GitHub.Jobs {
 		j := &x.GitHub.Jobs[i]

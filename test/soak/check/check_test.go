@@ -209,7 +209,7 @@ func TestExamine_FindsEachHarm(t *testing.T) {
 	}
 }
 
-// What the soak did itself, or what needs no excuse, is no finding.
+// The soak's own actions, and changes that need no excuse, are no finding.
 func TestExamine_KnowsWhatIsNoHarm(t *testing.T) {
 	for name, test := range map[string]struct {
 		onPurpose int
@@ -235,7 +235,7 @@ func TestExamine_KnowsWhatIsNoHarm(t *testing.T) {
 			c := claim(4, "executing")
 			e.Changes = append(e.Changes, check.Change{ID: "adopted", At: at(12.5), Table: "runner_claims", Op: "INSERT", New: raw(c)})
 		}},
-		"a pod that ended by itself before GitHub knew": {0, func(e *check.Evidence) {
+		"a pod that ended before GitHub knew": {0, func(e *check.Evidence) {
 			e.Machines[2].At, e.Audit[0].At = at(5), at(6)
 		}},
 		"a claim that ends when its runner has": {0, func(e *check.Evidence) {
@@ -257,7 +257,7 @@ func TestExamine_KnowsWhatIsNoHarm(t *testing.T) {
 			e.Pods = []check.PodRecord{{At: at(1), Event: "there", UID: uid(1)}, {At: at(12), Event: "gone", UID: uid(1)}}
 			e.Final.At = at(60)
 		}},
-		"a pod that went while nobody looked": {0, func(e *check.Evidence) {
+		"a pod that disappeared between two readings": {0, func(e *check.Evidence) {
 			e.Audit = e.Audit[2:]
 			e.Pods = []check.PodRecord{{At: at(1), Event: "there", UID: uid(1)}, {At: at(20), Event: "all"}}
 			e.Final.At = at(60)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// What the checker knows of the installation.
+// The checker's knowledge of the installation.
 const (
 	runnersNamespace = "bullpen-runners"
 	controllerUser   = "system:serviceaccount:bullpen-system:bullpen-controller"

@@ -1,6 +1,6 @@
-// Package check is the soak's checker: it reads what GitHub, the API server, Postgres and the machines have each written
-// down, and reports one table in which every row must be zero. It shares no code with what it checks, not even the names of
-// labels: what it knows of the product are the columns of its tables and the names of its service accounts.
+// Package check is the soak's checker: it reads the records of GitHub, the API server, Postgres and the machines, and reports one table in
+// which every row must be zero. It shares no code with what it checks, not even the names of labels: of the product it knows only the
+// columns of its tables and the names of its service accounts.
 //
 // The witnesses, as files of the evidence directory:
 //

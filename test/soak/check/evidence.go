@@ -107,7 +107,7 @@ type Claim struct {
 	Proof      *string `json:"proof"`
 }
 
-// Live says whether the claim is charged.
+// Live reports whether the claim is charged.
 func (c Claim) Live() bool {
 	return c.State == "claimed" || c.State == "minted" || c.State == "executing"
 }

@@ -143,7 +143,7 @@ func (x *examiner) job(j *Job) {
 	}
 }
 
-// switchedOff says whether the soak switched off the machine on which the job ran.
+// switchedOff reports whether the soak switched off the machine on which the job ran.
 func (x *examiner) switchedOff(j *Job) bool {
 	uid := x.index.podOf[j.RunnerName]
 	lives := x.index.lives[uid]
@@ -162,7 +162,7 @@ func (x *examiner) switchedOff(j *Job) bool {
 	})
 }
 
-// runners looks for one that ran more than one job, and for one that was made to end while it had one.
+// runners looks for runners that ran more than one job, and for those that were stopped while they had one.
 func (x *examiner) runners() {
 	for _, r := range x.GitHub.Runners {
 		if len(r.Ran) > 1 {
@@ -181,13 +181,13 @@ func (x *examiner) runners() {
 	}
 }
 
-// during says whether a moment lies within the job's run.
+// during reports whether a moment lies within the job's run.
 func during(at time.Time, j *Job) bool {
 	return j.StartedAt != nil && at.After(*j.StartedAt) && (j.CompletedAt == nil || at.Before(*j.CompletedAt))
 }
 
-// busyPodsDeleted finds deletions that the API server accepted while the pod's runner had a job according to GitHub. A
-// pod whose machine is gone has no job any more, whatever GitHub shows for a while.
+// busyPodsDeleted finds deletions that the API server accepted while the pod's runner had a job according to GitHub. A pod whose machine is
+// gone has no job, whatever GitHub shows for a while.
 func (x *examiner) busyPodsDeleted() {
 	for i := range x.GitHub.Jobs {
 		j := &x.GitHub.Jobs[i]

@@ -106,7 +106,7 @@ func (x *examiner) wentAt(uid string) time.Time {
 	return x.Final.At
 }
 
-// registrations finds the pods of runners that no claim names any more.
+// registrations finds the pods of runners that no claim names.
 func (i *index) registrations(e *Evidence) {
 	for _, row := range e.Rows["runner_registrations"] {
 		var r struct {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Failed says whether any row is not zero.
+// Failed reports whether any row is not zero.
 func (r *Report) Failed() bool { return len(r.Findings) > 0 }
 
 // Print writes the table, then the findings with what each witness saw.

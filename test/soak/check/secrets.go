@@ -99,7 +99,7 @@ func scan(path string, see func(piece string)) error {
 	}
 }
 
-// inSecrets says whether a byte occurs in tokens, keys and base64.
+// inSecrets reports whether a byte occurs in tokens, keys and base64.
 func inSecrets(b byte) bool {
 	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '+' || b == '/' || b == '=' || b == '_' || b == '-' || b == '.'
 }

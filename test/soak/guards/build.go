@@ -21,7 +21,7 @@ func (g Guard) Overlay(root, dir string) (string, error) {
 		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("making a folder for weakened files: %w", err)
+		return "", fmt.Errorf("making a directory for weakened files: %w", err)
 	}
 	replace := map[string]string{}
 	for path, text := range files {
@@ -53,8 +53,8 @@ const (
 	soakPackage    = "./test/soak/run"
 )
 
-// Builder builds executables without some of the product's guards. What a guard does not touch is built once. It is not safe
-// for concurrent use.
+// Builder builds executables without some of the product's guards. Packages that a guard does not touch are built once. It is not safe for
+// concurrent use.
 type Builder struct {
 	// Root is the module's directory, and Dir takes what is built.
 	Root, Dir string
@@ -112,7 +112,7 @@ func (b *Builder) Without(ctx context.Context, g Guard, dir string) (Binaries, e
 	return made, nil
 }
 
-// holds says whether the executable has a package that the guard is switched off in. A file that is embedded lies below its
+// holds reports whether the executable has a package that the guard is switched off in. A file that is embedded lies below its
 // package.
 func (b *Builder) holds(pkg string, g Guard) bool {
 	return slices.ContainsFunc(g.Edits, func(e Edit) bool {
@@ -133,8 +133,8 @@ func (b *Builder) build(ctx context.Context, path, pkg string, flags ...string) 
 	return nil
 }
 
-// Together are the guards in as few as can be switched off at once: what the edits of one leave, those of the next must
-// still find. It is how all of them are compiled in one go.
+// Together combines the guards into as few as possible that can be switched off at once: the edits of each must leave the texts of the
+// next. All of them are then compiled in one go.
 func Together(root string, all []Guard) ([]Guard, error) {
 	var merged []Guard
 next:

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Guard is one protection of the product, and how it is switched off.
+// Guard is one protection of the product, and how to switch it off.
 type Guard struct {
 	// Name is what it is chosen by.
 	Name string
 	// Invariant is the rule, or rules, that it keeps: their ids.
 	Invariant string
-	// Off says in a few words what the product does not do any more.
+	// Off says in a few words what the product then no longer does.
 	Off string
 	// Edits switch it off. Several stand together where one protection makes up for the other: Covers says which.
 	Edits []Edit
@@ -26,7 +26,7 @@ type Guard struct {
 	Rows []string
 }
 
-// Edit replaces a text of a file, which must be there exactly once. An empty New takes it out.
+// Edit replaces a text of a file, which must be there exactly once. An empty New removes it.
 type Edit struct {
 	// File is relative to the module's root.
 	File     string

@@ -108,7 +108,7 @@ func assertSame(a, b guards.Scenario) bool {
 	return err == nil && len(left.Steps) == len(right.Steps) && len(left.Load) == len(right.Load) && a.Says == b.Says
 }
 
-// The product can be built without its guards. As many as possible are taken out at once, and packages alone are compiled.
+// The product can be built without its guards. As many as possible are removed at once, and packages alone are compiled.
 func TestTable_BuildsWithoutTheGuards(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles some fifteen packages")

@@ -11,7 +11,7 @@ import (
 
 // Scenario is a short soak: the faults that matter and no others.
 type Scenario struct {
-	// Name is how the table speaks of it.
+	// Name is the scenario's name in the table.
 	Name string
 	// Says what happens in it.
 	Says string
@@ -28,7 +28,7 @@ type Scenario struct {
 	Keep *schedule.Saturation
 	// Runners and Real are the sizes of the pools. Defaults: 6 and 0.
 	Runners, Real int
-	// Patience is how long what has to go at the end may take. Default: a minute, in which the sound product comes to its end.
+	// Patience is how long objects may take to disappear at the end. Default: a minute, within which the sound product settles.
 	Patience time.Duration
 	// Server and Controller are arguments that are added to theirs.
 	Server, Controller []string
@@ -83,7 +83,7 @@ func gitHub(from, length float64, fault schedule.Step) schedule.Step {
 	return fault
 }
 
-// bursts are so many jobs at once, again and again.
+// bursts are batches of jobs at once, repeated.
 func bursts(account int, pool string, from, every, until float64, jobs int, each float64) []schedule.Batch {
 	var all []schedule.Batch
 	for t := from; t < until; t += every {

@@ -64,7 +64,7 @@ func starved() Scenario {
 	}
 }
 
-// deadMachines lose their power while their runners wait for jobs. What becomes of a job that runs GitHub says itself.
+// deadMachines lose their power while their runners wait for jobs. GitHub itself reports the fate of a running job.
 func deadMachines() Scenario {
 	s := Scenario{
 		Name: "dead machines", Says: "machines lose their power while runners wait for the job they were registered for", Length: 16 * time.Second,

@@ -25,7 +25,7 @@ type Result struct {
 	Took  time.Duration
 }
 
-// Caught says whether the checker has found what it had to; of the sound product, which has no rows, that it found nothing.
+// Caught reports whether the checker has found what it had to; of the sound product, which has no rows, that it found nothing.
 func (r Result) Caught() bool {
 	if len(r.Guard.Rows) == 0 {
 		return len(r.Found) == 0
@@ -47,8 +47,8 @@ func (r Result) Findings() string {
 	return strings.Join(all, ", ")
 }
 
-// Soak carries the guard's scenario out on these executables in the directory dir, which must not exist yet, and returns what
-// the checker found. What the soak says goes to out.
+// Soak runs the guard's scenario on these executables in the directory dir, which must not exist yet, and returns the checker's findings.
+// The soak's output goes to out.
 func (g Guard) Soak(ctx context.Context, b Binaries, dir string, seed uint64, out io.Writer) (Result, error) {
 	began := time.Now()
 	result := Result{Guard: g, Found: map[string]int{}}

@@ -41,8 +41,8 @@ func on(t *testing.T, dir string) (*Sandbox, func()) {
 	return box, stop
 }
 
-// What runs on a machine is found by every agent that comes (NODE-3), and by those that come after the machine was off:
-// then it has ended, in an unknown way (NODE-4).
+// Pods on a machine are found by every agent that connects (NODE-3), and by those that connect after the machine was off: then they have
+// ended, in an unknown way (NODE-4).
 func TestMachine_NODE3_NODE4_RemembersWhatWasOnIt(t *testing.T) {
 	dir, err := os.MkdirTemp("/tmp", "bullpen-machine-") // short: it holds a socket
 	require.NoError(t, err)

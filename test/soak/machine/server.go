@@ -39,9 +39,9 @@ const (
 	EventEnd   = "end"
 )
 
-// Serve runs a machine of that name behind a unix socket until ctx ends, and then kills everything on it. What was on it
-// when it was last switched off is on record, and has ended in an unknown way. Its diary is appended to a file, one Record
-// a line. Its runners start the worker of a job a gap after they have acquired the job.
+// Serve runs a machine of that name behind a unix socket until ctx ends, and then kills everything on it. Its pods from before it was last
+// switched off are on record, and have ended in an unknown way. Its diary is appended to a file, one Record a line. Its runners start the
+// worker of a job a gap after they have acquired the job.
 func Serve(ctx context.Context, name, socket, diary string, gap time.Duration) error {
 	file, err := os.OpenFile(diary, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The kinds of faults and of an administrator's changes. What each does is in the table below and, in full, in package soak.
+// The kinds of faults and of an administrator's changes. Their effects are in the table below and, in full, in package soak.
 const (
 	ServerKill      = "server-kill"
 	ServerTerminate = "server-terminate"

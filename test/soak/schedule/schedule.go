@@ -110,8 +110,8 @@ type Saturation struct {
 // ReplicaEvery is how often a server dies in Replicas.
 const ReplicaEvery = 20 * time.Second
 
-// Replicas is the scenario of dying servers: of two, one is killed every 20 s, in turn, at saturation. It depends on nothing
-// but its arguments.
+// Replicas is the scenario of dying servers: of two, one is killed every 20 s, alternating, at saturation. It depends only on its
+// arguments.
 func Replicas(length time.Duration, open int, bound time.Duration) Schedule {
 	s := Schedule{
 		Options: Options{Length: Duration(length)},

@@ -94,7 +94,7 @@ func (m *memory) note(v *View, shown string, lost bool, answer lifecycle.Answer,
 	return answer
 }
 
-// unansweredSince is since when GitHub has been asked in vain; zero when it was not asked, or has answered.
+// unansweredSince is when GitHub was first asked without an answer; zero when it was not asked, or has answered.
 func (m *memory) unansweredSince(uid string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,7 +104,7 @@ func (m *memory) unansweredSince(uid string) time.Time {
 	return time.Time{}
 }
 
-// granted says whether GitHub has removed the registration, as far as this process has heard.
+// granted reports whether GitHub has removed the registration, as far as this process has heard.
 func (m *memory) granted(uid string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,8 +123,8 @@ func (v *View) shows(lost bool) string {
 	return fmt.Sprint(v.Started, v.Running, v.Ready, v.Ended, v.Signs.Work(), lost)
 }
 
-// Ask is GitHub's own word on whether these runners may be removed (RUN-2). The pod's own signs are asked first (EXCL-6), and
-// what GitHub has refused a moment ago is not asked again. What it grants is written on the pods.
+// Ask returns GitHub's own answer on whether these runners may be removed (RUN-2). The pod's own signs are checked first (EXCL-6), and a
+// recent refusal is not asked for again. Grants are written on the pods.
 func (s *Service) Ask(ctx context.Context, runners []lifecycle.RunnerRef) []lifecycle.Answer {
 	answers := make([]lifecycle.Answer, len(runners))
 	byCredentials := map[registration.Credentials][]question{}
@@ -170,7 +170,7 @@ type question struct {
 	answer *lifecycle.Answer
 }
 
-// weigh answers what GitHub need not be asked, and says whether it must.
+// weigh answers what GitHub need not be asked, and reports whether it must.
 func (s *Service) weigh(ctx context.Context, ref lifecycle.RunnerRef, answer *lifecycle.Answer) (question, bool) {
 	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 	v, exists, err := s.View(ctx, key)
@@ -182,7 +182,7 @@ func (s *Service) weigh(ctx context.Context, ref lifecycle.RunnerRef, answer *li
 	case err != nil:
 		*answer = lifecycle.Answer{Detail: err.Error()} // EXCL-3
 	case !exists:
-		// A vanished pod blocks nobody; its registration is looked after by what held it.
+		// A vanished pod blocks no removal; the owner of its registration looks after that.
 		*answer = lifecycle.Answer{Verdict: lifecycle.Granted, Detail: "its pod does not exist", Proof: "its pod does not exist"}
 	case v.UID != ref.UID:
 		*answer = lifecycle.Answer{Detail: "another pod has its name now"}
@@ -193,7 +193,7 @@ func (s *Service) weigh(ctx context.Context, ref lifecycle.RunnerRef, answer *li
 	case v.RunnerName == "":
 		*answer = lifecycle.Answer{Detail: "its pod lacks the annotation of its registration (" + runnerpod.AnnotationRegistration + ")"}
 	case v.registering(now) && !ref.Lost:
-		// It may be given a job the moment that it is registered, and nobody could say so yet.
+		// It may receive a job the moment that it is registered, and no sign would show it yet.
 		*answer = lifecycle.Answer{Detail: "it is registering at GitHub", NotBefore: v.askable(now)}
 	default:
 		shown := v.shows(ref.Lost)
@@ -206,7 +206,7 @@ func (s *Service) weigh(ctx context.Context, ref lifecycle.RunnerRef, answer *li
 	return question{}, false
 }
 
-// registering says whether a static runner is up of which nobody knows whether GitHub knows it yet.
+// registering reports whether a static runner is up and not yet in GitHub's list.
 func (v *View) registering(now time.Time) bool {
 	if v.Ephemeral || v.RunnerID != 0 || !v.Running {
 		return false
@@ -215,7 +215,7 @@ func (v *View) registering(now time.Time) bool {
 	return due.IsZero() || now.Before(due) || v.Unseen.IsZero()
 }
 
-// askable is when a runner that is registering is looked at again.
+// askable is when a registering runner is checked again.
 func (v *View) askable(now time.Time) time.Time {
 	next := now.Add(pace.Busy)
 	if due := v.Overdue(0); due.After(now) {

@@ -12,18 +12,18 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// Identity is one self-registering runner: what stands behind it, and what it is to be.
+// Identity is one self-registering runner: its backing, and its desired state.
 type Identity struct {
 	// Namespace and Name of the Runner or the StatefulSet that stands behind it. A Runner's pod has its name, a StatefulSet's
 	// that name and -0; the Secret of both is named by SecretName.
 	Namespace, Name string
 	// Owner is the reference to it that the Secret and the pod have. Required.
 	Owner metav1.OwnerReference
-	// StatefulSet says that it is one, and Claims are then the names of the volumes that it gives the pod.
+	// StatefulSet indicates that it is one, and Claims are then the names of the volumes that it gives the pod.
 	StatefulSet bool
 	Claims      []string
-	// RunnerName is what GitHub is to know the runner by: see NewRunnerName. It is stored, in the annotation
-	// runnerpod.AnnotationRunnerName of what stands behind the runner, before GitHub hears of it.
+	// RunnerName is the runner's name at GitHub: see NewRunnerName. It is stored in the annotation runnerpod.AnnotationRunnerName of the
+	// runner's backing before the first request to GitHub that names it.
 	RunnerName string
 	// RunnerID and Target are what Prepare has said of the registration, where that is known already.
 	RunnerID int64
@@ -83,7 +83,7 @@ func credentials(namespace string, spec *v1alpha1.RunnerSpec) registration.Crede
 	return c
 }
 
-// Ephemeral says whether runners of the spec take one job and end.
+// Ephemeral reports whether runners of the spec take one job and end.
 func Ephemeral(spec *v1alpha1.RunnerSpec) bool { return spec.Ephemeral == nil || *spec.Ephemeral }
 
 // facts of the runner's registration, as its spec and what is known of it say.
@@ -103,9 +103,9 @@ func (i *Identity) facts() runnerpod.RegistrationFacts {
 	return facts
 }
 
-// BuildPod makes the runner's pod, or, for a StatefulSet, what its template is made from: metadata without a name, and a
-// spec that starts containers again. What must never happen whoever wrote the template is a
-// *runnerpod.InvalidTemplateError, with a sentence for a person; it lasts until the spec is changed.
+// BuildPod makes the runner's pod, or, for a StatefulSet, the input of its template: metadata without a name, and a spec that restarts
+// containers. A template that breaks a safety rule is a *runnerpod.InvalidTemplateError, with a sentence for a person; it lasts until the
+// spec is changed.
 func BuildPod(i Identity, options runnerpod.Options) (*corev1.Pod, error) {
 	facts := i.facts()
 	r := runnerpod.Registered{

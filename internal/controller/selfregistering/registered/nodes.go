@@ -19,11 +19,11 @@ const checkNodeEvery = 10 * time.Second
 
 // nodeBook is what is known of the nodes that self-registering runners are on. It is safe for concurrent use.
 type nodeBook struct {
-	taints nodes.Taints // say that a node is about to be taken away
+	taints nodes.Taints // announce that a node is about to be removed
 
 	mu     sync.Mutex
 	places map[string]Place
-	pods   map[types.NamespacedName]Place // what each pod's controller was last told
+	pods   map[types.NamespacedName]Place // the place that each pod's controller was last notified of
 }
 
 func newNodeBook(taints nodes.Taints) *nodeBook {
@@ -60,7 +60,7 @@ func placeOf(node *corev1.Node, taints nodes.Taints) Place {
 	return Place{Departure: nodes.DepartureOf(node, taints), Unready: nodes.UnreadySince(node).UTC()}
 }
 
-// confirm asks the API server itself whether a node is gone. An error means that nobody knows.
+// confirm asks the API server itself whether a node is gone. An error means that it is unknown.
 func (b *nodeBook) confirm(ctx context.Context, reader client.Reader, name string, now time.Time) (bool, error) {
 	var node corev1.Node
 	err := reader.Get(ctx, types.NamespacedName{Name: name}, &node)
@@ -89,8 +89,8 @@ func (b *nodeBook) put(name string, place Place) {
 	b.places[name] = place
 }
 
-// told notes what a pod's place is, and says whether that is news.
-func (b *nodeBook) told(pod types.NamespacedName, place Place) bool {
+// moved records a pod's place, and reports whether it has changed.
+func (b *nodeBook) moved(pod types.NamespacedName, place Place) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := b.pods[pod]

@@ -29,10 +29,10 @@ import (
 
 const indexNode = "spec.nodeName"
 
-// lookEvery is how often GitHub's list is looked at for a runner that should be in it, at most.
+// lookEvery is the minimum interval at which GitHub's list is read for a runner that should be in it.
 const lookEvery = 5 * time.Second
 
-// conflictRetry is when a pod is looked at again that had changed since it was read.
+// conflictRetry is the delay after which a pod is read again that had changed since it was read.
 const conflictRetry = 200 * time.Millisecond
 
 // watch adds the controller of pods.
@@ -73,15 +73,15 @@ func (s *Service) podsOn(ctx context.Context, node client.Object) []reconcile.Re
 	return requests
 }
 
-// Reconcile looks after one pod: whether its node is there, whether GitHub knows its runner, whether its registration is gone
-// when it goes, and whether anybody owns it.
+// Reconcile handles one pod: whether its node exists, whether GitHub knows its runner, whether its registration is gone when the pod is,
+// and whether the pod has an owner.
 func (s *Service) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	v, exists, err := s.View(ctx, request.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if !exists {
-		s.nodes.told(request.NamespacedName, Place{})
+		s.nodes.moved(request.NamespacedName, Place{})
 		return reconcile.Result{}, nil
 	}
 	var next time.Time
@@ -89,7 +89,7 @@ func (s *Service) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if s.nodes.told(v.Key(), place) {
+	if s.nodes.moved(v.Key(), place) {
 		s.changed(v.Key())
 	}
 	if !place.Absent.IsZero() {
@@ -142,8 +142,8 @@ func (s *Service) sight(ctx context.Context, v *View, _ Place) (time.Time, error
 	})
 }
 
-// disown removes a pod of which the owner is gone, as the owner would: once GitHub lets it go, or it has ended. Nobody else
-// would, for the garbage collector may not.
+// disown removes a pod whose owner is gone, as the owner would: once GitHub has removed its registration, or it has ended. No other client
+// would: the garbage collector may not.
 func (s *Service) disown(ctx context.Context, v *View, _ Place) (time.Time, error) {
 	if !v.Deleting.IsZero() || v.Owner != (Owner{}) {
 		return time.Time{}, nil
@@ -155,7 +155,7 @@ func (s *Service) disown(ctx context.Context, v *View, _ Place) (time.Time, erro
 	return earliest(answer.NotBefore, s.now().Add(pace.Busy)), nil
 }
 
-// ownerExists says whether what stands behind a pod is there, and whether it is being deleted. Its no is authoritative.
+// ownerExists reports whether what stands behind a pod is there, and whether it is being deleted. Its no is authoritative.
 func (s *Service) ownerExists(ctx context.Context, v *View) (exists, going bool, err error) {
 	if v.Owner == (Owner{}) {
 		return false, false, nil
@@ -169,7 +169,7 @@ func (s *Service) ownerExists(ctx context.Context, v *View) (exists, going bool,
 	case kindStatefulSet:
 		cached, kind = &appsv1.StatefulSet{}, appsv1.SchemeGroupVersion.WithKind(kindStatefulSet)
 	default:
-		return true, false, nil // whoever that is, it is nothing of ours
+		return true, false, nil // an owner of a kind that is not ours
 	}
 	if err := s.client.Get(ctx, key, cached); err == nil && string(cached.GetUID()) == v.Owner.UID {
 		return true, cached.GetDeletionTimestamp() != nil, nil
@@ -188,8 +188,8 @@ func (s *Service) ownerExists(ctx context.Context, v *View) (exists, going bool,
 
 const kindStatefulSet = "StatefulSet"
 
-// unregister has GitHub remove the registration of a runner that is being stopped, by whomever, and shows no job (EXCL-8). Nothing in the pod
-// signals it: without a registration it ends by itself. GitHub refuses to remove that of a runner that has been given a job.
+// unregister has GitHub remove the registration of a runner that is being stopped, for any reason, and shows no job (EXCL-8). The pod gets
+// no signal: without a registration the runner exits. GitHub refuses to remove the registration of a runner that has received a job.
 func (s *Service) unregister(ctx context.Context, v *View, place Place) (time.Time, error) {
 	stopped := !v.Deleting.IsZero() && v.Started && !v.Ended && !place.Lost(s.now())
 	if !stopped || !v.Unregistered.IsZero() || v.Signs.Work() != "" {
@@ -210,7 +210,7 @@ func (s *Service) leave(ctx context.Context, v *View, place Place) (time.Time, e
 	switch verdict := leaving(v, place, s.now()); verdict {
 	case stays:
 		return place.Next(s.now()), nil
-	case goes:
+	case unregistered:
 	case isForced:
 		answer, err := s.RemovePod(ctx, v)
 		if err != nil {
@@ -250,23 +250,23 @@ func (s *Service) hasten(ctx context.Context, v *View, _ Place) (time.Time, erro
 }
 
 const (
-	// abandonAfter is how long the registration of a runner that has ended, or never starts, may keep its pod, while GitHub is asked
-	// to remove it, and does not say. No job can run on it, and GitHub itself forgets runners that it does not hear from.
+	// abandonAfter is how long the registration of a runner that has ended, or never starts, may keep its pod, while GitHub does not answer
+	// the request to remove it. No job can run on it, and GitHub itself removes runners that stay offline.
 	abandonAfter = 10 * time.Minute
 	// helpersAgain is when the pods of jobs are looked for again.
 	helpersAgain = 30 * time.Second
 )
 
-// abandonAt is when a registration is left behind that GitHub does not remove; false while a job might run on it. The time counts
-// from when GitHub was first asked in vain, and not from the pod's end: after an outage of the controller, or where too many ask at a
-// time, nobody may have asked yet.
+// abandonAt is when a registration is abandoned that GitHub does not remove; false while a job might run on it. The time counts from the
+// first request without an answer, and not from the pod's end: after an outage of the controller, or when too many requests are queued,
+// GitHub may not have been asked yet.
 func (s *Service) abandonAt(v *View) (time.Time, bool) {
 	if !v.Ended && v.Node != "" { // one that is deleted before it has a node never gets one
 		return time.Time{}, false
 	}
 	since := s.memory.unansweredSince(v.UID)
 	switch {
-	case v.RunnerName == "": // nobody knows what to ask for
+	case v.RunnerName == "": // there is no name to ask for
 		since = v.since()
 	case since.IsZero():
 		since = s.now()
@@ -291,10 +291,10 @@ func (v *View) since() time.Time {
 type departure int
 
 const (
-	stays    departure = iota // the pod is not going, or its runner may still work
-	goes                      // nothing of it is left at GitHub
-	isAsked                   // GitHub has to be asked
-	isForced                  // its node is gone, and nobody will say that it has ended
+	stays        departure = iota // the pod is not being deleted, or its runner may still be busy
+	unregistered                  // nothing of it is left at GitHub
+	isAsked                       // GitHub must be asked
+	isForced                      // its node is gone, and no kubelet will report its end
 )
 
 // leaving says what our finalizer waits for. It is pure.
@@ -307,9 +307,9 @@ func leaving(v *View, place Place, now time.Time) departure {
 	case !v.Ended && place.Lost(now):
 		return isForced // POOL-7: on proof only
 	case !v.Unregistered.IsZero():
-		return goes
+		return unregistered
 	case v.Ended && v.Ephemeral && v.End.Succeeded() && !v.End.Forced && !endedByUs(v):
-		return goes // its one job is done, and GitHub has forgotten it by itself
+		return unregistered // its one job is done, and GitHub has removed its registration
 	case v.Ended, !v.Started:
 		return isAsked
 	default:
@@ -317,7 +317,7 @@ func leaving(v *View, place Place, now time.Time) departure {
 	}
 }
 
-// endedByUs says whether the runner may have ended because it was told to, and not because its job was done.
+// endedByUs reports whether the runner may have exited because it was asked to stop, and not because its job was done.
 func endedByUs(v *View) bool {
 	return !v.Deleting.IsZero() && (v.End.At.IsZero() || !v.End.At.Before(v.Deleting.Truncate(time.Second)))
 }

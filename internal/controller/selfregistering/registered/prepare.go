@@ -34,7 +34,7 @@ var (
 	ErrRename = errors.New("the runner needs another name at GitHub")
 	// ErrSpent: the runner's pod has existed, and what it was to register with is gone. It is never made again (RUN-7).
 	ErrSpent = errors.New("the runner's registration credentials were used and are gone")
-	// ErrForeignSecret: the Secret of that name is not this runner's. It lasts until somebody removes it.
+	// ErrForeignSecret: the Secret of that name is not this runner's. It lasts until the Secret is deleted.
 	ErrForeignSecret = errors.New("the Secret of the runner's name belongs to something else")
 )
 
@@ -105,8 +105,8 @@ func (s *Service) Prepare(ctx context.Context, i Identity, pod *View, podExisted
 	return done, s.project(ctx, pod, done)
 }
 
-// keepPlace keeps a runner whose pod has a node where that pod says: it may have read what it registers with, and be at work there
-// before GitHub's list shows it. Asked for in another place it would be absent, and removed without anybody's leave (RUN-2).
+// keepPlace keeps the registration target of a runner whose pod has a node: the runner may have read it, and be busy there before GitHub's
+// list shows it. Looked up in another target it would be absent, and removed without GitHub's consent (RUN-2).
 func (i *Identity) keepPlace(pod *View) {
 	if pod == nil || pod.Placed.IsZero() || pod.Target == (registration.Target{}) || Ephemeral(i.Spec) {
 		return
@@ -116,8 +116,8 @@ func (i *Identity) keepPlace(pod *View) {
 	i.Spec = &spec
 }
 
-// recall is the last outcome, where nothing has changed since. Without a pod the Secret is looked at each time: a pod must not
-// be made without it.
+// recall returns the last outcome if nothing has changed since. Without a pod the Secret is read each time: a pod must not be created
+// without it.
 func (s *Service) recall(i *Identity, wanted runnerpod.RegistrationFacts, pod *View) (Prepared, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func owned(object metav1.Object, uid types.UID) bool {
 // name was stored before, so that a registration that was made without our hearing of it is found by it.
 func (s *Service) prepareOnce(ctx context.Context, i *Identity, secret *corev1.Secret, podExisted bool) (Prepared, error) {
 	if secret != nil && podExisted && len(secret.Data[runnerpod.KeyJIT]) == 0 {
-		return Prepared{}, ErrSpent // somebody has put another one in its place
+		return Prepared{}, ErrSpent // another client has replaced it
 	}
 	if secret != nil {
 		facts, err := runnerpod.RegistrationOf(secret)
@@ -198,8 +198,8 @@ func (s *Service) prepareOnce(ctx context.Context, i *Identity, secret *corev1.S
 	return done, nil
 }
 
-// labelsOf are what an ephemeral runner is registered with: as GitHub's own registration of a static one has it, self-hosted and those of its
-// system and architecture, unless it is told not to, and its own.
+// labelsOf are the labels of an ephemeral runner: as for GitHub's own registration of a static one, self-hosted and those of its operating
+// system and architecture, unless disabled, and its own.
 func labelsOf(i *Identity) []string {
 	var labels []string
 	if !i.Spec.NoDefaultLabels {
@@ -217,8 +217,8 @@ func labelsOf(i *Identity) []string {
 	return labels
 }
 
-// reclaim finds out what has the runner's name at GitHub. A registration that nobody uses is one of ours whose answer was
-// lost, and is removed; whatever works is somebody else's. Either way the name is not used again.
+// reclaim finds out which runner has the name at GitHub. An unused registration is one of ours whose response was lost, and is removed; a
+// busy runner belongs to another installation. Either way the name is not used again.
 func (s *Service) reclaim(ctx context.Context, registrar registration.Registrar, name string) error {
 	there, err := registrar.Find(ctx, name)
 	switch {
@@ -236,7 +236,7 @@ func (s *Service) reclaim(ctx context.Context, registrar registration.Registrar,
 	return fmt.Errorf("%w: %s was registered, but the response was lost", ErrRename, name)
 }
 
-// prepareToken gives a static runner a token, renews it, and takes it away once GitHub knows the runner.
+// prepareToken gives a static runner a token, renews it, and removes it once GitHub knows the runner.
 func (s *Service) prepareToken(ctx context.Context, i *Identity, secret *corev1.Secret, pod *View, podExisted bool) (Prepared, error) {
 	switch {
 	case secret == nil && pod != nil && !pod.Registered.IsZero(): // it works on without
@@ -299,7 +299,7 @@ func (s *Service) prepareToken(ctx context.Context, i *Identity, secret *corev1.
 	return done, nil
 }
 
-// blank takes the token out of a Secret: whoever runs in the pod could register runners with it.
+// blank removes the token from a Secret: a job in the pod could register runners with it.
 func (s *Service) blank(ctx context.Context, secret *corev1.Secret) error {
 	if len(secret.Data[runnerpod.KeyToken]) == 0 {
 		return nil

@@ -10,15 +10,15 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// When the Secret is looked at of a pod that a node has, and that does not start.
+// When the Secret is read of a pod that has a node and does not start.
 const (
 	missAfter = 30 * time.Second
 	missAgain = time.Minute
 )
 
-// miss looks whether a pod that does not start waits for its own Secret. The kubelet waits for that without an end, and of a Secret
-// that it mounts it says nothing on the pod: what is found is written there, for those that look after the runner (F 4.6).
-// A static one gets another token. An ephemeral one gets nothing more (RUN-7), and is replaced.
+// miss checks whether a pod that does not start waits for its own Secret. The kubelet waits for it without limit, and reports a missing
+// Secret volume only in Events: the result is written on the pod, for the controllers of the runner (F 4.6). A static runner gets another
+// token. An ephemeral one gets nothing more (RUN-7), and is replaced.
 func (s *Service) miss(ctx context.Context, v *View, _ Place) (time.Time, error) {
 	if v.Started || v.Ended || v.Placed.IsZero() || !v.Deleting.IsZero() || v.RunnerName == "" || v.Owner == (Owner{}) {
 		return time.Time{}, nil

@@ -101,8 +101,8 @@ type Service struct {
 
 var _ lifecycle.Fence = (*Service)(nil)
 
-// New returns a Service: reader reads past the cache, and pods is the cache of pods. Whoever has no manager calls Reconcile for
-// each pod that has changed.
+// New returns a Service: reader reads past the cache, and pods is the cache of pods. Callers without a manager call Reconcile for each pod
+// that has changed.
 func New(c client.Client, reader, pods client.Reader, recorder events.EventRecorder, options Options) (*Service, error) {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -179,9 +179,9 @@ func (s *Service) Remover() *removal.Remover {
 	return &removal.Remover{Client: s.client, Fence: s}
 }
 
-// RemovePod removes a pod as it was observed, if GitHub lets it go, or if it has ended. Any verdict but Granted means that the
-// pod stays, and says why; Granted, that its deletion was accepted, or that it is gone. Asking GitHub again at once does no
-// harm: what was answered is remembered for as long as it holds.
+// RemovePod removes a pod as it was observed, if GitHub has removed its registration, or if the pod has ended. Granted means that the
+// deletion was accepted, or that the pod is gone; any other verdict that the pod stays, and why. Calling it again at once is harmless:
+// answers are kept for as long as they hold.
 func (s *Service) RemovePod(ctx context.Context, v *View) (lifecycle.Answer, error) {
 	place := s.Place(v.Node)
 	grant := removal.Grant{NodeGone: place.vanished(s.now())}

@@ -14,12 +14,11 @@ const ReasonRegistrationTimeout lifecycle.Reason = "RegistrationTimeout"
 // DefaultRegistrationTimeout is that of RunnerSpec, for specs that were made without the API server's defaulting.
 const DefaultRegistrationTimeout = 10 * time.Minute
 
-// How long a node must have been absent; see NODE-8. A node agent whose Node somebody deleted registers it again within ten
-// seconds.
+// How long a node must have been absent; see NODE-8. A node agent whose Node was deleted registers it again within ten seconds.
 const (
 	// vanishedAfter is when runners that show no work leave.
 	vanishedAfter = 20 * time.Second
-	// lostAfter is when nothing that a pod shows proves anything any more (POOL-7).
+	// lostAfter is when the pod's status no longer proves anything (POOL-7).
 	lostAfter = time.Minute
 )
 
@@ -27,23 +26,23 @@ const (
 type Place struct {
 	// Absent is since when the node is known not to exist, by uncached reads; zero when it may.
 	Absent time.Time
-	// Departure says why the node wants to be empty, if it does.
+	// Departure says why runners should leave the node, if they should.
 	Departure nodes.Departure
-	// Unready is since when nothing good was heard of the node; zero for one that is ready.
+	// Unready is when the node was last reported ready; zero for one that is ready.
 	Unready time.Time
 }
 
-// doubtful says whether the node has been silent for so long that what a runner there shows may be long past.
+// doubtful reports whether the node has been silent for so long that what a runner there shows may be long past.
 func (p Place) doubtful(now time.Time) bool {
 	return !p.Unready.IsZero() && !now.Before(p.Unready.Add(nodes.UnreadyFor))
 }
 
-// vanished says whether the node has been gone for so long that nothing of it is expected back.
+// vanished reports whether the node has been gone for so long that nothing of it is expected back.
 func (p Place) vanished(now time.Time) bool {
 	return !p.Absent.IsZero() && !now.Before(p.Absent.Add(vanishedAfter))
 }
 
-// Lost says whether it has been gone for so long that whatever the pod shows proves nothing any more.
+// Lost reports whether it has been gone for so long that the pod's status proves nothing.
 func (p Place) Lost(now time.Time) bool {
 	return !p.Absent.IsZero() && !now.Before(p.Absent.Add(lostAfter))
 }
@@ -62,12 +61,12 @@ func (p Place) Next(now time.Time) time.Time {
 	return next
 }
 
-// Runner is the pod as the engine sees it, before anything that its owner knows of a removal under way: the owner adds
-// what it has asked. Name is the pod's; an owner whose members are named otherwise puts in that name. registrationTimeout is
-// that of RunnerSpec; 0 for the one that the pod was made with.
+// Runner is the pod as the engine sees it, without its owner's knowledge of a removal in progress: the owner adds its own requests. Name is
+// the pod's; an owner whose members have other names replaces it. registrationTimeout is that of RunnerSpec; 0 for the one that the pod was
+// made with.
 //
-// A grant that is written on the pod holds whatever it shows: RemovalGranted, and once it is being deleted, or busy to its
-// end, RemovalDeleting or StageBusy with the grant.
+// A grant that is written on the pod takes precedence over its signs: RemovalGranted, and once it is being deleted, or busy to its end,
+// RemovalDeleting or StageBusy with the grant.
 func (v *View) Runner(place Place, registrationTimeout time.Duration, now time.Time) lifecycle.Runner {
 	r := lifecycle.Runner{Name: v.Name, UID: v.UID, TemplateHash: v.TemplateHash, Created: v.Created, Node: v.Node}
 	granted := !v.Unregistered.IsZero()
@@ -102,7 +101,7 @@ func (v *View) Runner(place Place, registrationTimeout time.Duration, now time.T
 	return r
 }
 
-// shown is the stage of a pod that has not ended, shows no work, and of which nobody wants anything.
+// shown is the stage of a pod that has not ended, shows no work, and is neither being removed nor unregistered.
 func (v *View) shown() (lifecycle.Stage, time.Time) {
 	if v.Ready && v.known() {
 		return lifecycle.StageIdle, v.ReadySince
@@ -110,11 +109,11 @@ func (v *View) shown() (lifecycle.Stage, time.Time) {
 	return lifecycle.StageBooting, v.Placed
 }
 
-// known says whether GitHub could give it a job: an ephemeral runner is registered before its pod is made, a static one
+// known reports whether GitHub could give it a job: an ephemeral runner is registered before its pod is made, a static one
 // registers itself.
 func (v *View) known() bool { return v.Ephemeral || !v.Registered.IsZero() }
 
-// Overdue is when GitHub should have known the runner at the latest; zero when it does, or when nobody waits for that.
+// Overdue is the time by which GitHub should have known the runner; zero when it does, or when no timeout applies.
 func (v *View) Overdue(registrationTimeout time.Duration) time.Time {
 	if registrationTimeout <= 0 {
 		registrationTimeout = v.RegistrationTimeout

@@ -16,7 +16,7 @@ var annotations = []string{
 	runnerpod.AnnotationSecretMissing,
 }
 
-// TrimPod takes out of a self-registering runner's pod what Observe does not read, before it enters the cache (P8).
+// TrimPod removes the fields of a self-registering runner's pod that Observe does not read, before it enters the cache (P8).
 func TrimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

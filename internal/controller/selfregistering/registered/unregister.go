@@ -12,8 +12,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// UnansweredSince is since when GitHub has been asked in vain to remove the registration of what has that UID; zero when it has
-// answered, or was not asked since this process began.
+// UnansweredSince is when GitHub was first asked without an answer to remove the registration of the object with that UID; zero when it has
+// answered, or was not asked since this process started.
 func (s *Service) UnansweredSince(uid types.UID) time.Time {
 	return s.memory.unansweredSince(string(uid))
 }
@@ -39,7 +39,7 @@ func (s *Service) Unregister(ctx context.Context, i Identity, runnerID int64, po
 			}
 		}
 		if !Ephemeral(i.Spec) && !podExisted {
-			return granted // nobody has had the token
+			return granted // no process has had the token
 		}
 	}
 	shown := "without a pod"

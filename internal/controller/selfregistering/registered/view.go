@@ -47,7 +47,7 @@ type View struct {
 	Finalizers string
 	Held       bool
 
-	// Started: its runner's container has been started at some time, as far as the kubelet has told.
+	// Started: its runner's container has been started at some time, as far as the kubelet has reported.
 	Started bool
 	// Running: its runner's container runs; Ready: and says that no job has reached it.
 	Running, Ready bool
@@ -69,7 +69,7 @@ type View struct {
 	Attended bool
 
 	facts       runnerpod.RegistrationFacts
-	tolerations []corev1.Toleration // that matter where its node is taken away
+	tolerations []corev1.Toleration // the tolerations that matter when its node is removed
 }
 
 // Owner is what stands behind a pod.
@@ -92,10 +92,10 @@ type Ending struct {
 	Evicted string
 }
 
-// Outdated says whether GitHub has refused the runner because its version is too old: its image must be renewed.
+// Outdated reports whether GitHub has refused the runner because its version is too old: its image must be renewed.
 func (e Ending) Outdated() bool { return e.Exited && e.ExitCode == podsigns.ExitOutdated }
 
-// Succeeded says whether the runner has done its work and ended by itself, whatever other containers of the pod say.
+// Succeeded reports whether the runner has done its work and ended by itself, whatever other containers of the pod say.
 func (e Ending) Succeeded() bool { return e.Exited && e.ExitCode == 0 }
 
 // Observe reads a pod. It keeps no pointer into it.
@@ -150,7 +150,7 @@ func (v *View) observeRunner(pod *corev1.Pod) {
 	stopped := stoppedState(runner)
 	v.Started = terminal || runner != nil && (runner.State.Running != nil || stopped != nil)
 	v.Attended = !terminal && stopped != nil
-	v.Ended = terminal || stopped != nil // RUN-7: a StatefulSet starts the container again, the runner is over all the same
+	v.Ended = terminal || stopped != nil // RUN-7: a StatefulSet restarts the container, but the runner is over
 	v.Running = runner != nil && runner.State.Running != nil && !v.Ended
 	v.Ready = v.Running && runner.Ready
 	if v.Ready {

@@ -147,7 +147,7 @@ var (
 	}, nodes.DefaultTaints())
 )
 
-// Every state of a pod, the stage that it is, and what is told about it.
+// Each state of a pod with its stage and its explanation.
 func TestRunner_RUN7_EXCL4_EveryStateHasAStage(t *testing.T) {
 	now := at(200).Time
 	lost := Place{Absent: now.Add(-lostAfter)}
@@ -313,10 +313,10 @@ func TestLeaving_RUN2_7ff5b7da_23c8fe4a_EveryStateHasAWayOut(t *testing.T) {
 		"waits for its image, deleted":   {all(starting, deleting), Place{}, isAsked},
 		"idle, deleted":                  {all(known, deleting), Place{}, stays},
 		"busy, deleted":                  {all(busy, deleting), Place{}, stays},
-		"deleted, and unregistered":      {all(known, deleting, granted), Place{}, goes},
-		"its job is done":                {all(exited(0), phase(corev1.PodSucceeded)), Place{}, goes},
+		"deleted, and unregistered":      {all(known, deleting, granted), Place{}, unregistered},
+		"its job is done":                {all(exited(0), phase(corev1.PodSucceeded)), Place{}, unregistered},
 		"stopped after its deletion":     {all(exited(0), deleting, func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State.Terminated.FinishedAt = at(101) }), Place{}, isAsked},
-		"its job was done, then deleted": {all(exited(0), deleting), Place{}, goes},
+		"its job was done, then deleted": {all(exited(0), deleting), Place{}, unregistered},
 		"failed":                         {all(exited(1), phase(corev1.PodFailed)), Place{}, isAsked},
 		"a static one has ended":         {all(static, exited(0)), Place{}, isAsked},
 		"evicted before it started":      {all(pending, phase(corev1.PodFailed)), Place{}, isAsked},
@@ -331,8 +331,8 @@ func TestLeaving_RUN2_7ff5b7da_23c8fe4a_EveryStateHasAWayOut(t *testing.T) {
 	}
 }
 
-// RECV-5: a container that has ended beside it keeps the pod's condition false, and a runner of which nobody knows since when it is
-// up never times out, and is never removed.
+// RECV-5: a terminated container beside the runner keeps the pod's Ready condition false. The runner's start time must still be known:
+// otherwise the runner never times out, and is never removed.
 func TestObserve_RECV5_AContainerThatHasEndedHidesNotSinceWhenTheRunnerIsUp(t *testing.T) {
 	v := Observe(idlePod(static, func(p *corev1.Pod) {
 		p.Status.Conditions[1] = corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse, LastTransitionTime: at(5)}
@@ -346,7 +346,7 @@ func TestObserve_RECV5_AContainerThatHasEndedHidesNotSinceWhenTheRunnerIsUp(t *t
 // RUN-2: an idle runner ends with code 0, too, when its node shuts down or evicts it. Its registration is removed like any other.
 func TestLeaving_RUN2_APodThatTheKubeletHasEndedIsAskedAbout(t *testing.T) {
 	v := Observe(idlePod(exited(0), phase(corev1.PodSucceeded)))
-	require.Equal(t, goes, leaving(&v, Place{}, at(200).Time))
+	require.Equal(t, unregistered, leaving(&v, Place{}, at(200).Time))
 	v = Observe(idlePod(exited(0), phase(corev1.PodFailed), func(p *corev1.Pod) { p.Status.Reason = "Terminated" }))
 	require.Equal(t, isAsked, leaving(&v, Place{}, at(200).Time))
 }

@@ -15,8 +15,7 @@ import (
 // refusalHolds is how long credentials are left alone that GitHub does not accept: who goes on trying is barred.
 const refusalHolds = 30 * time.Second
 
-// account is one set of credentials, and the bulkhead around what is done with it: a GitHub that hangs holds the slots of
-// those who ask for it, and nobody else's.
+// account is one set of credentials, and the bulkhead around its requests: when GitHub hangs, only this account's slots are held.
 type account struct {
 	name     string // for people
 	client   *github.Client
@@ -45,7 +44,7 @@ func newAccount(name string, client *github.Client, who identity, o HubOptions) 
 	}
 }
 
-// do makes a call, of which there may be so many at a time, and which takes at most so many times the time-out.
+// do makes a call: their number is bounded, and so is the duration of each, to a multiple of the timeout.
 func (a *account) do(ctx context.Context, times int, call func(context.Context) error) error {
 	select {
 	case a.slots <- struct{}{}:
@@ -71,7 +70,7 @@ func (a *account) at(ctx context.Context, scope fleet.Scope, target Target) (*pl
 	return p, nil
 }
 
-// hasToken says that a token speaks for itself, and needs no installation.
+// hasToken reports whether the credentials are a token, which needs no installation.
 func (a *account) hasToken() bool { return a.identity.token.Reveal() != "" }
 
 // refuses is the last word on credentials that GitHub did not accept a moment ago.
@@ -82,8 +81,8 @@ func (a *account) refuses(installation int64) (refusal, bool) {
 	return last, ok && a.now().Before(last.until)
 }
 
-// heard takes note of whether the credentials were accepted.
-func (a *account) heard(installation int64, err error) {
+// noteResponse records whether the credentials were accepted.
+func (a *account) noteResponse(installation int64, err error) {
 	now := a.now()
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -82,7 +82,7 @@ func (s *shelf) Secret(_ context.Context, namespace, name string) (map[string][]
 	return data, string(data["version"]), nil
 }
 
-// forge answers like GitHub, and notes what it was asked.
+// forge answers like GitHub, and records its requests.
 type forge struct {
 	*httptest.Server
 	tokens atomic.Int64 // installation tokens that were handed out

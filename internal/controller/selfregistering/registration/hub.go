@@ -28,7 +28,7 @@ type HubOptions struct {
 	CallTimeout time.Duration
 	// MaxClients is how many sets of credentials are kept at a time; 256 when zero. The longest unused goes first.
 	MaxClients int
-	// Idle is how long a client is kept that nobody uses; an hour when zero.
+	// Idle is how long an unused client is kept; an hour when zero.
 	Idle time.Duration
 	// Registerer takes the metrics; none are exported when nil.
 	Registerer prometheus.Registerer
@@ -83,7 +83,7 @@ type Hub struct {
 
 var _ Registrars = (*Hub)(nil)
 
-// NewHub checks the options and returns a Hub. It speaks to nobody yet.
+// NewHub validates the options and returns a Hub. It sends no request.
 func NewHub(options HubOptions) (*Hub, error) {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -174,7 +174,7 @@ func (h *Hub) drop(credentials Credentials) {
 	delete(h.accounts, credentials)
 }
 
-// tidy drops the clients that nobody uses, and the longest unused ones where there are too many. Calls under way go on.
+// tidy drops unused clients, and the longest unused ones if there are too many. Requests in flight continue.
 func (h *Hub) tidy(now time.Time) {
 	for credentials, one := range h.accounts {
 		if now.Sub(one.used) > h.options.Idle {

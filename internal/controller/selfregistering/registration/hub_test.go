@@ -77,7 +77,7 @@ func TestHub_CredentialsThatCannotBeUsedAreExplained(t *testing.T) {
 	w.shelf.broken = errors.New("etcd is slow")
 	_, err = w.hub.For(t.Context(), Credentials{"ci", "pat"}, acme)
 	require.ErrorContains(t, err, "etcd is slow")
-	require.NotErrorIs(t, err, ErrCredentials, "that will pass by itself")
+	require.NotErrorIs(t, err, ErrCredentials, "that is temporary")
 
 	without := newWorld(t, func(o *HubOptions) { o.App = nil })
 	_, err = without.hub.For(t.Context(), Credentials{Namespace: "ci"}, acme)
@@ -220,7 +220,7 @@ func TestPlace_RegistersInTheGroupByItsName(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%+v %v", token, jit), "LLBF")
 	require.Len(t, w.calls(), 3, "the group is looked up once")
 
-	// The group is made anew, with another id.
+	// The group is created again, with another id.
 	w.on("GET /enterprises/big/actions/runner-groups", status(200, `{"total_count":1,"runner_groups":[{"id":10,"name":"Big Iron"}]}`))
 	w.on("POST /enterprises/big/actions/runners/generate-jitconfig", status(422, `{"message":"no such group"}`))
 	_, err = at.JIT(t.Context(), JITRequest{Name: "r-2"})
@@ -228,7 +228,7 @@ func TestPlace_RegistersInTheGroupByItsName(t *testing.T) {
 	_, err = at.JIT(t.Context(), JITRequest{Name: "r-2"})
 	require.ErrorIs(t, err, fleet.ErrRejected)
 	require.NotErrorIs(t, err, fleet.ErrNoRunnerGroup, "it is there, under its other id")
-	require.Len(t, w.calls(), 5, "a refusal is followed by a look whether the group is there, and that by a new look for its name")
+	require.Len(t, w.calls(), 5, "after a refusal the group is read, and then looked up by its name again")
 
 	none := w.registrar(t, "pat", Target{Enterprise: "big", Group: "none"})
 	for _, err := range []error{

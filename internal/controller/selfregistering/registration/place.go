@@ -24,7 +24,7 @@ type place struct {
 
 var _ Registrar = (*place)(nil)
 
-// found says that nothing has to be looked up.
+// found reports whether nothing has to be looked up.
 func (p *place) found() bool {
 	switch {
 	case p.account.hasToken():
@@ -105,9 +105,9 @@ func (p *place) heed(installation int64, call func() error) error {
 		return last.err
 	}
 	err := call()
-	p.account.heard(installation, err)
+	p.account.noteResponse(installation, err)
 	if errors.Is(err, github.ErrUnauthorized) && p.account.identity.installation == 0 && !p.account.hasToken() {
-		p.account.client.ForgetInstallation(p.scope) // it may have been installed anew, under another id
+		p.account.client.ForgetInstallation(p.scope) // it may have been installed again, with another id
 	}
 	return err
 }

@@ -48,11 +48,11 @@ type JITRequest struct {
 type Token struct {
 	Value     fleet.Secret
 	ExpiresAt time.Time
-	// URL is the place to register with it, as the runner wants it: https://github.com/acme/app.
+	// URL is the place to register with it, in the runner's form: https://github.com/acme/app.
 	URL string
 }
 
-// Subject is a runner that is to be removed.
+// Subject is a runner to remove.
 type Subject struct {
 	// ID of the registration; 0 where it is not known: it is then looked for by Name.
 	ID   int64
@@ -62,8 +62,8 @@ type Subject struct {
 	Ended bool
 	// NeverStarted: the runner's container was never started, so that a registration by token cannot exist yet.
 	NeverStarted bool
-	// Lost: the runner's node is authoritatively gone, so that its own signs prove nothing. What GitHub has removed, or does not
-	// have, is then the proof that its work is over (POOL-7).
+	// Lost: the runner's node is authoritatively gone, so that its own signs prove nothing. A registration that GitHub has removed, or does
+	// not have, is then the proof that its work is over (POOL-7).
 	Lost bool
 }
 

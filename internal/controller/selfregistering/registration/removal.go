@@ -52,7 +52,7 @@ func (r removal) ask(s Subject) (lifecycle.Answer, error) {
 		return answer, err
 	}
 	found, seen := r.find()            // EXCL-6: after the refusal
-	if seen == nil && found.ID != id { // it has registered anew since its id was learnt
+	if seen == nil && found.ID != id { // it has registered again since its id was read
 		id = found.ID
 		err = r.remove(id)
 		if answer, control = s.answered(err); !control {

@@ -91,8 +91,7 @@ func TestRemove_EXCL6_CredentialsThatAreRefusedSayNothing(t *testing.T) {
 	require.Equal(t, lifecycle.Unknown, w.registrar(t, "", acme).Remove(t.Context(), Subject{ID: 5, Name: "r-1"}).Verdict)
 }
 
-// A repository that was renamed leaves its name to another one, which has none of its runners and a list that can be read as
-// well as ever.
+// After a rename another repository may have the old name, which has none of its runners and a list that can be read.
 func TestRemove_EXCL6_ARenamedRepositoryIsFollowedByItsID(t *testing.T) {
 	w := newWorld(t, nil)
 	app := Target{Repository: "acme/app"}
@@ -120,7 +119,7 @@ func TestRemove_EXCL6_ARenamedRepositoryIsFollowedByItsID(t *testing.T) {
 	require.Equal(t, lifecycle.Unknown, got.Verdict, "%+v", got)
 }
 
-// A GitHub that hangs for one set of credentials holds its own slots, each no longer than its deadline, and nobody else's.
+// When GitHub hangs for one set of credentials, only that account's slots are held, each no longer than its deadline.
 func TestBulkhead_AHangingGitHubDelaysNobodyElse(t *testing.T) {
 	const most = 3
 	w := newWorld(t, func(o *HubOptions) { o.Calls = most })

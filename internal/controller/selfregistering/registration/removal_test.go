@@ -191,8 +191,7 @@ func TestRemove_RUN2_WithoutAnIDItIsLookedForByItsName(t *testing.T) {
 	require.True(t, got.NotBefore.Equal(limitEnds))
 }
 
-// A static runner that configures itself again has another id by then: the one that was learnt is not found, and the runner is
-// as alive as ever.
+// A static runner that configures itself again has another id by then: the known one is not found, although the runner is alive.
 func TestRemove_EXCL6_ARegistrationThatWasRenewedIsFollowed(t *testing.T) {
 	for again, want := range map[string]lifecycle.Verdict{
 		"204": lifecycle.Granted, "422": lifecycle.Busy, "5xx": lifecycle.Unknown, "429": lifecycle.Unknown, "401": lifecycle.Unknown,

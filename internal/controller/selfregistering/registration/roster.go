@@ -27,12 +27,12 @@ const (
 	longestBackOff = 10 * time.Minute
 	// askAgainSoon is when to look again while a list is under way.
 	askAgainSoon = 2 * time.Second
-	// keptUnasked is for how many intervals a list is kept that nobody asks for.
+	// keptUnasked is the number of intervals after which an unused list is dropped.
 	keptUnasked = 10
 )
 
-// Roster knows which runners GitHub lists, for many who ask: each target is listed at most once in an interval, only while
-// somebody asks, and apart from all others. It is safe for concurrent use.
+// Roster knows which runners GitHub lists, for many callers: each target is listed at most once per interval, only while callers wait for
+// it, and independently of the others. It is safe for concurrent use.
 type Roster struct {
 	options RosterOptions
 	wake    chan struct{}
@@ -68,7 +68,7 @@ type Sighting struct {
 	AsOf time.Time
 	// Next is when it is of use to look again.
 	Next time.Time
-	// Problem is why the list could not be read the last time; what is said here is of the time before. Nil: it could.
+	// Problem is why the last reading of the list failed; the entries are of the reading before. Nil: it succeeded.
 	Problem error
 }
 
@@ -154,7 +154,7 @@ func (r *Roster) Start(ctx context.Context) error {
 	}
 }
 
-// due takes what somebody waits for, and forgets what nobody has asked for in a long time.
+// due returns the targets that callers wait for, and drops those that have not been asked for in a long time.
 func (r *Roster) due() map[rosterKey]Target {
 	r.mu.Lock()
 	defer r.mu.Unlock()

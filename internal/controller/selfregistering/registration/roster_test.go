@@ -138,11 +138,11 @@ func TestRoster_OnlyAsOftenAsSomebodyAsks(t *testing.T) {
 	w.look("acme", "r-1")
 	await.Receive(t, w.done, "a list is read")
 	w.clock.pass(24 * time.Hour)
-	w.look("other", "r-1") // somebody else's question
+	w.look("other", "r-1") // another target
 	await.Receive(t, w.done, "a list is read")
 	require.Equal(t, 1, w.lists("acme"))
 	w.roster.mu.Lock()
-	require.Len(t, w.roster.lists, 1, "a list that nobody asks for is forgotten")
+	require.Len(t, w.roster.lists, 1, "an unused list is dropped")
 	w.roster.mu.Unlock()
 }
 

@@ -166,7 +166,7 @@ func TestStandin_EXCL6_ARepositoryThatWasRenamedOrIsGone(t *testing.T) {
 	require.Equal(t, lifecycle.Granted, at.Remove(t.Context(), registration.Subject{ID: one.RunnerID, Name: "r-1"}).Verdict)
 	runners, err := in.Admin.Runners(t.Context())
 	require.NoError(t, err)
-	require.Empty(t, runners, "it was removed, and not only believed to be gone")
+	require.Empty(t, runners, "it was removed, and not only assumed to be gone")
 
 	gone, err := hub.For(t.Context(), person, registration.Target{Repository: "acme/never", RepositoryID: 987654})
 	require.NoError(t, err, "what is to be removed needs nothing to be looked up")

@@ -93,7 +93,7 @@ func Setup(mgr manager.Manager, options Options) error {
 	options.Service.OnChange(func(pod types.NamespacedName) {
 		select {
 		case wake <- event.TypedGenericEvent[types.NamespacedName]{Object: pod}:
-		default: // what matters is looked at again in any case
+		default: // the periodic pass finds what matters
 		}
 	})
 	secrets := &metav1.PartialObjectMetadata{} // of what is in them nothing enters the cache
@@ -116,7 +116,7 @@ func Setup(mgr manager.Manager, options Options) error {
 	return nil
 }
 
-// New returns a Reconciler; reader reads past the cache. Whoever has no manager calls Reconcile.
+// New returns a Reconciler; reader reads past the cache. Callers without a manager call Reconcile.
 func New(c client.Client, reader client.Reader, recorder events.EventRecorder, options Options) (*Reconciler, error) {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -133,7 +133,7 @@ func secretsOf(object client.Object) []string {
 	return []string{runner.Spec.Credentials.SecretName}
 }
 
-// usersOf has every Runner looked at again that waits for a Secret that has changed.
+// usersOf enqueues the Runners that wait for the changed Secret.
 func (r *Reconciler) usersOf(ctx context.Context, secret client.Object) []reconcile.Request {
 	var runners v1alpha1.RunnerList
 	if err := r.client.List(ctx, &runners, client.InNamespace(secret.GetNamespace()), client.MatchingFields{indexSecret: secret.GetName()}); err != nil {
@@ -161,7 +161,7 @@ type pause struct {
 	until      time.Time
 	failures   int
 	generation int64
-	// reason and message are why: a pass that began with an older status than was written since must not take them off it.
+	// reason and message are why: a pass that read an older status must not remove them.
 	reason, message string
 }
 
@@ -195,7 +195,7 @@ func (p *pauses) begin(
 	return last.until
 }
 
-// end ends a pause, and says whether there was one.
+// end ends a pause, and reports whether there was one.
 func (p *pauses) end(key types.NamespacedName) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,20 +214,20 @@ type pass struct {
 	who    registered.Identity
 	next   time.Time
 	over   bool // nothing is left to be written down
-	// unregistered: GitHub has let its runner go in this pass.
+	// unregistered: GitHub has removed its registration in this pass.
 	unregistered bool
 }
 
 func (p *pass) key() types.NamespacedName { return client.ObjectKeyFromObject(p.runner) }
 
-// lookAt has the Runner looked at again by then.
+// lookAt requeues the Runner for that time, or earlier.
 func (p *pass) lookAt(t time.Time) {
 	if !t.IsZero() && (p.next.IsZero() || t.Before(p.next)) {
 		p.next = t
 	}
 }
 
-// phase does one thing, and says whether the pass goes on.
+// phase does one thing, and reports whether the pass goes on.
 type phase func(ctx context.Context, p *pass) (more bool, err error)
 
 // Reconcile brings one Runner closer to its end.

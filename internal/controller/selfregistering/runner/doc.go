@@ -1,8 +1,8 @@
-// Package runner looks after Runners: each has one registration, one Secret and one pod of its name, and never a second one of
-// any (RUN-7). A Runner that is deleted goes when GitHub has let its runner go, however long that takes (RUN-2).
+// Package runner reconciles Runners: each has one registration, one Secret and one pod with its name, and never a second of any (RUN-7). A
+// deleted Runner is released when GitHub has removed its registration, however long that takes (RUN-2).
 //
-// What a pass does is the list of phases in controller.go; each sees what the ones before have found out, and the status is
-// written once, at the end. What registers, unregisters and observes is in package registered. Begin with controller.go.
+// The phases of a pass are listed in controller.go; each sees the results of the ones before, and the status is written once, at the end.
+// Registration, its removal and observation are in package registered. Begin with controller.go.
 //
-// How many Runners there are is nothing to it: that is for their owners.
+// It does not know how many Runners there should be: that is for their owners.
 package runner

@@ -64,7 +64,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// restart makes the controllers anew: they remember nothing.
+// restart replaces the controllers by new ones without memory.
 func (b *bench) restart() {
 	b.t.Helper()
 	c := interceptor.NewClient(b.admin, interceptor.Funcs{
@@ -133,7 +133,7 @@ func (b *bench) written() map[string]int {
 	return was
 }
 
-// free lets the namespace go.
+// free removes the finalizers that would keep the namespace.
 func (b *bench) free() {
 	ctx := context.Background()
 	var runners v1alpha1.RunnerList

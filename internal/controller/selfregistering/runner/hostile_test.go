@@ -26,7 +26,7 @@ func (b *bench) refuseAll() {
 	})
 }
 
-// A job that comes before GitHub's list was looked at would have a token that registers runners for as long as it runs.
+// A job that arrives before GitHub's list is read could use the token to register runners for as long as it runs.
 func TestPods_NET3_TheTokenOfARunnerThatWorksIsTakenAway(t *testing.T) {
 	b := newBench(t)
 	b.runner("r", static)
@@ -41,8 +41,8 @@ func TestPods_NET3_TheTokenOfARunnerThatWorksIsTakenAway(t *testing.T) {
 	require.Equal(t, "busy", b.get("r").Status.Stage)
 }
 
-// A static runner registers where it was told to when it started. Looked for elsewhere it would be absent, and removed while it
-// may be given a job.
+// A static runner registers in the place that it was started with. Looked up in another place it would be absent, and removed while it may
+// receive a job.
 func TestRunner_RUN2_AnEditedPlaceLeavesAStaticRunnerWhereItRegisters(t *testing.T) {
 	b := newBench(t)
 	node := b.env.RegisterNode(t, "node-of-"+b.namespace, func(n *corev1.Node) {
@@ -83,12 +83,12 @@ func TestRunner_RECV5_APodOfAnotherKeepsNoRunner(t *testing.T) {
 	require.Equal(t, other.UID, b.pod("r").UID)
 }
 
-// What is left behind was asked about for a while: the time that a controller was away does not count.
+// A registration is abandoned only after a time of requests to GitHub: the time that a controller was away does not count.
 func TestPods_RUN2_NoRegistrationIsLeftBehindBeforeGitHubWasAsked(t *testing.T) {
 	b := newBench(t)
 	r := b.idle("r")
 	b.finish("r", 1)
-	b.pass(time.Hour) // nobody looks
+	b.pass(time.Hour) // no pass happens
 	b.restart()
 	b.github.Fault(func(op registeredtest.Op, _ string) error {
 		if op == registeredtest.Remove {
@@ -153,7 +153,7 @@ func TestRunner_RECV5_OneThatIsMadeAgainDoesNotWaitForMinutes(t *testing.T) {
 	require.NotNil(t, b.pod("r"))
 }
 
-// A static runner that GitHub knows needs its Secret no more, and nobody is warned again and again.
+// A static runner that GitHub knows no longer needs its Secret, and no warnings are repeated.
 func TestRunner_AStaticRunnerThatIsRegisteredWorksOnWithoutItsSecret(t *testing.T) {
 	b := newBench(t)
 	b.idle("r", static)

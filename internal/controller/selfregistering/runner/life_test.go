@@ -26,7 +26,7 @@ func TestRunner_NET3_HasOneRegistrationOneSecretAndOnePod(t *testing.T) {
 	b.runner("r", func(r *v1alpha1.Runner) { r.Labels = map[string]string{runnerpod.LabelReplicaSet: "set"} })
 	b.settle("r")
 	cost := b.written()
-	require.LessOrEqual(t, cost["status Runner"], 3, "once for what it is, and for what the scheduler says meanwhile")
+	require.LessOrEqual(t, cost["status Runner"], 3, "once for its state, and once for the scheduler's message")
 	delete(cost, "status Runner")
 	require.Equal(t, map[string]int{"patch Runner": 1, "create Secret": 1, "create Pod": 1}, cost)
 	require.Equal(t, 1, b.github.Calls(registeredtest.JIT))
@@ -93,7 +93,7 @@ func TestRunner_MintsExactlyOnceWhateverAnswerIsLost(t *testing.T) {
 			lose(b)
 			b.runner("r")
 			b.round("r")
-			require.Equal(t, 1, b.github.Len(), "it is registered, and nobody has heard of it")
+			require.Equal(t, 1, b.github.Len(), "it is registered, and no object records it")
 			require.Nil(t, b.pod("r"))
 			first := b.github.Minted()[0]
 			b.restart()
@@ -112,7 +112,7 @@ func TestRunner_MintsExactlyOnceWhateverAnswerIsLost(t *testing.T) {
 	}
 }
 
-// [K] 8.6: a name that somebody else's runner has is not fought for.
+// [K] 8.6: a name that a foreign runner has is left to it.
 func TestRunner_TakesAnotherNameWhereSomebodyElseHasIt(t *testing.T) {
 	b := newBench(t)
 	theirs := b.github.Put(registeredtest.Runner{Name: "r-taken", Online: true})
@@ -137,7 +137,7 @@ func TestRunner_RUN7_759349de_e46b90f7_b09c5404_79a31328_GetsNoSecondPod(t *test
 		b.github.Drop(r.Status.RunnerName) // GitHub forgets an ephemeral runner whose job is done
 		b.finish("r", 0)
 		b.settle("r")
-		require.True(t, b.gone("r"), "nobody owns it: it goes by itself")
+		require.True(t, b.gone("r"), "without an owner it deletes itself")
 		require.Nil(t, b.pod("r"))
 		require.Zero(t, b.github.Calls(registeredtest.Remove), "[K] 5.4: nothing is asked about a runner that has done its job")
 		require.Equal(t, 1, b.github.Calls(registeredtest.JIT))
@@ -170,7 +170,7 @@ func TestRunner_RUN7_759349de_e46b90f7_b09c5404_79a31328_GetsNoSecondPod(t *test
 		b.vanish("r")
 		b.restart()
 		b.settle("r")
-		require.True(t, b.gone("r"), "a vanished pod marks its Runner, whoever owns it")
+		require.True(t, b.gone("r"), "a vanished pod marks its Runner, with or without an owner")
 		require.Equal(t, 1, b.github.Calls(registeredtest.JIT))
 		require.Zero(t, b.github.Len())
 	})
@@ -192,7 +192,7 @@ func TestRunner_RUN7_759349de_e46b90f7_b09c5404_79a31328_GetsNoSecondPod(t *test
 		require.Nil(t, b.pod("r"))
 		require.Equal(t, 1, b.github.Calls(registeredtest.JIT))
 	})
-	t.Run("its pod was made, and nobody has written that down", func(t *testing.T) {
+	t.Run("its pod was created, and that is not recorded", func(t *testing.T) {
 		b := newBench(t)
 		b.runner("r")
 		b.refuse = func(what string, _ client.Object) error {
@@ -232,7 +232,7 @@ func TestRunner_APodThatSomebodyDeletesTakesItsRunnerWithIt(t *testing.T) {
 	b.delete(b.pod("r"))
 	b.round("r")
 	pod := b.pod("r")
-	require.NotNil(t, pod, "the finalizer holds it until GitHub has let its runner go")
+	require.NotNil(t, pod, "the finalizer keeps it until GitHub has removed its runner")
 	require.Equal(t, uid, pod.UID)
 	require.False(t, b.get("r").DeletionTimestamp.IsZero())
 	b.finish("r", 0) // an idle runner stops at once
@@ -261,8 +261,7 @@ func TestRunner_AnEditedSpecLeavesTheLivePodAlone(t *testing.T) {
 	require.Equal(t, 1, b.github.Calls(registeredtest.JIT))
 }
 
-// [K] 1.8, [F] 1.8: a token is renewed near its end and when the place or the credentials change, and taken away once GitHub
-// knows the runner.
+// [K] 1.8, [F] 1.8: a token is renewed near its end and when the place or the credentials change, and removed once GitHub knows the runner.
 func TestRunner_RUN5_AStaticRunnersTokenIsRenewedUntilGitHubKnowsTheRunner(t *testing.T) {
 	b := newBench(t)
 	b.runner("r", static)
@@ -274,7 +273,7 @@ func TestRunner_RUN5_AStaticRunnersTokenIsRenewedUntilGitHubKnowsTheRunner(t *te
 	require.Equal(t, "gpu", string(b.secret("r").Data[runnerpod.KeyLabels]))
 	require.Equal(t, b.get("r").Annotations[runnerpod.AnnotationRunnerName], string(b.secret("r").Data[runnerpod.KeyName]))
 	require.NotNil(t, b.get("r").Status.TokenExpiresAt)
-	require.InDelta(t, (50 * time.Minute).Seconds(), result.RequeueAfter.Seconds(), 60, "it is looked at again when the token is to be renewed")
+	require.InDelta(t, (50 * time.Minute).Seconds(), result.RequeueAfter.Seconds(), 60, "it is reconciled again when the token must be renewed")
 
 	b.pass(49 * time.Minute)
 	b.settle("r")
@@ -313,7 +312,7 @@ func TestRunner_RUN5_AStaticRunnersTokenIsRenewedUntilGitHubKnowsTheRunner(t *te
 	require.Equal(t, metav1.ConditionFalse, b.condition("r", v1alpha1.ConditionRegistered).Status)
 	there := b.github.Put(registeredtest.Runner{Name: b.get("r").Status.RunnerName, Online: true})
 	b.settle("r")
-	require.Empty(t, token(), "whoever runs in the pod cannot register runners with it")
+	require.Empty(t, token(), "a job in the pod cannot register runners with it")
 	require.Contains(t, b.secret("r").Data, runnerpod.KeyToken, "pods of an older version have a variable that names the key")
 	r := b.get("r")
 	require.Equal(t, there.ID, r.Status.RunnerID)
@@ -389,7 +388,7 @@ func TestRunner_BadInputIsShownOnceAndNotTriedAgain(t *testing.T) {
 				b.settle("r")
 			}
 			require.Equal(t, 1, b.github.Calls(registeredtest.For))
-			// A pass that began with an older status than was written since may have taken it off: it is told again, without a call.
+			// A pass that read an older status may have removed the condition: it is written again, without a request to GitHub.
 			before := b.get("r").DeepCopy()
 			without := before.DeepCopy()
 			meta.RemoveStatusCondition(&without.Status.Conditions, v1alpha1.ConditionRegistered)

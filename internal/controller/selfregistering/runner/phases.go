@@ -22,15 +22,15 @@ import (
 
 // Pace of tries.
 const (
-	// blockedAgain is when a removal is looked at again that GitHub, or the runner's own signs, refuse.
+	// blockedAgain is when a removal is retried that GitHub, or the runner's own signs, refuse.
 	blockedAgain = time.Minute
-	// faultFirst and faultSlowest are for what a person has to put right: a Secret, a permission, a group. A change of the
-	// Secret, or of the spec, ends the pause.
+	// faultFirst and faultSlowest are the delays for faults that an administrator must fix: a Secret, a permission, a group. A change of
+	// the Secret, or of the spec, ends the delay.
 	faultFirst, faultSlowest = 5 * time.Minute, time.Hour
 	// retryFirst and retrySlowest are for what passes by itself.
 	retryFirst, retrySlowest = 2 * time.Second, 3 * time.Minute
-	// leftAfter is how long a Runner that has no pod waits for GitHub to be asked. Nothing can run in it, and GitHub itself forgets
-	// runners that it does not hear from: credentials that are gone must not keep it for ever.
+	// leftAfter is how long a Runner without a pod waits for an answer of GitHub. Nothing can run in it, and GitHub itself removes runners
+	// that stay offline: deleted credentials must not keep it for ever.
 	leftAfter = 10 * time.Minute
 )
 
@@ -67,8 +67,8 @@ func identity(runner *v1alpha1.Runner) registered.Identity {
 	return i
 }
 
-// leave lets a deleted Runner go: the pod first, once GitHub has let it go, whatever the time (RUN-2); then, of a runner that
-// never had a pod, or whose pod has vanished, the registration; then the Runner.
+// leave releases a deleted Runner: first the pod, once GitHub has removed its registration, however long that takes (RUN-2); then the
+// registration, if the runner never had a pod or its pod has vanished; then the Runner.
 func (r *Reconciler) leave(ctx context.Context, p *pass) (bool, error) {
 	if p.runner.DeletionTimestamp.IsZero() {
 		return true, nil
@@ -124,7 +124,7 @@ func (r *Reconciler) removePod(ctx context.Context, p *pass) error {
 	}
 	if answer.Verdict == lifecycle.Granted {
 		unblocked(p)
-		p.unregistered = p.pod.RunnerID != 0 // or nobody knows: it is looked for by its name once more
+		p.unregistered = p.pod.RunnerID != 0 // or unknown: it is looked up by its name once more
 		return nil
 	}
 	blocked(p, answer)
@@ -132,7 +132,7 @@ func (r *Reconciler) removePod(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// hold writes down, before anybody hears of the runner, what it is named at GitHub, and that it is not let go without us.
+// hold stores the runner's name at GitHub and the finalizer before the runner is registered.
 func (r *Reconciler) hold(ctx context.Context, p *pass) (bool, error) {
 	if p.who.RunnerName != "" && controllerutil.ContainsFinalizer(p.runner, runnerpod.FinalizerRegistration) {
 		return true, nil
@@ -140,7 +140,7 @@ func (r *Reconciler) hold(ctx context.Context, p *pass) (bool, error) {
 	return true, r.store(ctx, p, p.who.RunnerName)
 }
 
-// store writes the finalizer and the name at GitHub; an empty one is made anew.
+// store writes the finalizer and the name at GitHub; an empty name is generated.
 func (r *Reconciler) store(ctx context.Context, p *pass, name string) error {
 	if name == "" {
 		name = r.options.NewName(p.runner.Name)
@@ -155,8 +155,8 @@ func (r *Reconciler) store(ctx context.Context, p *pass, name string) error {
 	return nil
 }
 
-// end looks after a Runner whose pod has ended, is being deleted, or is gone. It gets no other one (RUN-7). Its owner takes it
-// away; one that nobody owns goes by itself, and so does one whose pod somebody has deleted.
+// end handles a Runner whose pod has ended, is being deleted, or is gone. It gets no other pod (RUN-7). Its owner deletes it; a Runner
+// without an owner, or one whose pod a user has deleted, deletes itself.
 func (r *Reconciler) end(ctx context.Context, p *pass) (bool, error) {
 	if !p.spent {
 		return true, nil
@@ -177,7 +177,7 @@ func (r *Reconciler) end(ctx context.Context, p *pass) (bool, error) {
 	return false, nil
 }
 
-// check says whether pods can be built from the spec. It cannot be helped but by another spec: nobody looks again.
+// check reports whether pods can be built from the spec. Only a change of the spec helps, so there is no retry.
 func (r *Reconciler) check(_ context.Context, p *pass) (bool, error) {
 	_, err := registered.BuildPod(p.who, r.options.Pod)
 	var invalid *runnerpod.InvalidTemplateError
@@ -227,8 +227,8 @@ func (r *Reconciler) register(ctx context.Context, p *pass) (bool, error) {
 	return true, nil
 }
 
-// notRegistered says what keeps a runner from being registered, and when it is tried again. What a person has to put right is
-// tried slowly; what a change of the spec or of the Secret puts right is tried at once after that.
+// notRegistered says what keeps a runner from being registered, and when it is retried. A problem that needs a person is retried slowly;
+// one that a change of the spec or of the Secret solves is retried at once after that.
 func (r *Reconciler) notRegistered(ctx context.Context, p *pass, err error) error {
 	var limited *fleet.RateLimitedError
 	var later *registered.NotBeforeError
@@ -306,8 +306,8 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 // reasonRefused: the API server has refused a pod that was built from the spec.
 const reasonRefused = "PodInvalid"
 
-// again is when a removal is tried again: as the answer says, or at a pace that costs nothing. What the runner itself shows is
-// told by its pod's events.
+// again is when a removal is retried: as the answer says, or at a pace that costs nothing. Changes of the runner itself arrive as events of
+// its pod.
 func again(answer lifecycle.Answer, now time.Time) time.Time {
 	if !answer.NotBefore.IsZero() {
 		return answer.NotBefore
@@ -315,14 +315,14 @@ func again(answer lifecycle.Answer, now time.Time) time.Time {
 	return now.Add(blockedAgain)
 }
 
-// wasSettled says whether the runner's registration was seen to be gone, or its end was, so that what held its pod has seen to
+// wasSettled reports whether the runner's registration was seen to be gone, or its end was, so that what held its pod has seen to
 // that. A pod that has vanished proves neither.
 func wasSettled(s *v1alpha1.RunnerStatus) bool {
 	c := condition(s, v1alpha1.ConditionRegistered)
 	return c != nil && c.Status == metav1.ConditionFalse && (c.Reason == reasonUnregistered || c.Reason == reasonEnded)
 }
 
-// Reasons of the condition Registered that say that nothing is registered any more.
+// Reasons of the condition Registered when nothing is registered any more.
 const (
 	reasonUnregistered = "Unregistered"
 	reasonEnded        = "Ended"

@@ -25,7 +25,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/registeredtest"
 )
 
-// stopped plays the kubelet of a pod that was told to stop.
+// stopped acts as the kubelet of a pod that was asked to stop.
 func (b *bench) stopped(name string) {
 	b.t.Helper()
 	if pod := b.pod(name); pod != nil && pod.DeletionTimestamp != nil {
@@ -110,8 +110,9 @@ func TestFence_RUN2_9628bb29_ABusyEphemeralRunnerIsAskedAboutOnceAndAStaticOneOn
 	}
 }
 
-// PR #1179 follow-up f153870f: 403 blocked for ever. What 403 means beside a control read is package registration's. A runner that GitHub lists and
-// does not let go may be given a job at any moment: it stays, a condition says why, and its end is the end of the wait.
+// PR #1179 follow-up f153870f: a 403 blocked for ever. The meaning of a 403 beside a control read is tested in package registration. A
+// runner that GitHub lists and does not remove may receive a job at any moment: it stays, a condition says why, and the wait ends with its
+// end.
 func TestRunner_EXCL6_f153870f_AForbiddenRemovalKeepsARunnerUntilItHasEnded(t *testing.T) {
 	b := newBench(t)
 	r := b.idle("r")
@@ -229,7 +230,7 @@ func TestRunner_7ff5b7da_23c8fe4a_APodThatNeverStartedGoesAtOnce(t *testing.T) {
 	})
 }
 
-// PR #1179 follow-up efb7fca3: a pod that somebody deleted blocked, because its runner's id was not known any more.
+// PR #1179 follow-up efb7fca3: a deleted pod blocked, because its runner's id was no longer known.
 func TestRunner_efb7fca3_AVanishedPodBlocksNobodyAndIsStillUnregistered(t *testing.T) {
 	for name, kind := range map[string]func(*v1alpha1.Runner){"ephemeral": func(*v1alpha1.Runner) {}, "static": static} {
 		t.Run(name, func(t *testing.T) {
@@ -273,7 +274,7 @@ func TestPods_RUN2_EXCL2_AnOrphanIsUnregisteredAndRemoved(t *testing.T) {
 	require.Equal(t, []string{r.Status.RunnerName}, b.github.Removed())
 }
 
-// A pod that changes between the look at it and the write is looked at again, soon, and nobody is told of a failure.
+// A pod that changes between the read and the write is read again, soon, and no failure is reported.
 func TestPods_AChangeInBetweenIsNoFailure(t *testing.T) {
 	b := newBench(t)
 	b.idle("r")
@@ -286,7 +287,7 @@ func TestPods_AChangeInBetweenIsNoFailure(t *testing.T) {
 		if write == "patch Pod" {
 			patches++
 		}
-		if patches == 2 { // the first writes down that GitHub has let it go
+		if patches == 2 { // the first records that GitHub has removed its registration
 			return conflict
 		}
 		return nil
@@ -373,7 +374,7 @@ func TestFence_AGitHubThatHangsDelaysNoOther(t *testing.T) {
 		t.Fatal("the other one hangs still")
 	default:
 	}
-	// With all places taken, one more with these credentials is told so, and does not hang with them.
+	// With all slots taken, one more request with these credentials is refused at once instead of hanging with them.
 	require.Eventually(t, func() bool { return b.github.Hanging() == 8 }, 30*time.Second, 10*time.Millisecond)
 	more := b.service.Ask(t.Context(), refs[11:])
 	require.Equal(t, lifecycle.Unknown, more[0].Verdict)
@@ -450,9 +451,9 @@ func TestRunner_UninstallingLeavesNoStuckFinalizer(t *testing.T) {
 		require.True(t, b.gone(name), name)
 		require.Nil(t, b.pod(name))
 	}
-	told := b.events()
-	require.Len(t, told, 2)
-	require.Contains(t, told[0]+told[1], "RegistrationLeft")
+	recorded := b.events()
+	require.Len(t, recorded, 2)
+	require.Contains(t, recorded[0]+recorded[1], "RegistrationLeft")
 
 	b.github.Fault(nil)
 	b.idle("works")
@@ -466,7 +467,7 @@ func TestRunner_UninstallingLeavesNoStuckFinalizer(t *testing.T) {
 	require.Nil(t, b.pod("works").DeletionTimestamp, "RUN-2: what has not ended is waited for without a deadline")
 }
 
-// Prepare is once per pod, and for nobody whose pod has existed.
+// Prepare runs once per pod, and never for a pod that has existed.
 func TestPrepare_RUN7_NeverMintsForAPodThatHasExisted(t *testing.T) {
 	b := newBench(t)
 	r := b.runner("r")

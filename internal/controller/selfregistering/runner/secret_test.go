@@ -64,9 +64,9 @@ func TestRunner_RUN7_F46_AMissingSecretIsSaidOnceAndNothingIsTriedOverAndOver(t 
 			require.Equal(t, metav1.ConditionFalse, c.Status)
 			require.Contains(t, c.Message, "Secret")
 			require.Contains(t, b.get("r").Status.Message, "its Secret is missing or incomplete")
-			told := b.events()
-			require.Len(t, told, 2, "one about the pod, one about the Runner")
-			require.Contains(t, strings.Join(told, "\n"), "SecretMissing The runner cannot start")
+			recorded := b.events()
+			require.Len(t, recorded, 2, "one about the pod, one about the Runner")
+			require.Contains(t, strings.Join(recorded, "\n"), "SecretMissing The runner cannot start")
 			for range 8 {
 				b.pass(time.Hour)
 				b.settle("r")

@@ -98,7 +98,7 @@ func (r *Reconciler) show(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// registered says whether GitHub knows the runner.
+// registered sets the condition Registered: whether GitHub knows the runner.
 func (r *Reconciler) registered(p *pass, now time.Time) {
 	v := p.pod
 	switch {
@@ -129,7 +129,7 @@ func (r *Reconciler) stage(p *pass, now time.Time) (lifecycle.Stage, string) {
 	v := p.pod
 	if v == nil {
 		switch {
-		case p.status.Stage == lifecycle.StageFinished.String(): // how it ended was seen
+		case p.status.Stage == lifecycle.StageFinished.String(): // its end was observed
 			return lifecycle.StageFinished, p.status.Message
 		case !p.runner.DeletionTimestamp.IsZero():
 			return lifecycle.StageLeaving, "being removed"

@@ -112,7 +112,7 @@ func wishOf(d *v1alpha1.RunnerDeployment, hash string, existing int) Wish {
 	return wish
 }
 
-// sets are those that the deployment owns: by owner reference, and not by a label, which anybody may take off (F 2.8).
+// sets are those that the deployment owns: by owner reference, and not by a label, which any user may remove (F 2.8).
 func (r *Reconciler) sets(ctx context.Context, d *v1alpha1.RunnerDeployment) ([]v1alpha1.RunnerReplicaSet, error) {
 	var list v1alpha1.RunnerReplicaSetList
 	if err := r.client.List(ctx, &list, client.InNamespace(d.Namespace)); err != nil {
@@ -155,7 +155,7 @@ func views(sets []v1alpha1.RunnerReplicaSet) []Set {
 	return seen
 }
 
-// act carries a rollout out, and passes on what a set is told beside its number.
+// act carries a rollout out, and copies to the sets the fields that they take from the deployment.
 func (r *Reconciler) act(ctx context.Context, d *v1alpha1.RunnerDeployment, sets []v1alpha1.RunnerReplicaSet, wish Wish, plan Rollout) error {
 	if plan.Create {
 		if err := r.create(ctx, d, nameOf(d, wish.Hash, sets), wish.Hash, plan.New); err != nil {
@@ -196,7 +196,7 @@ func scaledAt(d *v1alpha1.RunnerDeployment) *metav1.Time {
 // nameLength is how much of a template's hash the name of its set has.
 const nameLength = 8
 
-// nameOf names a new set by a part of its template's hash: the first whose name no set has that somebody is deleting.
+// nameOf names a new set by a part of its template's hash: the first part that no other set's name has, such as one being deleted.
 func nameOf(d *v1alpha1.RunnerDeployment, hash string, sets []v1alpha1.RunnerReplicaSet) string {
 	for part := range slices.Chunk([]byte(hash), nameLength) {
 		name := d.Name + "-" + string(part)
@@ -276,7 +276,7 @@ func (r *Reconciler) removeSet(ctx context.Context, d *v1alpha1.RunnerDeployment
 
 var errLagging = errors.New("the cache has not synced all RunnerReplicaSets yet")
 
-// release lets a deployment go of which no set is left, also past the cache.
+// release removes a deployment's finalizer when no set is left, also past the cache.
 func (r *Reconciler) release(ctx context.Context, d *v1alpha1.RunnerDeployment) error {
 	var list v1alpha1.RunnerReplicaSetList
 	if err := r.reader.List(ctx, &list, client.InNamespace(d.Namespace)); err != nil {

@@ -12,13 +12,13 @@ type Set struct {
 	// Hash of its template.
 	Hash    string
 	Created time.Time
-	// Deleting: somebody is deleting it. It drains by itself, and serves no more beyond the jobs that it has.
+	// Deleting: a client has deleted it. It drains, and takes no further jobs.
 	Deleting bool
 	// Replicas that it is asked for.
 	Replicas int
 	// Observed are the runners that it has, of which Serving can take a job or have one, and Busy have one.
 	Observed, Serving, Busy int
-	// Current says that this is what it has after it has heard of Replicas: its status is of its present generation.
+	// Current reports that its status has observed Replicas: the status is of the present generation.
 	Current bool
 }
 
@@ -42,7 +42,7 @@ type Wish struct {
 
 // Rollout is what to do now.
 type Rollout struct {
-	// Create says that a set of the present template is to be made, for New runners.
+	// Create indicates that a set of the current template must be created, for New runners.
 	Create bool
 	New    int
 	// Replicas are the sets, by name, that are asked for another number.
@@ -53,10 +53,10 @@ type Rollout struct {
 	Done bool
 }
 
-// PlanRollout says what brings the sets closer to the wish: the present template's set is made at once, as large as the limits
-// allow; the others stay until it serves, are then asked for nothing, and are deleted when they were observed to have nothing, which a
-// busy runner may delay without limit (RUN-3). One that somebody deletes is another's before long, and replaced at once: its last job
-// may take hours. It is a pure function: the same wish and sets give the same rollout.
+// PlanRollout returns the changes that bring the sets closer to the wish. The set of the current template is created at once, as large as
+// the limits allow. The others stay until it is available; they are then scaled to zero, and deleted once they are observed to be empty,
+// which a busy runner may delay without limit (RUN-3). A current set that is being deleted is replaced at once: its last job may take
+// hours. PlanRollout is a pure function: the same wish and sets give the same rollout.
 func PlanRollout(wish Wish, sets []Set) Rollout {
 	r := Rollout{Replicas: map[string]int{}}
 	if wish.Terminating {

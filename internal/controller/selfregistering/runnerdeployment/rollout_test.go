@@ -12,7 +12,7 @@ import (
 
 var t0 = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// serving is a set of which all runners are idle, and which has heard of what it is asked for.
+// serving is a set whose runners are all idle, and whose status has observed its replicas.
 func serving(name string, n int, change ...func(*Set)) Set {
 	s := Set{Name: name, Hash: name, Created: t0, Replicas: n, Observed: n, Serving: n, Current: true}
 	for _, c := range change {
@@ -38,7 +38,7 @@ func TestPlanRollout_RUN3(t *testing.T) {
 		{"adc889ce then the old one is asked for nothing", full, []Set{serving("old", 3), serving("new", 3)}, Rollout{Replicas: map[string]int{"old": 0}}},
 		{"c612e87d and is not deleted while a runner of it is busy", full, []Set{serving("old", 0, func(s *Set) { s.Observed, s.Busy = 1, 1 }), serving("new", 3)},
 			Rollout{Replicas: none}},
-		{"c612e87d nor before it has heard of it", full, []Set{serving("old", 0, func(s *Set) { s.Current = false }), serving("new", 3)}, Rollout{Replicas: none}},
+		{"c612e87d nor before it has observed it", full, []Set{serving("old", 0, func(s *Set) { s.Current = false }), serving("new", 3)}, Rollout{Replicas: none}},
 		{"adc889ce observed at zero it is deleted", full, []Set{serving("old", 0), serving("new", 3)}, Rollout{Replicas: none, Delete: []string{"old"}}},
 		{"F 3.7 a template that comes back finds its set", full, []Set{serving("new", 0, func(s *Set) { s.Observed = 1 }), serving("old", 3)},
 			Rollout{Replicas: map[string]int{"new": 3}}},
@@ -84,7 +84,7 @@ type worldSet struct {
 	hash     string
 	created  time.Time
 	replicas int
-	heard    int // the number that it has heard of last
+	observed int // the number of replicas that it has observed
 	deleting bool
 	runners  []runner
 	status   Set // what it said last
@@ -96,7 +96,7 @@ func (w *world) observe() []Set {
 		s := w.sets[name]
 		seen := s.status
 		seen.Name, seen.Hash, seen.Created, seen.Deleting, seen.Replicas = name, s.hash, s.created, s.deleting, s.replicas
-		seen.Current = seen.Current && s.heard == s.replicas
+		seen.Current = seen.Current && s.observed == s.replicas
 		sets = append(sets, seen)
 	}
 	return sets
@@ -117,7 +117,7 @@ func (s *worldSet) report() {
 
 // work brings a set one step closer to what it has been asked for. No busy runner ever goes.
 func (s *worldSet) work(fence func() bool) {
-	s.heard = s.replicas
+	s.observed = s.replicas
 	want := s.replicas
 	if s.deleting {
 		want = 0
@@ -167,7 +167,7 @@ func (w *world) apply(t *rapid.T, plan Rollout) {
 	}
 }
 
-// present is the set of the present template that nobody deletes; nil for none.
+// present is the set of the current template that is not being deleted; nil for none.
 func (w *world) present() *worldSet {
 	for _, s := range w.sets {
 		if s.hash == w.wish.Hash && !s.deleting {
@@ -196,8 +196,8 @@ func (w *world) checkSurge(t *rapid.T, before int) {
 	require.LessOrEqual(t, present.replicas+others, w.wish.Desired+w.wish.MaxSurge, "more than desired and surge, beyond busy ones")
 }
 
-// From any state: when faults stop, exactly one set remains, at the wished size; and at no moment is the present set asked for more
-// than the limits have room for.
+// From any state: when faults stop, exactly one set remains, at the desired size; and the replicas of the current set never exceed the
+// limits.
 func TestPlanRollout_RUN3_EndsWithExactlyOneSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{sets: map[string]*worldSet{}}
@@ -252,7 +252,7 @@ func TestPlanRollout_RUN3_EndsWithExactlyOneSet(t *testing.T) {
 	})
 }
 
-// settle lets everybody do their part: nothing fails, and jobs end.
+// settle runs all actors: nothing fails, and jobs end.
 func (w *world) settle(t *rapid.T, pass func()) {
 	for range 120 {
 		w.step++

@@ -15,7 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// same says whether a status says what the deployment has already, the autoscaler's part aside.
+// same reports whether a status says what the deployment has already, the autoscaler's part aside.
 func same(before, after v1alpha1.RunnerDeploymentStatus) bool {
 	before.Autoscaling, after.Autoscaling = nil, nil
 	return equality.Semantic.DeepEqual(before, after)

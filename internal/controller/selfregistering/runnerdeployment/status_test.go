@@ -11,7 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// POOL-8: a deployment says whether its autoscaler sees what it decides on.
+// POOL-8: a deployment reports whether its autoscaler sees what it decides on.
 func TestStatus_POOL8_TheAutoscalerIsShown(t *testing.T) {
 	d := &v1alpha1.RunnerDeployment{}
 	shown := func() string {

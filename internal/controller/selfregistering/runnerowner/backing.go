@@ -38,7 +38,7 @@ type Owner struct {
 	// Secret has the credentials that the Backing registers its members with; empty where it does not, or where they are the
 	// installation's own. A change of it has them tried again at once.
 	Secret string
-	// Held says that the owner has our finalizer, and Conditions are those that it has.
+	// Held indicates that the owner has our finalizer, and Conditions are those that it has.
 	Held       bool
 	Conditions []metav1.Condition
 }
@@ -68,7 +68,7 @@ type Removal struct {
 	// Owner as it was loaded last.
 	Owner  *Owner
 	Member Member
-	// Exists says that the member itself is still there; its pod may outlive it.
+	// Exists indicates that the member itself is still there; its pod may outlive it.
 	Exists bool
 	// Pod is its pod as it was observed last; nil for none.
 	Pod *registered.View
@@ -77,7 +77,7 @@ type Removal struct {
 	// Left: it was wanted gone so long ago that a registration which nothing can use keeps it no longer. One that may have a pod
 	// knows no such end (RUN-2).
 	Left bool
-	// Granted says that the fence has granted the pod's removal, with Proof, and Lost that it was asked as a lost one.
+	// Granted indicates that the fence has granted the pod's removal, with Proof, and Lost that it was asked as a lost one.
 	Granted, Lost, NodeGone bool
 	Proof                   string
 }
@@ -86,7 +86,7 @@ type Removal struct {
 type Tended struct {
 	// Next is when to look after it again although nothing has changed; zero for never.
 	Next time.Time
-	// Unfit says that it will never serve; the zero value that it will.
+	// Unfit indicates that it will never serve; the zero value that it will.
 	Unfit lifecycle.Unfit
 	// Ended: what it would register with was used, and is gone: it is never started (RUN-7).
 	Ended bool
@@ -110,17 +110,17 @@ type Backing interface {
 	// PodOf is the name of a member's pod, and MemberOf the name of a pod's member.
 	PodOf(member string) string
 	MemberOf(pod string) string
-	// Names gives so many names for new members; taken says which it may not give.
+	// Names returns n names for new members; taken reports names that it must not return.
 	Names(ctx context.Context, owner *Owner, n int, taken func(string) bool) ([]string, error)
-	// Create makes a member and says its UID. That the owner has one of that name already is success; anything else of that
-	// name is ErrTaken. It speaks to the API server only.
+	// Create makes a member and returns its UID. If the owner already has one of that name, that is success; any other object of that name
+	// is ErrTaken. It sends requests to the API server only.
 	Create(ctx context.Context, owner *Owner, name string) (uid string, err error)
 	// Tend does what a member needs beside existing, such as its registration. It may wait for GitHub.
 	Tend(ctx context.Context, owner *Owner, member Member, pod *registered.View) (Tended, error)
 	// Remove removes a member, and its pod if that is not another's affair. It is called again until both are gone; each is
 	// deleted as it was observed and not otherwise. The answer is the fence's, where that was asked.
 	Remove(ctx context.Context, removal Removal) (lifecycle.Answer, error)
-	// Hold puts our finalizer on the owner, and Release takes it off when nothing of a deleted one is left.
+	// Hold puts our finalizer on the owner, and Release removes it when nothing of a deleted one is left.
 	Hold(ctx context.Context, owner *Owner) error
 	Release(ctx context.Context, owner *Owner) error
 	// WriteStatus writes what is in Status, and nothing else of the owner's status.

@@ -29,7 +29,7 @@ func forbiddenIsLeftAlone(t *testing.T, b *bench) {
 	b.is(v1alpha1.ConditionProgressing, metav1.ConditionFalse, "CannotRegister")
 	b.eventually("both were tried", func() bool { return b.github.Calls(registeredtest.JIT) == 2 })
 	b.ahead.Add(int64(4 * time.Minute))
-	b.stays("nobody is asked again, and no pod is made", func() bool { return b.github.Calls(registeredtest.JIT) == 2 && len(b.pods()) == 0 })
+	b.stays("no request is repeated, and no pod is made", func() bool { return b.github.Calls(registeredtest.JIT) == 2 && len(b.pods()) == 0 })
 	require.NotEmpty(t, b.condition(v1alpha1.ConditionProgressing).Message)
 	b.github.Fault(nil)
 	require.NoError(t, b.admin.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "pat"}}))

@@ -211,7 +211,7 @@ func (r *Reconciler) podEvents() handler.TypedEventHandler[*corev1.Pod, reconcil
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Pod], q queue) { seen(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Pod], q queue) {
 			if s, name := memberOf(e.Object); s != nil {
-				v := registered.Observe(e.Object) // its last state tells how it ended
+				v := registered.Observe(e.Object) // its last state shows how it ended
 				s.podSeen(name, &v, r.now())
 				if s.podGone(name, v.UID, r.now()) {
 					q.Add(reconcile.Request{NamespacedName: s.key})
@@ -221,7 +221,7 @@ func (r *Reconciler) podEvents() handler.TypedEventHandler[*corev1.Pod, reconcil
 	}
 }
 
-// placeChanged looks at a runner again whose node, or whose registration, has changed. It does not wait.
+// placeChanged requeues a runner whose node or registration has changed. It does not block.
 func (r *Reconciler) placeChanged(pod types.NamespacedName) {
 	name := r.options.Backing.MemberOf(pod.Name)
 	if s := r.tracker.of(types.NamespacedName{Namespace: pod.Namespace, Name: name}); s != nil && s.lookAgain(name, r.now()) {
@@ -229,7 +229,7 @@ func (r *Reconciler) placeChanged(pod types.NamespacedName) {
 	}
 }
 
-// secretChanged has those owners looked at again of which a member could not be registered with what is in the Secret.
+// secretChanged requeues the owners with a member that could not be registered with the Secret's content.
 func (r *Reconciler) secretChanged(_ context.Context, secret client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	r.tracker.each(func(s *ownerState) {
@@ -287,8 +287,8 @@ func (r *Reconciler) room() int {
 	return max(0, r.options.Most-r.tracker.total())
 }
 
-// create makes what is missing: exactly that, in this pass, each under a name of its own (K 2.1). What failed is no error of the
-// pass: the next is made when the hold is over.
+// create makes the missing members: exactly those, in this pass, each under a name of its own (K 2.1). A failure is no error of the pass:
+// the next is made when the hold is over.
 func (r *Reconciler) create(ctx context.Context, o *Owner, s *ownerState, w work) error {
 	names := w.again
 	if w.create > 0 {
@@ -320,7 +320,7 @@ func (r *Reconciler) create(ctx context.Context, o *Owner, s *ownerState, w work
 	return nil
 }
 
-// release lets an owner go of which nothing is left.
+// release removes the finalizer of an owner of which nothing is left.
 func (r *Reconciler) release(ctx context.Context, o *Owner) (reconcile.Result, error) {
 	if !o.Held {
 		return reconcile.Result{}, nil

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// shift is the time in which crews work. Once it is over nothing is begun any more, however late a pass still gives a task.
+// shift is the time in which crews work. Once it is over no task is begun, however late a pass still adds one.
 type shift struct {
 	ctx    context.Context // of what is under way; ends with the shift
 	cancel context.CancelFunc
@@ -21,7 +21,7 @@ func newShift() *shift {
 	return s
 }
 
-// begin has somebody work; false when the shift is over.
+// begin starts a worker; false when the shift is over.
 func (s *shift) begin(work func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +32,7 @@ func (s *shift) begin(work func()) bool {
 	return true
 }
 
-// end ends the shift, and returns when everybody has stopped. Ending it twice does no harm.
+// end ends the shift, and returns when all workers have stopped. It may be called twice.
 func (s *shift) end() {
 	s.mu.Lock()
 	s.over = true
@@ -54,13 +54,13 @@ type crew struct {
 	busy  int
 }
 
-// task is one thing to do for one member. What is the same for two tasks is key.
+// task is one thing to do for one member. Tasks with equal keys are the same.
 type task struct {
 	key string
 	do  func(ctx context.Context)
 }
 
-// give has a task done; false when it is queued or under way already, or nothing is begun any more.
+// give adds a task; false when it is queued or running already, or the shift is over.
 func (c *crew) give(t task) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -146,13 +146,13 @@ func TestDeployment_RUN4_e2c8163b_af96de61_ANewerNeedAloneReachesTheSetAndMakesN
 	decide(2, first)
 	pods := b.have(2)
 	b.idle(pods...)
-	heard := func(at time.Time) func() bool {
+	observed := func(at time.Time) func() bool {
 		return func() bool {
 			sets := b.sets()
 			return len(sets) == 1 && sets[0].Spec.ScaledAt != nil && sets[0].Spec.ScaledAt.Time.Equal(at)
 		}
 	}
-	b.eventually("the set hears of the need", heard(first))
+	b.eventually("the set observes the need", observed(first))
 	set := b.sets()[0]
 	b.eventually("2 idle", func() bool { return b.sets()[0].Status.Idle == 2 })
 	b.work(pods[0])
@@ -161,7 +161,7 @@ func TestDeployment_RUN4_e2c8163b_af96de61_ANewerNeedAloneReachesTheSetAndMakesN
 
 	second := first.Add(time.Minute)
 	decide(2, second)
-	b.eventually("a newer need alone reaches the set", heard(second))
+	b.eventually("a newer need alone reaches the set", observed(second))
 	b.have(2)
 	decide(3, second.Add(time.Minute))
 	b.have(3)
@@ -244,7 +244,7 @@ func TestDeployment_RUN7_ANewImageEndsOutdatedByItself(t *testing.T) {
 		sets := b.sets()
 		return len(sets) == 1 && len(b.of("runner:2")) == 1 && len(b.pods()) == 1 && sets[0].Status.Idle == 1
 	})
-	b.eventually("nobody had to do anything else", func() bool {
+	b.eventually("nothing else was needed", func() bool {
 		return b.conditionOf(d, v1alpha1.ConditionOutdated).Status == metav1.ConditionFalse &&
 			b.conditionOf(d, v1alpha1.ConditionAvailable).Status == metav1.ConditionTrue
 	})
@@ -263,7 +263,7 @@ func (b *bench) eventOf(reason string) string {
 	return ""
 }
 
-// F 2.8: a label that somebody takes off a set does not hide it from its deployment.
+// F 2.8: a set whose label a user has removed still belongs to its deployment.
 func TestDeployment_RUN3_ASetWithoutItsLabelIsStillItsSet(t *testing.T) {
 	b := newBench(t, replicaSets{})
 	deployment := &v1alpha1.RunnerDeployment{
@@ -280,7 +280,7 @@ func TestDeployment_RUN3_ASetWithoutItsLabelIsStillItsSet(t *testing.T) {
 	b.have(2)
 }
 
-// RUN-3: the set that serves is deleted by somebody. What works in it is waited for, and others are there at once all the same.
+// RUN-3: a user deletes the serving set. Its busy runners finish, and other runners replace it at once.
 func TestDeployment_RUN3_ADeletedSetIsReplacedAtOnce(t *testing.T) {
 	b := newBench(t, replicaSets{})
 	deployment := &v1alpha1.RunnerDeployment{

@@ -71,7 +71,7 @@ type bench struct {
 	stop      func()
 
 	mu   sync.Mutex
-	busy map[string]bool // pods that do not stop when they are told to
+	busy map[string]bool // pods that do not stop when they are asked to
 }
 
 func newBench(t *testing.T, k kind) *bench {
@@ -100,11 +100,12 @@ func newBench(t *testing.T, k kind) *bench {
 	return b
 }
 
-// theNode is there for all tests, and stays when the one that made it ends. A node of each test's own would go with it, and the runners
-// that the scheduler has put there for others would be lost: GitHub is asked about those, and no hold keeps their replacement back.
+// theNode exists for all tests, and outlives the test that made it. A node of each test's own would be deleted with it, and the runners
+// that the scheduler has bound to it for other tests would be lost: GitHub is asked about those, and no hold delays their replacement.
 var theNode sync.Once
 
-// registerNode makes it, and has it heard of as long as the tests run: nothing is put on a node that is silent for long.
+// registerNode creates the node and renews its heartbeat for as long as the tests run: no pod is scheduled to a node that is silent for
+// long.
 func (b *bench) registerNode() {
 	b.env.RegisterNode(lasting{b.t}, "node", nil)
 	nodes := b.env.Kube.CoreV1().Nodes()
@@ -136,7 +137,7 @@ func (b *bench) poke() {
 	require.NoError(b.t, b.admin.Patch(b.t.Context(), b.kind.empty(b), client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
-// touch has a pod looked at.
+// touch triggers a pass over a pod.
 func (b *bench) touch(pod string) {
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{"poked":"%d"}}}`, time.Now().UnixNano())
 	object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: pod}}
@@ -200,7 +201,7 @@ func logWriter() io.Writer {
 	return io.Discard
 }
 
-// runKubelet stops the runners that are told to stop and do not work, and lets their pods go.
+// runKubelet stops the runners that are asked to stop and are not busy, and confirms the deletion of their pods.
 func (b *bench) runKubelet(ctx context.Context) {
 	for ctx.Err() == nil {
 		watch, err := b.kubelet.Watch(ctx, &corev1.PodList{}, client.InNamespace(b.namespace))
@@ -268,7 +269,7 @@ func (b *bench) idle(pods ...corev1.Pod) {
 	}
 }
 
-// up brings a runner up; GitHub hears nothing of it.
+// up starts a runner that does not register at GitHub.
 func (b *bench) up(pod corev1.Pod, since ...time.Time) {
 	b.t.Helper()
 	at := append(since, b.now())[0]
@@ -409,7 +410,7 @@ func (b *bench) describe() {
 	}
 }
 
-// free lets the namespace go after a test, whatever the controllers left.
+// free removes the finalizers that would keep the namespace after a test.
 func (b *bench) free() {
 	ctx := context.Background()
 	for _, list := range []client.ObjectList{

@@ -28,11 +28,11 @@ type kind interface {
 type settings struct {
 	replicas int32
 	hold     time.Duration
-	scaledAt time.Time // zero: nobody chooses the number by what jobs need
+	scaledAt time.Time // zero: replicas are not scaled by jobs
 	spec     v1alpha1.RunnerSpec
 }
 
-// some are settings for so many runners.
+// some are settings for the given number of runners.
 func some(replicas int32, ephemeral bool, change ...func(*settings)) settings {
 	s := settings{replicas: replicas, hold: 10 * time.Minute, spec: v1alpha1.RunnerSpec{
 		Registration: v1alpha1.Registration{Organization: "octo", Labels: []string{"l"}, Ephemeral: ptr.To(ephemeral)},

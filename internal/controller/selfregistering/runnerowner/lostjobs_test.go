@@ -11,8 +11,8 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// F 8.14: why a runner has ended under its job is told once, by the name that GitHub shows with the job. One that had no job cut
-// none off: what it could have been given is still queued, and counts for its replacement.
+// F 8.14: why a runner has ended under its job is reported once, with the runner's name at GitHub. A runner without a job lost none: the
+// job that it could have received is still queued, and counts for its replacement.
 func TestEnded_F814_TheReasonIsToldByTheNameThatTheJobHas(t *testing.T) {
 	evicted := func(v *registered.View) {
 		v.Running, v.Ready, v.Signs, v.Ended = false, false, lifecycle.Signs{}, true

@@ -8,7 +8,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
 
-// member is one runner of an owner: what was observed of it, and what we did that nobody has observed yet.
+// member is one runner of an owner: what was observed of it, and our own actions that were not observed yet.
 type member struct {
 	name string
 	Member
@@ -21,8 +21,8 @@ type member struct {
 
 	pod     *registered.View // never changes once it is set
 	gone    string           // the UID of the pod that is gone for certain
-	served  bool             // GitHub has heard from it, or it has shown work
-	counted bool             // its end was looked at: how it ended is counted once
+	served  bool             // GitHub has listed it, or it has shown work
+	counted bool             // its end was processed: how it ended is counted once
 
 	leave  lifecycle.Leave
 	weight nodeload.Weight // what it is counted as on its node
@@ -61,7 +61,7 @@ func (m *member) runner(place registered.Place, timeout time.Duration, now time.
 		r = m.pod.Runner(place, timeout, now)
 		r.Name, r.TemplateHash, r.Created = m.name, m.hash, m.created
 	case !m.observed:
-		r.Expected = true // an own creation that nobody has seen yet: it counts, and is nobody's victim (K 2.6)
+		r.Expected = true // created, not observed yet: it counts, and is never chosen for removal (K 2.6)
 		return r, m.creating || m.UID != ""
 	case !m.exists:
 		return r, false
@@ -127,7 +127,7 @@ func (m *member) alarm(place registered.Place, timeout time.Duration, now time.T
 	return next
 }
 
-// failedToStart says whether the runner has ended before it could ever take a job. That it was ready is no proof of the contrary:
+// failedToStart reports whether the runner has ended before it could ever take a job. That it was ready is no proof of the contrary:
 // ready is whatever no job has reached, also a runner that GitHub refuses a moment later (K 8.3).
 func (m *member) failedToStart() bool {
 	return m.pod != nil && m.pod.Ended && !m.served && !m.leave.Deleted && m.pod.Deleting.IsZero() && !m.pod.End.Succeeded()

@@ -32,7 +32,7 @@ func (b *bench) series() int {
 func noSeriesGrows(t *testing.T, b *bench) {
 	const few = 2
 	b.kind.create(b, some(few, true))
-	through := func(n int) { // so many runners do a job each, and as many are removed while they are idle
+	through := func(n int) { // n runners run a job each, and as many are removed while they are idle
 		t.Helper()
 		pods := b.have(n)
 		b.idle(pods...)

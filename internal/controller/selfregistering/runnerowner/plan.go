@@ -8,11 +8,11 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
 
-// startTimeout is how long a runner that a node has taken may take until it is up. What GitHub must know of it by then has a
-// time-out of its own, from the moment that it is up.
+// startTimeout is how long a runner with a node may take until it is up. Its registration at GitHub has a timeout of its own, from the
+// moment that it is up.
 const startTimeout = 10 * time.Minute
 
-// leaveTimeout is how long a runner whose deletion was accepted holds its place: the kubelet of a node that is cut off lets no pod go.
+// leaveTimeout is how long a runner whose deletion was accepted holds its place: the kubelet of an unreachable node confirms no deletion.
 const leaveTimeout = 5 * time.Minute
 
 // wishOf is what the owner wants, for the engine.
@@ -20,8 +20,8 @@ func wishOf(o *Owner) lifecycle.Wish {
 	return lifecycle.Wish{
 		Desired: o.Desired, TemplateHash: o.TemplateHash, MaxSurge: o.MaxSurge, MaxUnavailable: o.MaxUnavailable,
 		StartTimeout: max(startTimeout, o.RegistrationTimeout), LeaveTimeout: leaveTimeout,
-		// The id of an ephemeral runner is known before it starts, so GitHub can say of it whether it may go at any time; of a
-		// static one that is just registering nobody can.
+		// The id of an ephemeral runner is known before it starts, so GitHub can say at any time whether it may be removed; for a static
+		// runner that is registering it cannot.
 		KeepBooting: !o.Ephemeral, KeepPending: true,
 		Paused: o.Invalid != nil && !o.terminating(), Terminating: o.terminating(),
 	}
@@ -32,7 +32,7 @@ type work struct {
 	plan   lifecycle.Plan
 	wish   lifecycle.Wish
 	create int      // how many to create under new names
-	again  []string // names of which nobody knows whether they were created
+	again  []string // names for which a create request had no answer
 	look   []string // created, and not shown by the watch in time
 	ask    []lifecycle.Action
 	remove []string
@@ -120,7 +120,7 @@ var fruitless = map[lifecycle.Reason]bool{
 }
 
 func (s *ownerState) recordRemovals(w *work, now time.Time) {
-	for _, a := range w.plan.Withdraw { // RUN-6: nobody has granted it, so it may take work as before
+	for _, a := range w.plan.Withdraw { // RUN-6: it was not granted, so it may take work as before
 		if m := s.members[a.Runner.Name]; m != nil && m.leave.Withdraw() {
 			s.settle(m, now)
 		}

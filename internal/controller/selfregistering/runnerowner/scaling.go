@@ -17,8 +17,8 @@ type Scaling struct {
 	Status *v1alpha1.AutoscalingStatus
 }
 
-// Show says in the condition ScalingActive whether the autoscaler sees what it decides on. There is no such condition where nothing
-// scales by itself, or any more.
+// Show sets the condition ScalingActive: whether the autoscaler has the data for its decisions. Without an autoscaler the condition is
+// removed.
 func (s Scaling) Show(list *[]metav1.Condition, terminating bool, generation int64, now time.Time) {
 	const kind = v1alpha1.ConditionScalingActive
 	if s.Spec == nil || terminating {

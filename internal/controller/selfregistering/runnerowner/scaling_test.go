@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// POOL-8: an owner says whether its autoscaler sees what it decides on.
+// POOL-8: an owner reports whether its autoscaler sees what it decides on.
 func TestScaling_POOL8_SaysWhetherItSees(t *testing.T) {
 	var list []metav1.Condition
 	now := t0

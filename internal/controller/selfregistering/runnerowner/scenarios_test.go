@@ -169,7 +169,7 @@ func pendingAreNoVictims(t *testing.T, b *bench) {
 	all := b.have(4)
 	b.counts("2 boot", func(c v1alpha1.RunnerCounts) bool { return c.Starting == 2 })
 	b.kind.edit(b, replicas(2))
-	b.stays("nobody is asked for", func() bool { return len(b.pods()) == 4 && b.github.Calls(registeredtest.Remove) == 0 })
+	b.stays("no removal is asked for", func() bool { return len(b.pods()) == 4 && b.github.Calls(registeredtest.Remove) == 0 })
 	for _, pod := range all {
 		if pod.Name != old[0].Name && pod.Name != old[1].Name {
 			b.idle(pod)
@@ -195,7 +195,7 @@ func victimsAreTakenBack(_ *testing.T, b *bench) {
 	b.kind.edit(b, replicas(1))
 	b.is(v1alpha1.ConditionRemovalBlocked, metav1.ConditionTrue, "FenceUnknown")
 	b.counts("one is asked for, and counts", func(c v1alpha1.RunnerCounts) bool { return c.Terminating == 1 && c.Idle == 1 && c.Replicas == 2 })
-	b.stays("nothing goes, and nobody else is asked for", func() bool { return len(b.pods()) == 2 && b.kind.counts(b).Terminating == 1 })
+	b.stays("nothing is removed, and no other is asked for", func() bool { return len(b.pods()) == 2 && b.kind.counts(b).Terminating == 1 })
 	b.kind.edit(b, replicas(2))
 	b.counts("it is taken back", func(c v1alpha1.RunnerCounts) bool { return c.Idle == 2 && c.Terminating == 0 })
 	b.is(v1alpha1.ConditionRemovalBlocked, metav1.ConditionFalse, "")
@@ -394,7 +394,7 @@ func quotaIsWaitedFor(t *testing.T, b *bench) {
 	require.NoError(t, b.admin.Delete(t.Context(), quota))
 	up := map[string]bool{}
 	until := b.ahead.Load() + int64(8*time.Minute) // less than a start may take: to the controller, a pod that is made now is so old
-	b.eventually("it recovers by itself", func() bool {
+	b.eventually("it recovers", func() bool {
 		for _, pod := range b.pods() {
 			if !up[pod.Name] && pod.Spec.NodeName != "" {
 				b.idle(pod)

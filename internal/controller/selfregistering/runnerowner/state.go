@@ -17,7 +17,7 @@ import (
 const (
 	// observeWithin is how soon the watch should show what we created; later we look past the cache.
 	observeWithin = 30 * time.Second
-	// stuckAfter is how long what was deleted may take to go before somebody is told (POOL-10).
+	// stuckAfter is how long a deletion may take before an Event reports it (POOL-10).
 	stuckAfter = 10 * time.Minute
 )
 
@@ -151,7 +151,7 @@ type ownerState struct {
 	createFails int
 	createSays  string
 	startSays   string
-	lostJobs    []lostJob // to be told of
+	lostJobs    []lostJob // to be reported
 	outdated    string    // the template of which GitHub has refused a runner because its version is too old
 
 	status statusWriter
@@ -193,14 +193,14 @@ func (s *ownerState) member(name string) *member {
 	return m
 }
 
-// memberSeen takes in what the watch, or a read, shows of a member, with its pod as the cache has it. It says whether a pass could
-// tell the difference.
+// memberSeen records what the watch, or a read, shows of a member, with its pod as the cache has it. It reports whether a plan could
+// change.
 func (s *ownerState) memberSeen(seen Member, pod *registered.View, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.member(seen.Name)
 	if m.UID != "" && m.UID != seen.UID {
-		*m = member{name: m.name, weight: m.weight} // another of that name: nothing that was said of the first holds
+		*m = member{name: m.name, weight: m.weight} // another of that name: the records of the first do not apply
 	}
 	turned := m.Waiting != seen.Waiting || m.Started != seen.Started || m.RunnerName != seen.RunnerName || !m.observed
 	m.Member, m.observed, m.exists, m.creating = seen, true, true, false
@@ -211,7 +211,7 @@ func (s *ownerState) memberSeen(seen Member, pod *registered.View, now time.Time
 	return s.settle(m, now) || turned
 }
 
-// memberGone takes in that a member is gone for certain. Its pod may be left.
+// memberGone records that a member is gone for certain. Its pod may be left.
 func (s *ownerState) memberGone(name, uid string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +223,7 @@ func (s *ownerState) memberGone(name, uid string, now time.Time) bool {
 	return s.settle(m, now)
 }
 
-// podSeen takes in what the watch shows of a pod.
+// podSeen records what the watch shows of a pod.
 func (s *ownerState) podSeen(name string, pod *registered.View, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,8 +238,8 @@ func (s *ownerState) podSeen(name string, pod *registered.View, now time.Time) b
 	return s.settle(m, now) || failing != (s.startFails > 0) || outdated != s.outdated || unplaced != len(s.unplaced)
 }
 
-// takePod takes a pod for the member's if it is: by its owner reference, and later by its UID, which an orphan keeps (F 2.8). One that
-// was read before it went, and is brought after that, is none any more: nothing would ever take it away again.
+// takePod assigns a pod to the member if it is the member's: by its owner reference, and later by its UID, which an orphan keeps (F 2.8). A
+// pod that was read before its deletion, and arrives after it, is ignored: no event would ever remove it again.
 func (s *ownerState) takePod(m *member, pod *registered.View, now time.Time) bool {
 	if pod.UID == m.gone {
 		return false
@@ -249,7 +249,7 @@ func (s *ownerState) takePod(m *member, pod *registered.View, now time.Time) boo
 		return false
 	}
 	worked := m.pod != nil && m.pod.Signs.Work() != "" || m.leave.BusyAs != 0
-	if before := m.id(); before != "" && before != pod.UID { // nothing that was said of what was there before holds for it
+	if before := m.id(); before != "" && before != pod.UID { // nothing that was recorded of the previous one holds for it
 		m.leave = lifecycle.Leave{Since: m.leave.Since, Lost: m.leave.Lost, Deleted: m.leave.Deleted}
 		m.served, m.counted = false, false
 	}
@@ -276,7 +276,7 @@ type lostJob struct {
 	end                registered.Ending
 }
 
-// ended looks at how a runner has ended, once.
+// ended records how a runner has ended, once.
 func (s *ownerState) ended(m *member, now time.Time) {
 	if m.pod.End.Outdated() {
 		s.outdated = m.hash
@@ -290,10 +290,10 @@ func (s *ownerState) ended(m *member, now time.Time) {
 	s.evidence()
 }
 
-// evidence ends the hold of RUN-4: what is gone has done no job, so the need for it stands.
+// evidence ends the hold of RUN-4: the runner that is gone has done no job, so the need for it stands.
 func (s *ownerState) evidence() { s.completeAt, s.completeFor = time.Time{}, -1 }
 
-// startBackoff is how long nothing is started after so many starts in a row that failed (K 8.3).
+// startBackoff is the pause after a number of consecutive failed starts (K 8.3).
 func startBackoff(failures int) time.Duration {
 	if failures <= 1 {
 		return 0
@@ -303,7 +303,7 @@ func startBackoff(failures int) time.Duration {
 
 func (s *ownerState) hold(until time.Time) { s.holdUntil = later(s.holdUntil, until) }
 
-// podGone takes in that a pod is gone for certain. What stands behind it is not started again (RUN-7).
+// podGone records that a pod is gone for certain. Its runner is not started again (RUN-7).
 func (s *ownerState) podGone(name, uid string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,7 +315,7 @@ func (s *ownerState) podGone(name, uid string, now time.Time) bool {
 	return s.settle(m, now)
 }
 
-// settle brings everything in line with a member that has changed, and says whether a pass could tell the difference.
+// settle updates all sets after a change of a member, and reports whether a plan could change.
 func (s *ownerState) settle(m *member, now time.Time) bool {
 	place := registered.Place{}
 	if m.pod != nil {
@@ -325,7 +325,7 @@ func (s *ownerState) settle(m *member, now time.Time) bool {
 	after, has := m.runner(place, s.timeout, now)
 	if m.leave.BusyAs != 0 && m.pod != nil {
 		if shown := m.pod.Runner(place, s.timeout, now).Stage; shown != m.leave.BusyAs && shown != lifecycle.StageLeaving {
-			m.leave.BusyAs = 0 // it shows something else: what was said of it is over
+			m.leave.BusyAs = 0 // it shows something else: the recorded answer is void
 		}
 	}
 	if weight := nodeload.WeightOf(after, has); weight != m.weight {
@@ -346,7 +346,7 @@ func (s *ownerState) settle(m *member, now time.Time) bool {
 	return had != has || before != after
 }
 
-// note keeps the sets of members that need a look.
+// note keeps the sets of members that need a check.
 func (s *ownerState) note(m *member, r lifecycle.Runner, has bool, place registered.Place, now time.Time) {
 	put := func(set map[string]time.Time, at time.Time) {
 		if at.IsZero() || !has {
@@ -384,18 +384,18 @@ func (s *ownerState) note(m *member, r lifecycle.Runner, has bool, place registe
 	}
 }
 
-// deletable says whether what stands behind a pod that is going should go too: it must not make another pod (RUN-7, K 1.7).
+// deletable reports whether what stands behind a pod that is going should go too: it must not make another pod (RUN-7, K 1.7).
 func (m *member) deletable() bool {
 	return m.exists && m.Deleting.IsZero() && !m.leave.Deleted && m.pod != nil && !m.pod.Deleting.IsZero()
 }
 
-// tendable says whether the Backing may have something to do for it beside its existence.
+// tendable reports whether the Backing may have something to do for it beside its existence.
 func (m *member) tendable() bool {
 	return m.observed && m.exists && m.Deleting.IsZero() && !m.leave.Deleted && !m.Ended && !m.spent && m.leave.Removal < lifecycle.RemovalGranted &&
 		(m.pod == nil || !m.pod.Ended && m.pod.Deleting.IsZero()) && (m.tended != m.tendKey() || !m.tendAt.IsZero())
 }
 
-// tendKey changes when the Backing should look after the member anew.
+// tendKey changes when the Backing should process the member again.
 func (m *member) tendKey() string {
 	key := m.UID + m.RunnerName
 	if m.Started {
@@ -413,7 +413,7 @@ func (m *member) tendKey() string {
 	return key
 }
 
-// lookAgain takes in that what is known of a pod's node has changed, or what GitHub says of it.
+// lookAgain records a change of a pod's node, or of GitHub's list.
 func (s *ownerState) lookAgain(name string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -421,7 +421,7 @@ func (s *ownerState) lookAgain(name string, now time.Time) bool {
 	return m != nil && s.settle(m, now)
 }
 
-// tryAgain ends the patience with members that could not be registered with that Secret, and says whether there are any.
+// tryAgain ends the patience with members that could not be registered with that Secret, and reports whether there are any.
 func (s *ownerState) tryAgain(secret string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

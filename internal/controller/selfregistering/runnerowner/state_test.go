@@ -73,7 +73,7 @@ func TestPlan_RUN1_AnOwnCreationThatNobodyHasSeenCounts(t *testing.T) {
 	s.reserve([]string{"x", "y"}, "a", t0)
 	require.Zero(t, s.makePlan(o, -1, t0).create, "their creation is under way")
 	o.Desired = 0
-	require.Empty(t, s.makePlan(o, -1, t0).ask, "and nothing is known of them: they are nobody's victims")
+	require.Empty(t, s.makePlan(o, -1, t0).ask, "and nothing is known of them: they are not chosen for removal")
 	o.Desired = 2
 	require.Equal(t, "created", s.createAnswered("x", "uid-x", nil, t0))
 	require.Equal(t, "uncertain", s.createAnswered("y", "", context.DeadlineExceeded, t0))
@@ -94,8 +94,8 @@ func TestPlan_NoMoreThanThereIsRoomFor(t *testing.T) {
 	require.Equal(t, 1, w.plan.Refused)
 }
 
-// POOL-6: what a runner on a silent node shows may be long past. One that shows no work is replaced elsewhere within the limits of a
-// roll, and goes by GitHub's word as any other does; one that works stays for as long as it shows so.
+// POOL-6: the signs of a runner on a silent node may be outdated. One that shows no work is replaced elsewhere within the limits of a roll,
+// and is removed with GitHub's consent as any other; one that shows work stays for as long as it does.
 func TestPlan_POOL6_ARunnerOnASilentNodeIsReplacedElsewhere(t *testing.T) {
 	s, o := newState(t, func(o *Owner) { o.Desired, o.MaxSurge = 3, 3 })
 	s.places = func(node string) registered.Place {
@@ -110,7 +110,7 @@ func TestPlan_POOL6_ARunnerOnASilentNodeIsReplacedElsewhere(t *testing.T) {
 	w := s.makePlan(o, -1, t0.Add(nodes.UnreadyFor-1))
 	require.Zero(t, w.create, "a node that is silent for a moment costs no runner")
 	require.Empty(t, w.ask)
-	require.Equal(t, t0.Add(nodes.UnreadyFor), w.plan.Next, "somebody looks again then")
+	require.Equal(t, t0.Add(nodes.UnreadyFor), w.plan.Next, "a pass follows then")
 	w = s.makePlan(o, -1, t0.Add(nodes.UnreadyFor))
 	require.Equal(t, 1, w.create, "its replacement first")
 	require.Empty(t, w.ask)
@@ -171,8 +171,8 @@ func TestRunner_RUN2_UnknownIsAskedAgainInTimeAndDeletesNothing(t *testing.T) {
 	require.Equal(t, []string{"x"}, s.makePlan(o, -1, reset).remove)
 }
 
-// RUN-3: a pod that was read before it went, and is brought after that, is none any more. Nothing would take it away again: its owner
-// would never be empty, and a set of a former template never go.
+// RUN-3: a pod that was read before its deletion, and arrives after it, is ignored. No event would remove it again: its owner would never
+// be empty, and a set of a former template never be deleted.
 func TestTakePod_RUN3_APodThatIsGoneDoesNotComeBack(t *testing.T) {
 	s, o := newState(t)
 	shown(s, "x")

@@ -33,7 +33,7 @@ type facts struct {
 	updated int
 	invalid error
 
-	unsure, waiting         int // runners that should go and of which nobody can say; that wait for something before they have a pod
+	unsure, waiting         int // runners to be removed whose state is unknown; and those that wait for something before they have a pod
 	unsureSays, waitingSays string
 	unplaced                int // runners whose pods no node takes
 	unplacedSays            string

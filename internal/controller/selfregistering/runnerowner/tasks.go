@@ -18,8 +18,8 @@ import (
 // conflictRetry is how soon a removal is tried again after the object had changed: its watch is about to show that.
 const conflictRetry = 200 * time.Millisecond
 
-// leftAfter is how long a member without a pod waits for GitHub to be asked about its registration. Nothing can run in it, and GitHub
-// itself forgets runners that it does not hear from: credentials that are gone must not keep it for ever.
+// leftAfter is how long a member without a pod waits for GitHub's answer about its registration. Nothing can run in it, and GitHub itself
+// removes runners that stay offline: deleted credentials must not keep it for ever.
 const leftAfter = 10 * time.Minute
 
 // avoidFor is how long a name is not tried that something else has.
@@ -57,8 +57,8 @@ func (r *Reconciler) give(s *ownerState, c *crew, key string, do func(context.Co
 	}})
 }
 
-// ask puts one runner to the fence. What never had a pod has nothing that could work: deleting what stands behind it is safe
-// whenever a pod appears, for that is fenced by itself.
+// ask asks the fence about one runner. One that never had a pod has nothing that could work: deleting its backing is safe whenever a pod
+// appears, for that is fenced, too.
 func (r *Reconciler) ask(ctx context.Context, s *ownerState, a lifecycle.Action) {
 	m, exists := s.copyOf(a.Runner.Name)
 	if !exists || m.id() != a.Runner.UID || m.leave.Removal != lifecycle.RemovalAsked {

@@ -47,7 +47,7 @@ func anotherVersionEndsNothing(t *testing.T, b *bench) {
 		b.idleIfPending(now)
 		return !b.exists(pods[1]) && slices.ContainsFunc(now, func(pod corev1.Pod) bool { return agentOf(pod) == "agent:2" })
 	})
-	require.Contains(t, b.github.Removed(), nameOf(pods[1]), "RUN-2: GitHub has let it go before")
+	require.Contains(t, b.github.Removed(), nameOf(pods[1]), "RUN-2: GitHub has removed it before")
 	require.NotContains(t, b.github.Removed(), nameOf(pods[0]))
 	b.stays("the busy one works on", func() bool { return b.exists(pods[0]) })
 	b.finish(pods[0])
@@ -77,7 +77,7 @@ func written(t *testing.T, object client.Object) map[string]any {
 
 func agentOf(pod corev1.Pod) string { return pod.Spec.InitContainers[0].Image }
 
-// foreign makes things that are not the product's, under names and labels that look like its own, and like the field's oldest system.
+// foreign creates objects that are not the product's, under names and labels that look like its own, and like actions-runner-controller's.
 func (b *bench) foreign() []client.Object {
 	b.t.Helper()
 	labels := map[string]string{"runner-template-hash": "5d9f", "runner-deployment-name": owner, "runnerset-name": owner, "app": "theirs"}
@@ -118,7 +118,7 @@ func (b *bench) foreign() []client.Object {
 	return objects
 }
 
-// seenByKubernetes says whether the components have written what they write on such an object.
+// seenByKubernetes reports whether the components have written what they write on such an object.
 func seenByKubernetes(object client.Object) bool {
 	switch object := object.(type) {
 	case *corev1.Pod:

@@ -53,8 +53,7 @@ func (b *bench) volumes(n int) {
 	}
 }
 
-// Runners that go leave their volumes, and those that come after them have the same ones; the end of the set takes them along only
-// where it says so.
+// Runners that are removed leave their volumes, and their successors reuse them; deleting the set deletes them only if its policy says so.
 func TestRunnerSet_K43_VolumesWaitForTheNextRunner(t *testing.T) {
 	for name, c := range map[string]struct {
 		retention v1alpha1.VolumeRetention
@@ -89,7 +88,7 @@ func TestRunnerSet_K43_VolumesWaitForTheNextRunner(t *testing.T) {
 			require.Contains(t, []string{first[0].Name, first[1].Name}, "own-5-0", "what is left is used before another is made")
 
 			k.edit(b, replicas(0))
-			b.eventually("nobody is left, whose volume would not be free", func() bool {
+			b.eventually("no runner is left that would hold its volume", func() bool {
 				var pods corev1.PodList
 				require.NoError(t, b.admin.List(t.Context(), &pods, client.InNamespace(b.namespace)))
 				return len(pods.Items) == 0 && b.memberCount() == 0
@@ -111,7 +110,7 @@ func TestRunnerSet_K43_VolumesWaitForTheNextRunner(t *testing.T) {
 	}
 }
 
-// RUN-2: a StatefulSet that somebody deletes in the foreground waits for its pod, and its pod is let go: it is made by nobody again.
+// RUN-2: a StatefulSet that a user deletes in the foreground waits for its pod, and the pod is released: it is not created again.
 func TestRunnerSet_RUN2_AForegroundDeletionEnds(t *testing.T) {
 	b := newBench(t, runnerSets{})
 	b.kind.create(b, some(1, true))
@@ -123,7 +122,7 @@ func TestRunnerSet_RUN2_AForegroundDeletionEnds(t *testing.T) {
 	member := firstOf(list)
 	require.NoError(t, b.admin.Delete(t.Context(), member, client.PropagationPolicy(metav1.DeletePropagationForeground)))
 	require.NoError(t, client.IgnoreNotFound(b.admin.Delete(t.Context(), &pod))) // as the garbage collector does, when it gets to it
-	b.eventually("its pod is let go", func() bool {
+	b.eventually("its pod is released", func() bool {
 		return apierrors.IsNotFound(b.admin.Get(t.Context(), client.ObjectKeyFromObject(&pod), &corev1.Pod{}))
 	})
 	_ = b.admin.Patch(t.Context(), member, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))) // and so on

@@ -10,8 +10,8 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 )
 
-// Desired is the number of runners that an owner wants: what its spec says, or what the autoscaler has decided. Before its first
-// decision nothing is taken away: it is the least that there are to be, or what exists.
+// Desired is the number of runners that an owner should have: of its spec, or of the autoscaler's decision. Before the first decision
+// nothing is removed: it is the minimum, or the number that exists.
 func Desired(replicas *int32, autoscaling *v1alpha1.RunnerAutoscaling, decided *v1alpha1.AutoscalingStatus, existing int) int {
 	if autoscaling == nil {
 		return int(ptr.Deref(replicas, 1))
@@ -22,7 +22,7 @@ func Desired(replicas *int32, autoscaling *v1alpha1.RunnerAutoscaling, decided *
 	return min(max(int(ptr.Deref(autoscaling.MinReplicas, 1)), existing), int(autoscaling.MaxReplicas))
 }
 
-// Limits are those of a roll, in runners, for so many that are wanted.
+// Limits are those of a roll, in runners, for a desired number.
 func Limits(rollout v1alpha1.RunnerRollout, desired int) (surge, unavailable int) {
 	scaled := func(value *intstr.IntOrString, standard intstr.IntOrString, up bool) int {
 		n, err := intstr.GetScaledValueFromIntOrPercent(ptr.To(ptr.Deref(value, standard)), desired, up)
@@ -46,7 +46,7 @@ func StatusPatch(status any) ([]byte, error) {
 	}
 	delete(fields, "autoscaling")
 	if _, has := fields["completeAt"]; !has {
-		fields["completeAt"] = nil // evidence of a need takes it away
+		fields["completeAt"] = nil // evidence of a need removes it
 	}
 	return json.Marshal(map[string]any{"status": fields})
 }

@@ -189,7 +189,7 @@ func (*backing) Tend(context.Context, *runnerowner.Owner, runnerowner.Member, *r
 	return runnerowner.Tended{}, nil
 }
 
-// Remove deletes a Runner as it was observed. Its own controller then asks the fence once more, removes the pod and lets it go
+// Remove deletes a Runner as it was observed. Its own controller then asks the fence again, removes the pod and releases the Runner
 // (RUN-2), so that this is safe at any time.
 func (b *backing) Remove(ctx context.Context, r runnerowner.Removal) (lifecycle.Answer, error) {
 	if !r.Exists || !r.Member.Deleting.IsZero() {

@@ -136,7 +136,7 @@ func (b *bench) look(after time.Duration) {
 	b.scaler.readings.wait()
 }
 
-// passes lets so much time go by.
+// passes advances the clock.
 func (b *bench) passes(d time.Duration) {
 	b.Helper()
 	for step := 20 * time.Second; d > 0; d -= step {

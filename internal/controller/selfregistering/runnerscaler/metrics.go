@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics tell what the scaler does. What is said of single owners has their names, and goes with them; nothing names a job.
+// metrics are the scaler's. Those of single owners carry their names, and are deleted with them; none names a job.
 type metrics struct {
 	passes, decisions, writes, readings *prometheus.CounterVec
 	desired, blind, queued, running     *prometheus.GaugeVec
@@ -36,7 +36,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// show tells of all owners there are, and of no others any more.
+// show sets the metrics of all present owners, and removes those of others.
 func (m *metrics) show(todo []change) {
 	now := make(map[shown]bool, len(todo))
 	for _, c := range todo {
@@ -61,5 +61,5 @@ func (m *metrics) show(todo []change) {
 	m.shown = now
 }
 
-// shown is an owner that gauges speak of.
+// shown is an owner with gauges.
 type shown struct{ kind, name string }

@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/plan/scaling/selfregistering"
 )
 
-// F 8.13: what is said of owners grows with their number alone, not with their jobs or runners, and goes with them.
+// F 8.13: the number of series grows only with the number of owners, not with their jobs or runners, and they are deleted with their owner.
 func TestMetrics_F813_NoSeriesGrowsWithJobsOrRunners(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m, err := newMetrics(registry)

@@ -174,7 +174,7 @@ func stateOf(status *v1alpha1.AutoscalingStatus) selfregistering.State {
 	return state
 }
 
-// input is what a decision about the owner looks at.
+// input is the input of a decision about the owner.
 func (s *Scaler) input(o *owner, now time.Time) selfregistering.Input {
 	spec := selfregistering.Spec{
 		Owner: o.name, Rivals: o.rivals, Min: int(ptr.Deref(o.scaling.MinReplicas, defaultMin)), Max: int(o.scaling.MaxReplicas),
@@ -183,7 +183,7 @@ func (s *Scaler) input(o *owner, now time.Time) selfregistering.Input {
 	evidence := selfregistering.Evidence{Server: o.memory.word}
 	if jobs := o.scaling.Jobs; jobs != nil {
 		spec.Jobs = &selfregistering.Jobs{MinIdle: int(jobs.MinIdle), Lag: lag}
-		if !o.memory.word.Sees { // until the queue is read again nobody tells who has taken what
+		if !o.memory.word.Sees { // which runner took which job is unknown until the queue is read again
 			spec.Jobs.Lag = o.readEvery() + lag
 		}
 		evidence.Queues = s.readings.queues(o)

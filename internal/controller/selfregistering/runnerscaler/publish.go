@@ -82,7 +82,7 @@ func (s *Scaler) publish(ctx context.Context, now time.Time, todo []change) {
 	writers.Wait()
 }
 
-// clear takes the status away from owners that do not autoscale any more.
+// clear removes the status of owners that no longer autoscale.
 func (s *Scaler) clear(ctx context.Context, owners []owner) {
 	for i := range owners {
 		if o := &owners[i]; o.scaling == nil && !o.deleted && o.memory.written != nil && s.write(ctx, o, nil) {
@@ -91,8 +91,8 @@ func (s *Scaler) clear(ctx context.Context, owners []owner) {
 	}
 }
 
-// write patches status.autoscaling, and nothing else of the object: other parts of the status are others'. An owner that is gone is
-// let be (A.6: in the peer it stalled everybody).
+// write patches status.autoscaling, and nothing else of the object: other parts of the status have other writers. An owner that is gone is
+// skipped (A.6: in the peer it stalled all others).
 func (s *Scaler) write(ctx context.Context, o *owner, status *v1alpha1.AutoscalingStatus) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/plan/scaling/selfregistering"
 )
 
-// Bounds of one reading: what is beyond is left for the next, and absence proves nothing.
+// Bounds of one reading: the rest is left for the next, and absence proves nothing.
 const (
 	mostRuns   = 200 // each costs a call with the credentials that runners register with
 	mostQueued = 2000
@@ -29,7 +29,7 @@ const (
 	retryAfter = time.Minute
 )
 
-// place names one queue that is read for one owner. An owner with other credentials, or elsewhere, begins anew.
+// place names one queue that is read for one owner. An owner with other credentials, or another target, starts without history.
 type place struct {
 	owner       types.UID
 	repository  string
@@ -55,11 +55,11 @@ type look struct {
 	begun   time.Time
 	jobs    []listed
 	partial bool
-	enough  bool // it is partial only because so many wait that others make no difference
+	enough  bool // it is partial only because the jobs that were read are more than can be served
 }
 
-// readings reads queues beside the passes. Each owner has workers of its own, and each queue a deadline: one that hangs delays
-// nobody else (6.8).
+// readings reads queues beside the passes. Each owner has workers of its own, and each queue a deadline: one that hangs delays no other
+// owner (6.8).
 type readings struct {
 	options Options
 	metrics *metrics
@@ -85,7 +85,7 @@ func placesOf(o *owner) []place {
 	return places
 }
 
-// begin starts to read what is due, and forgets what nobody asks for any more. It does not wait.
+// begin starts to read what is due, and drops queues that no owner needs any more. It does not block.
 func (r *readings) begin(ctx context.Context, now time.Time, owners []owner) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,7 +144,7 @@ func (r *readings) note(ctx context.Context, p place, l look, err error, every t
 	defer r.mu.Unlock()
 	known := r.of[p]
 	if known == nil {
-		return // nobody asks any more
+		return // no owner needs it any more
 	}
 	known.busy = false
 	if ctx.Err() != nil {
@@ -197,7 +197,7 @@ func short(text string) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// enough says of jobs whether so many of them wait for the owner's runners that others make no difference.
+// enough reports whether the queued jobs for the owner's runners are more than can be served.
 func (o *owner) enough() func([]listed) bool {
 	labels, most := o.registration.Labels, int(o.scaling.MaxReplicas)
 	return func(jobs []listed) bool {
@@ -295,7 +295,7 @@ func takes(o *owner, jobs []listed) (can []selfregistering.Job) {
 	return can
 }
 
-// seen are the jobs that GitHub showed last, so many at most: the server is asked what has become of them.
+// seen are the jobs that GitHub listed last, up to most: the server is asked for their state.
 func (r *readings) seen(o *owner, most int) (ids []int64) {
 	for _, queue := range r.queues(o) {
 		for _, look := range queue.Readings[:min(1, len(queue.Readings))] {

@@ -71,8 +71,8 @@ func TestReadings_67_ALongQueueIsReadAsFarAsItCanBe(t *testing.T) {
 	require.Empty(t, b.status(d).Problem)
 }
 
-// Credentials with which too much is under way are no problem: it is tried again soon, and nothing is said. So few queues are read at a
-// time with one set of them, and others have room of their own (6.8).
+// Credentials without a free slot are no problem: the queue is read again soon, and nothing is logged. The number of concurrent readings
+// with one set of credentials is bounded, and others have slots of their own (6.8).
 func TestReadings_68_EachSetOfCredentialsHasItsShare(t *testing.T) {
 	b := newBench(t)
 	repositories := func(n int, secret string) (*v1alpha1.RunnerAutoscaling, func(*v1alpha1.RunnerSpec)) {
@@ -155,7 +155,7 @@ func TestScaler_RUN4_CompleteAtOfThePresentTemplate(t *testing.T) {
 	require.Equal(t, b.now, b.status(d).ScaledAt.UTC())
 }
 
-// Where nobody tells who has taken a job until the queue is read again, that job is not counted a second time so long.
+// While it is unknown which runner took a job, until the queue is read again, that job is not counted a second time.
 func TestScaler_610_BetweenTwoReadings(t *testing.T) {
 	b := newBench(t)
 	d := b.deployment("web", autoscaling(0, 9), func(s *v1alpha1.RunnerSpec) { s.Organization, s.Repository = "", "acme/app" })

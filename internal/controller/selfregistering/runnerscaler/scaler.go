@@ -54,7 +54,7 @@ type Options struct {
 	Timeout, ReadTimeout time.Duration
 	// Registry takes the metrics. Required.
 	Registry prometheus.Registerer
-	// Log is told when a number changes, and when nothing can be seen. Required.
+	// Log receives each change of a number, and each failure to observe. Required.
 	Log *slog.Logger
 	// Now is the clock, After its timer; the defaults are those of package time.
 	Now   func() time.Time
@@ -161,7 +161,7 @@ func (s *Scaler) Start(ctx context.Context) error {
 	}
 }
 
-// specEvents start a pass when an owner is new or its spec has changed, so that nobody waits for what they have just asked for.
+// specEvents start a pass when an owner is new or its spec has changed, so that a user's change takes effect at once.
 func (s *Scaler) specEvents() toolscache.ResourceEventHandler {
 	look := func() {
 		select {
@@ -222,8 +222,8 @@ func outcome(todo []change) string {
 	return "decided"
 }
 
-// ask puts one question to the server for all owners whose jobs are looked at. Without an answer what it said last stands, and
-// no number falls (POOL-8).
+// ask sends one request to the server for all owners whose jobs count. Without a response the last one stands, and no number falls
+// (POOL-8).
 func (s *Scaler) ask(ctx context.Context, owners []owner) {
 	var of []*owner
 	for i := range owners {

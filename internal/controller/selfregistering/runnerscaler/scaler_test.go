@@ -137,7 +137,7 @@ func TestScaler_66_ByJobIDs(t *testing.T) {
 	b.waits("web", 1, 1)
 	b.look(0)
 	b.look(3 * time.Second)
-	require.Equal(t, 2, b.desired(d), "1 waits, 2 runs, and 3 is somebody else's")
+	require.Equal(t, 2, b.desired(d), "1 is queued, 2 is running, and 3 is another owner's")
 	require.Equal(t, []int64{1, 2}, b.asked[0].Seen, "the server is asked what has become of them")
 	b.jobs["web"] = []runnerapi.DemandJob{{ID: 1, Repository: "acme/app", RunnerName: "web-1a2b3c4d-x-y"}, {ID: 4, Repository: "acme/app"}}
 	b.look(3 * time.Second)
@@ -168,8 +168,7 @@ func (f sourceFunc) Demand(ctx context.Context, targets []runnerapi.DemandTarget
 	return f(ctx, targets)
 }
 
-// 6.7: GitHub's queue is read every so often, and makes good what no message has told; of an owner that the App does not see it is
-// all there is.
+// 6.7: GitHub's queue is read at an interval, and makes up for lost webhooks; for an owner that the App does not see it is the only source.
 func TestScaler_67_GitHubsQueueRepairsWhatWasLost(t *testing.T) {
 	b := newBench(t)
 	scaling := autoscaling(0, 9)
@@ -190,7 +189,7 @@ func TestScaler_67_GitHubsQueueRepairsWhatWasLost(t *testing.T) {
 	b.look(2 * time.Minute)
 	b.look(3 * time.Second)
 	require.Equal(t, 3, b.reads["acme/app"])
-	require.Equal(t, 0, b.desired(d), "of 1 the end was not told, and two readings lack it")
+	require.Equal(t, 0, b.desired(d), "the end of 1 was not reported, and two readings lack it")
 
 	other := b.deployment("gpu", autoscaling(0, 9), func(s *v1alpha1.RunnerSpec) { s.Organization, s.Repository = "", "else/where" })
 	b.blind["gpu"] = true
@@ -302,9 +301,9 @@ func TestScaler_68_ABrokenTargetDelaysNoOther(t *testing.T) {
 	}
 	b.waits("hangs", 1, 2)
 	pass()
-	require.Equal(t, 2, b.desired(owners["hangs"]), "what the server says of it counts meanwhile")
+	require.Equal(t, 2, b.desired(owners["hangs"]), "the server's data on it counts in the meantime")
 
-	// Nobody waits for an owner that is deleted, and its worker ends by itself; none is asked again before its time.
+	// No pass waits for a deleted owner, and its worker exits; no owner is read again before its time.
 	require.NoError(t, b.admin.Delete(t.Context(), owners["hangs"]))
 	require.NoError(t, b.admin.Delete(t.Context(), owners["gone"]))
 	limited := b.read("acme/limited")
@@ -318,7 +317,7 @@ func TestScaler_68_ABrokenTargetDelaysNoOther(t *testing.T) {
 	await.Receive(t, hung, "the reading that hangs is cancelled")
 }
 
-// What is read for an owner, and with which credentials, changes with its spec: what was read before says nothing any more.
+// An owner's place and credentials change with its spec: earlier readings no longer count.
 func TestScaler_ChangedPlacesBeginAnew(t *testing.T) {
 	b := newBench(t)
 	d := b.deployment("web", autoscaling(0, 9), func(s *v1alpha1.RunnerSpec) { s.Organization, s.Repository = "", "acme/app" })
@@ -331,14 +330,14 @@ func TestScaler_ChangedPlacesBeginAnew(t *testing.T) {
 	d.Spec.Template.Spec.Credentials = &v1alpha1.GitHubCredentials{SecretName: "mine"}
 	require.NoError(t, b.admin.Update(t.Context(), d))
 	b.look(3 * time.Second)
-	require.Equal(t, 2, b.reads["acme/app"], "at once, as somebody else")
+	require.Equal(t, 2, b.reads["acme/app"], "at once, with other credentials")
 	require.Equal(t, place{
 		credentials: registration.Credentials{Namespace: b.namespace, Secret: "mine"}, target: registration.Target{Repository: "acme/app"},
 	}, b.as["acme/app"])
 	require.Len(t, b.scaler.readings.of, 1)
 }
 
-// 6.9: schedules are followed in their time zones; one that cannot be is said so.
+// 6.9: schedules are followed in their time zones; an invalid one is reported.
 func TestScaler_69_Schedules(t *testing.T) {
 	b := newBench(t)
 	scaling := autoscaling(1, 9)
@@ -374,7 +373,7 @@ func TestScaler_WritesNothingButItsOwn(t *testing.T) {
 
 	require.NoError(t, b.admin.Status().Patch(t.Context(), d, client.RawPatch("application/merge-patch+json", []byte(`{"status":{"autoscaling":{"desiredReplicas":1}}}`))))
 	b.passes(time.Minute)
-	require.Equal(t, 7, b.desired(d), "somebody else's hand is put right")
+	require.Equal(t, 7, b.desired(d), "another client's change is reverted")
 }
 
 // The whole of it runs in a manager: an owner that is made is decided on at once, and the end of the manager ends it.

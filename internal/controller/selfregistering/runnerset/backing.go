@@ -198,12 +198,12 @@ func (b *backing) identity(set *v1alpha1.RunnerSet, name, uid, runnerName, insta
 	return i
 }
 
-// Remove deletes the StatefulSet as it was observed, and leaves its pod: that goes by the one remover, behind the fence, so that
-// it cannot be taken with the StatefulSet if it works after all (RUN-2, F 4.5).
+// Remove deletes the StatefulSet as it was observed, and leaves its pod: package removal deletes that, behind the fence, so that it is not
+// deleted with the StatefulSet if it is busy after all (RUN-2, F 4.5).
 func (b *backing) Remove(ctx context.Context, r runnerowner.Removal) (lifecycle.Answer, error) {
 	done := lifecycle.Answer{Verdict: lifecycle.Granted}
 	if r.Exists && r.Member.Deleting.IsZero() {
-		if r.Pod == nil && r.Owner != nil { // what was registered for a pod that never was is nobody else's to remove
+		if r.Pod == nil && r.Owner != nil { // no pod will ever remove a registration that was made for it
 			i := b.identity(setOf(r.Owner), r.Member.Name, r.Member.UID, r.Member.RunnerName, "")
 			done = b.service.Unregister(ctx, i, 0, false, r.Over)
 			if done.Verdict == lifecycle.Busy || done.Verdict == lifecycle.Unknown && !r.Left {
@@ -260,7 +260,7 @@ func (b *backing) Hold(ctx context.Context, o *runnerowner.Owner) error {
 
 var errLagging = errors.New("the cache has not synced all StatefulSets yet")
 
-// Release takes the volumes along, if the set says so: nothing of it uses them any more.
+// Release deletes the volumes, too, if the set says so: nothing of it uses them any more.
 func (b *backing) Release(ctx context.Context, o *runnerowner.Owner) error {
 	set := setOf(o)
 	var list appsv1.StatefulSetList

@@ -93,7 +93,7 @@ func templateOf(pod *corev1.Pod) corev1.PodTemplateSpec {
 // Tend registers the runner and then gives its StatefulSet the pod; later it renews the token of a static one. It waits for GitHub.
 func (b *backing) Tend(ctx context.Context, o *runnerowner.Owner, m runnerowner.Member, pod *registered.View) (runnerowner.Tended, error) {
 	if m.TemplateHash != o.TemplateHash {
-		return runnerowner.Tended{}, nil // what it was made from is not known any more: it is replaced, or goes on as it is
+		return runnerowner.Tended{}, nil // its template is no longer known: it is replaced, or stays as it is
 	}
 	var sts appsv1.StatefulSet
 	if err := b.reader.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: m.Name}, &sts); err != nil {

@@ -24,7 +24,7 @@ type BuildOptions struct {
 	Options
 	// Log gets the progress of downloads and of the compilation. Nil: nothing is reported.
 	Log io.Writer
-	// Terminal says that Log is one, on which a progress bar can be drawn.
+	// Terminal indicates that Log is one, on which a progress bar can be drawn.
 	Terminal bool
 	// Tick is the pause between two signs of life of the compilation. Zero: 30 seconds.
 	Tick time.Duration

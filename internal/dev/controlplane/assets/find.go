@@ -20,7 +20,7 @@ const (
 	EnvCache = "BULLPEN_CACHE"
 )
 
-// ErrMissing says that no complete directory was found. The message around it says what to do.
+// ErrMissing reports that no complete directory was found. The message around it says what to do.
 var ErrMissing = errors.New("control plane executables not found")
 
 // sourceKey and releaseKey are Key and ReleaseKey of the devcluster sources that the product binary was built beside.

@@ -88,7 +88,7 @@ func TestRelease_OfThisRepositoryIsPublished(t *testing.T) {
 	require.Equal(t, "http://mirror.example/below/etcd-io/etcd/releases/download/"+r.etcd+"/SHA256SUMS", r.artifact("etcd", mirror).sums)
 }
 
-// failure is a download that fails, what is said of it, and what is kept to resume.
+// failure is a download that fails, its error, and what is kept to resume.
 type failure struct {
 	prepare func(*testing.T, *publisher, *trial)
 	says    string

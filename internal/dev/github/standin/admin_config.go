@@ -96,8 +96,8 @@ func (s *Server) withInstallation(id int64, change func(*account) error) error {
 	return nil
 }
 
-// Suspend suspends an installation, as its account's owner may: its webhook says so, and from then on the App gets no
-// more events of the account, and its requests are refused (403). Runners and jobs continue.
+// Suspend suspends an installation, as its account's owner may: its webhook announces it, and from then on the App gets no events of the
+// account, and its requests are refused (403). Runners and jobs continue.
 func (s *Server) Suspend(id int64) error {
 	return s.withInstallation(id, func(a *account) error {
 		if !a.suspendedAt.IsZero() {

@@ -44,7 +44,7 @@ func (c caller) name(appID int64) string {
 	return principalName("installation", c.account.installation)
 }
 
-// isApp says whether the App itself calls.
+// isApp reports whether the App itself calls.
 func (c caller) isApp() bool { return c.account == nil && c.person == nil && c.registration == nil }
 
 // installation is that of the App's installations, else 0.

@@ -79,7 +79,7 @@ func writeProtocolError(w http.ResponseWriter, err error) {
 	writeError(w, err)
 }
 
-// cutsRunner says whether a call of a runner does not get through.
+// cutsRunner reports whether a call of a runner does not get through.
 func (s *Server) cutsRunner(about subject) bool {
 	if _, ok := s.faults.take(FaultRunnerCut, about); ok {
 		return true

@@ -249,7 +249,7 @@ func (r *runner) oldFlow(now time.Time) {
 			ServiceDefinitions []struct{ Identifier, ServiceType, DisplayName, RelativePath string }
 		}
 	}
-	require.Equal(r.t, http.StatusOK, r.call("GET", base+"/_apis/connectionData", "", nil, &data), "it is told to anybody")
+	require.Equal(r.t, http.StatusOK, r.call("GET", base+"/_apis/connectionData", "", nil, &data), "it is shown to any client")
 	require.NotZero(r.t, data.InstanceID)
 	resolve := func(id string) string {
 		for _, d := range data.LocationServiceData.ServiceDefinitions {

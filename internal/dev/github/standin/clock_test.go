@@ -59,7 +59,7 @@ func (c *stepClock) moveTo(at time.Time) {
 	c.timers = rest
 }
 
-// awaitTimers waits until so many timers of that length are pending.
+// awaitTimers waits until that many timers of that length are pending.
 func (c *stepClock) awaitTimers(t testing.TB, count int, wait time.Duration) {
 	t.Helper()
 	require.Eventually(t, func() bool { return c.pending(wait) >= count }, waitFor, look, "%d timers of %s", count, wait)

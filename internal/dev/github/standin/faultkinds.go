@@ -51,7 +51,7 @@ const (
 // FaultInfo documents one kind.
 type FaultInfo struct {
 	Kind FaultKind
-	// What it does, and to whom.
+	// The fault's effect, and its target.
 	What string
 	// Reads names the fields of Fault it reads besides times and percent, by their JSON names.
 	Reads []string

@@ -86,7 +86,7 @@ func matchesPattern(pattern, name string) bool {
 	return err == nil && ok
 }
 
-// subject is what a fault's selectors are compared with. What is unknown of it is empty, and no selector matches that.
+// subject is compared with a fault's selectors. Its unknown fields are empty, and match no selector.
 type subject struct {
 	event, action, job           string
 	run, installation            int64

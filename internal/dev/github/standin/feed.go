@@ -51,7 +51,7 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, token *runnerToken
 		case <-r.Context().Done():
 		case <-gone:
 		}
-		_ = conn.Close() // what was read is kept
+		_ = conn.Close() // the lines that were read are kept
 	})
 	defer wg.Wait()
 	defer close(gone)

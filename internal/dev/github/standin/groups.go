@@ -123,7 +123,7 @@ func (s *Server) runnerGroupJSON(sc *scope, id int64) runnerGroupJSON {
 	return out
 }
 
-// hasGroup says whether the scope has the group of that id: groups beside Default count from 2, and a repository has none.
+// hasGroup reports whether the scope has the group of that id: groups beside Default count from 2, and a repository has none.
 func (sc *scope) hasGroup(id int64) bool {
 	return id == defaultPoolID || sc.repo == nil && id > defaultPoolID && id <= defaultPoolID+int64(len(sc.owner.groups))
 }

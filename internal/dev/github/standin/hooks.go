@@ -224,7 +224,7 @@ func (h *hookSender) workLocked(queue string) {
 	})
 }
 
-// attempt delivers once. What went wrong is written into the list, where the App can find it and ask again.
+// attempt delivers once. An error is recorded in the list, where the App can find it and request a redelivery.
 func (h *hookSender) attempt(ctx context.Context, d *delivery) {
 	if d.delay > 0 {
 		select {

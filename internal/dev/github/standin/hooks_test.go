@@ -108,7 +108,7 @@ func TestDeliveries_ListedAndRedeliveredUnderTheSameGUID(t *testing.T) {
 			require.Equal(t, 200, d.GetStatusCode())
 		}
 	}
-	require.Len(t, w.hooks.got("workflow_job", "queued"), 3, "nothing is delivered again by itself")
+	require.Len(t, w.hooks.got("workflow_job", "queued"), 3, "nothing is redelivered automatically")
 
 	full := must(w.app.Apps.GetHookDelivery(w.ctx, failed.GetID()))
 	parsed, err := full.ParseRequestPayload()

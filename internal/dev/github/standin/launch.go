@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// resolveActions answers a runner that asks where the actions of a job are to be had: the stand-in has none, since it takes no workflow
+// resolveActions answers a runner that asks for the download URLs of a job's actions: the stand-in has none, since it accepts no workflow
 // that uses one.
 func (s *Server) resolveActions(w http.ResponseWriter, r *http.Request, token *runnerToken) error {
 	var q struct {

@@ -56,9 +56,9 @@ type JobRecord struct {
 	// webhook for that.
 	Given    []Given `json:"given"`
 	Requeues int     `json:"requeues"`
-	// VanishedMidJob says that its runner stopped renewing it: the runner was killed, or cut off.
+	// VanishedMidJob indicates that its runner stopped renewing it: the runner was killed, or cut off.
 	VanishedMidJob bool `json:"vanished_mid_job"`
-	// Cancelled says that its cancellation was asked for while a runner held it.
+	// Cancelled indicates that its cancellation was asked for while a runner held it.
 	Cancelled bool `json:"cancelled"`
 }
 

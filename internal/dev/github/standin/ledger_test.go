@@ -133,7 +133,7 @@ func TestInstallations_SuspendedDeletedAndBack(t *testing.T) {
 	w.eventually(func() bool { return len(w.hooks.got("installation", "unsuspend")) == 1 }, "unsuspend")
 	_, err = w.listed()
 	require.NoError(t, err)
-	require.Empty(t, w.hooks.got("workflow_job", ""), "what happened meanwhile is not told")
+	require.Empty(t, w.hooks.got("workflow_job", ""), "events in the meantime are not delivered")
 
 	require.NoError(t, w.in.Admin.Uninstall(w.ctx, 11))
 	w.eventually(func() bool { return len(w.hooks.got("installation", "deleted")) == 1 }, "deleted")

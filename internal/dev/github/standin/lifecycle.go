@@ -268,7 +268,7 @@ func (s *Server) removeRunnerLocked(rn *runner, by string) {
 	}
 	rn.removed = true
 	s.gone = append(s.gone, s.runnerRecordLocked(rn, by))
-	rn.session = nil // without a session it is offline: no job is given to it any more
+	rn.session = nil // without a session it is offline: no job is given to it
 	rn.scope.remove(rn)
 	delete(s.runners, rn.id)
 	delete(s.clients, rn.clientID)

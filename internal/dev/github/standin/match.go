@@ -97,7 +97,7 @@ func (s *Server) dequeueLocked(j *job) {
 	j.group, j.groupElement = nil, nil
 }
 
-// settleRunnerLocked puts the runner into, or takes it out of, the idle index, as its state demands.
+// settleRunnerLocked adds the runner to the idle index, or removes it, by its state.
 func (s *Server) settleRunnerLocked(rn *runner) {
 	idle := rn.job == nil && !rn.starved && rn.online(s.now(), s.opts.OfflineAfter)
 	switch {

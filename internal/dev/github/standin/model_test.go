@@ -228,7 +228,7 @@ func newModel(t require.TestingT, key *rsa.PrivateKey) *model {
 	return m
 }
 
-// A runner does not acquire its job, which goes to another one. It is given a job that waited for it alone.
+// A runner does not acquire its job, which is assigned to another one. It gets a job that only it can run.
 func TestAssignment_ARunnerThatIsFreedGetsWhatWaitedForIt(t *testing.T) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)

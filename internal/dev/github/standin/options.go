@@ -110,9 +110,8 @@ type Options struct {
 	// LogLimit is the largest log kept of one step or job, in bytes. Default 4 MiB. The rest is dropped, and said so.
 	LogLimit int
 
-	// StateFile keeps the state across restarts, as JSON, rewritten about a second after a change (later when there is
-	// much to write) and when Run ends. Logs beyond 64 MiB in all, and all but the latest 500 deliveries, are not kept.
-	// Default: none.
+	// StateFile keeps the state across restarts, as JSON, rewritten about a second after a change (later when there is much to write) and
+	// when Run ends. Logs beyond 64 MiB in total, and all but the latest 500 deliveries, are not kept. Default: none.
 	StateFile string
 
 	// Assign, if set, chooses among the runners that could take a job; it returns an index into candidates.
@@ -122,13 +121,13 @@ type Options struct {
 
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
-	// After is the timer that goes with it. Default time.After.
+	// After is the clock's timer. Default time.After.
 	After func(time.Duration) <-chan time.Time
 	// Random feeds tokens and GUIDs. Default crypto/rand.
 	Random io.Reader
 	// Pick returns a number in [0, n). Default math/rand.
 	Pick func(n int) int
-	// Logger gets one line for what an administrator may want to know. Default: discarded.
+	// Logger gets one line for each event that matters to an administrator. Default: discarded.
 	Logger *slog.Logger
 }
 

@@ -26,7 +26,7 @@ type PersonalToken struct {
 	Value string `json:"value,omitempty"`
 	// Accounts are the logins that it reaches ("acme", "enterprises/big"); none means all.
 	Accounts []string `json:"accounts,omitempty"`
-	// Powerless says that the person may read, and may not administer runners: those calls answer 403.
+	// Powerless indicates that the person may read, and may not administer runners: those calls answer 403.
 	Powerless bool `json:"powerless,omitempty"`
 }
 

@@ -20,7 +20,7 @@ const (
 	saveEvery         = time.Second
 	maxSavedBlobs     = 64 << 20
 	maxSavedDelivered = 500
-	saveShare         = 20 // saving may take one part in so many of the time
+	saveShare         = 20 // saving may take one part of the time in this number
 )
 
 type savedState struct {
@@ -173,7 +173,7 @@ func (s *Server) saveState() error {
 		err = os.Rename(temporary.Name(), s.opts.StateFile)
 	}
 	if err != nil {
-		_ = os.Remove(temporary.Name()) // it is of no use any more
+		_ = os.Remove(temporary.Name()) // it is no longer needed
 		return fmt.Errorf("saving the stand-in's state: %w", err)
 	}
 	return nil

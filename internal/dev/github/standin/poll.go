@@ -94,8 +94,8 @@ func (s *Server) endPoll(rn *runner) {
 	s.settleRunnerLocked(rn)
 }
 
-// nextMessage returns what the runner should hear now, or the channel to wait on. A job request is repeated to an idle
-// poll until it is acknowledged or acquired: a runner that polls as idle has not received it.
+// nextMessage returns the runner's next message, or the channel to wait on. A job request is repeated to an idle poll until it is
+// acknowledged or acquired: a runner that polls as idle has not received it.
 func (s *Server) nextMessage(rn *runner, sessionID string, busy bool) (*brokerMessage, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,7 @@ func cancellation(id int64, j *job) (*brokerMessage, error) {
 	return &brokerMessage{ID: id, Type: "JobCancellation", Body: string(body)}, nil
 }
 
-// acknowledge says that the runner has the job request and will not hear it again.
+// acknowledge records that the runner has received the job request, which is then not repeated.
 func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request, token *runnerToken) error {
 	var q struct {
 		RunnerRequestID string `json:"runnerRequestId"`

@@ -42,7 +42,7 @@ func (e exchange) status() int {
 // held reports whether the answer took so long that the runner made other requests in between.
 func (e exchange) held() bool { return e.Answer.After > 1 || e.Answer.Status == nil }
 
-// answers says whether the answer was a message of that type.
+// answers reports whether the answer was a message of that type.
 func (e exchange) answers(messageType string) bool {
 	return bytes.Contains(e.Answer.Body, []byte(`"`+messageType+`"`))
 }

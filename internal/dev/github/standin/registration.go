@@ -119,7 +119,7 @@ func (s *Server) scopeByPathLocked(path string) *scope {
 	return a.scope
 }
 
-// namesScope says whether a runner's url (https://github.example/acme/app) is the scope's.
+// namesScope reports whether a runner's url (https://github.example/acme/app) is the scope's.
 func namesScope(address string, sc *scope) bool {
 	u, err := url.Parse(address)
 	return err == nil && strings.EqualFold(strings.Trim(u.Path, "/"), sc.path)

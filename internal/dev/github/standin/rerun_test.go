@@ -78,7 +78,7 @@ func TestRerun_OnlyWhatFailedAndWhatIsBehindIt(t *testing.T) {
 	require.Equal(t, http.StatusOK, r.complete("succeeded", nil))
 	require.Equal(t, "success", must(w.org.Actions.GetWorkflowRunByID(w.ctx, "acme", "app", run.ID)).GetConclusion())
 	w.eventually(func() bool { return len(w.hooks.got("workflow_job", "completed")) >= 6 }, "completed")
-	require.Equal(t, 6, len(w.hooks.got("workflow_job", "completed")), "a skipped job that is kept is not told again") //nolint:testifylint // Len would print them
+	require.Equal(t, 6, len(w.hooks.got("workflow_job", "completed")), "a skipped job that is kept is not reported again") //nolint:testifylint // Len would print them
 	all := must(w.org.Actions.ListWorkflowJobs(w.ctx, "acme", "app", run.ID, &github.ListWorkflowJobsOptions{Filter: "all"}))
 	require.Equal(t, 6, all.GetTotalCount())
 	latest := must(w.org.Actions.ListWorkflowJobs(w.ctx, "acme", "app", run.ID, nil))

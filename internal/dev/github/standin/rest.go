@@ -21,7 +21,7 @@ type RouteCalls struct {
 
 type restHandler func(w http.ResponseWriter, r *http.Request, who caller) error
 
-// restRoute is one REST route: how it is called, what it counts against, and who may call it.
+// restRoute is one REST route: its method and path, the limit that it counts against, and its permissions.
 type restRoute struct {
 	pattern, bucket string
 	kind            authKind
@@ -80,8 +80,7 @@ func (s *Server) serveREST(w http.ResponseWriter, r *http.Request, route restRou
 	return true
 }
 
-// answer calls the handler. What a GET reads carries an ETag; a client that has read the same before gets a 304, which
-// does not count.
+// answer calls the handler. The response to a GET carries an ETag; a client that has it already gets a 304, which does not count.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, who caller, route restRoute) {
 	if r.Method != http.MethodGet {
 		if err := route.handle(w, r, who); err != nil {
@@ -241,7 +240,7 @@ func (s *Server) restSubject(r *http.Request, who caller, route restRoute) subje
 	return about
 }
 
-// peekMint reads a mint's body and puts it back. What it cannot read, the handler will refuse.
+// peekMint reads a mint's body and puts it back. The handler refuses an unreadable body.
 func peekMint(r *http.Request) (mint jitRequest) {
 	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
 	rest := r.Body

@@ -64,8 +64,8 @@ func usualRights() *appRights {
 	}
 }
 
-// SetRights changes the App's permissions and events, as its owner may on its settings page, and as if every account had
-// accepted that. What is shown changes; calls are refused by faults.
+// SetRights changes the App's permissions and events, as its owner may on its settings page, and as if every account had accepted that. The
+// displayed permissions change; refused calls need a fault.
 func (s *Server) SetRights(permissions map[string]string, events ...string) {
 	s.rights.Store(&appRights{permissions: maps.Clone(permissions), events: append([]string{}, events...)})
 }

@@ -209,7 +209,7 @@ func (s *Server) restoreJobLocked(saved savedJob, r *run, ready map[string]workf
 	s.resumeJobLocked(j)
 }
 
-// resumeJobLocked sets the deadlines of a restored job. What could not happen while we were away is not held against it.
+// resumeJobLocked sets the deadlines of a restored job. The time that the stand-in was down does not count.
 func (s *Server) resumeJobLocked(j *job) {
 	switch j.state {
 	case jobQueued:

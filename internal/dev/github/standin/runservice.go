@@ -68,7 +68,7 @@ type jobRef struct {
 	JobID  string `json:"jobId"`
 }
 
-// runningJobLocked finds the job that a running runner speaks of, and proves that it is the one that runs it.
+// runningJobLocked finds the job that a running runner names, and verifies that the runner runs it.
 func (s *Server) runningJobLocked(ref jobRef, token *runnerToken) (*job, error) {
 	j := s.guids[strings.ToLower(ref.JobID)]
 	if j == nil || (ref.PlanID != "" && !strings.EqualFold(ref.PlanID, j.run.planID)) {
@@ -179,8 +179,8 @@ func (s *Server) completeJob(w http.ResponseWriter, r *http.Request, token *runn
 	return nil
 }
 
-// endLaterLocked keeps the session of a runner whose registration went with its one job until the runner deletes it. Its poll is held: a
-// listener that hears there, while its worker still ends, that its registration is gone reports the job as canceled.
+// endLaterLocked keeps the session of a runner whose registration ended with its one job until the runner deletes it. Its poll is held: a
+// listener that learns there, while its worker still ends, that its registration is gone reports the job as canceled.
 func (s *Server) endLaterLocked(rn *runner, held *session) {
 	rn.ending, rn.endsAt = held.id, s.now().Add(s.opts.SessionAfterJob)
 	s.deadlineLocked(rn.endsAt, rn.signal)

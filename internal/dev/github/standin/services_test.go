@@ -34,7 +34,7 @@ func (r *runner) dialFeed(token string) (*websocket.Conn, int, error) {
 	return conn, 0, err
 }
 
-// The log of a running job can be watched: lines come by the feed. What is uploaded takes their place.
+// The log of a running job can be watched: lines arrive by the feed. The uploaded log replaces them.
 func TestFeed_IsTheLogWhileTheJobRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -161,8 +161,8 @@ func TestIDToken_NeedsThePermission(t *testing.T) {
 		w := newWorld(t, nil)
 		w.submit(fmt.Sprintf(proving, permission))
 		r := w.mint("one", "self-hosted", "linux").start(w.clock.Now()).take()
-		_, told := r.endpointData()["GenerateIdTokenUrl"]
-		require.Equal(t, may, told, permission)
+		_, offered := r.endpointData()["GenerateIdTokenUrl"]
+		require.Equal(t, may, offered, permission)
 		if !may {
 			require.Equal(t, http.StatusForbidden, r.call("GET", w.in.URL+"/_services/oidc/token?job="+r.jobID, r.jobToken, nil, nil))
 		}

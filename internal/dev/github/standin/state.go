@@ -50,11 +50,11 @@ type account struct {
 	announced    bool                   // its "installation created" webhook was sent
 }
 
-// installed says whether the account has the App now. One that uninstalled it keeps its runners and jobs; only the App
-// gets no events of them any more.
+// installed reports whether the account has the App now. An account that uninstalled it keeps its runners and jobs; only the App no longer
+// receives their events.
 func (a *account) installed() bool { return a.installation != 0 }
 
-// listens says whether the App gets the account's events.
+// listens reports whether the App gets the account's events.
 func (a *account) listens() bool { return a.installed() && a.suspendedAt.IsZero() }
 
 type repo struct {
@@ -125,9 +125,9 @@ type runner struct {
 	intended        *job // the job it was probably minted for; only the "different" fault reads it
 	idleGroup       *runnerGroup
 	idleElement     *list.Element
-	offlineCheck    bool          // a deadline for its being offline is pending
+	offlineCheck    bool          // a deadline for its offline state is pending
 	starved         bool          // a fault: no job is given to it
-	cleanupAfter    time.Duration // a fault: how soon it goes when it is offline; 0: as everywhere
+	cleanupAfter    time.Duration // a fault: how soon it is removed when it is offline; 0: the default
 
 	onlineAt time.Time // its first session
 	sessions int

@@ -60,7 +60,7 @@ type JobView struct {
 	AcquiredBy   []string `json:"acquired_by,omitempty"`
 	// RepeatedAcquires counts further requests by the same runner, whose answer had been lost.
 	RepeatedAcquires int `json:"repeated_acquires,omitempty"`
-	// Lost says that its runner fell silent while it ran.
+	// Lost indicates that its runner fell silent while it ran.
 	Lost  bool       `json:"lost"`
 	Steps []StepView `json:"steps,omitempty"`
 }

@@ -21,9 +21,9 @@ type Packet struct {
 // Verdict is what becomes of a packet.
 type Verdict struct {
 	Pass bool
-	// Return says that the sender of a blocked packet gets a refusal.
+	// Return indicates that the sender of a blocked packet gets a refusal.
 	Return bool
-	// Stateful says that later packets of the connection pass under any rules.
+	// Stateful indicates that later packets of the connection pass under any rules.
 	Stateful bool
 	// Rule that decided, in normal form, and the anchor it is in. Both are empty if none did.
 	Rule, Anchor string
@@ -166,8 +166,8 @@ func (t Table) has(a netip.Addr) bool {
 	return found
 }
 
-// Translate is the source address that a packet on its way out gets by NAT: the first rule that fits decides. False if none does, or one says
-// that there is to be none.
+// Translate is the source address that an outgoing packet gets by NAT: the first matching rule decides. False if none matches, or it
+// excludes NAT.
 func (f *Filter) Translate(p Packet, interfaces Interfaces) (netip.Addr, bool) {
 	if !f.Enabled {
 		return p.Src, false

@@ -168,7 +168,7 @@ func (f *Filter) hasChild(anchor string) bool {
 	return false
 }
 
-// uses says whether a rule of the anchor, or below the main one any, refers to the table.
+// uses reports whether a rule of the anchor, or below the main one any, refers to the table.
 func (f *Filter) uses(anchor, table string) bool {
 	for p, set := range f.Rulesets {
 		if p != anchor && anchor != "" {
@@ -221,7 +221,7 @@ func (f *Filter) Flush(anchor, what string) bool {
 	return true
 }
 
-// Enable is pfctl -E: it counts who wants it enabled, and gives a token to take that back by.
+// Enable is pfctl -E: it counts its users, and returns a token for the release.
 func (f *Filter) Enable() uint64 {
 	token := uint64(13_000_000_000_000_000_000) + uint64(f.Changes)*1009 + uint64(len(f.Tokens))
 	f.Tokens = append(f.Tokens, token)
@@ -230,7 +230,7 @@ func (f *Filter) Enable() uint64 {
 	return token
 }
 
-// Release is pfctl -X: the last token disables. It says whether the token was known.
+// Release is pfctl -X: the last token disables. It reports whether the token was known.
 func (f *Filter) Release(text string) bool {
 	token, err := strconv.ParseUint(text, 10, 64)
 	at := slices.Index(f.Tokens, token)

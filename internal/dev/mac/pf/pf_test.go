@@ -82,7 +82,7 @@ func TestShow_IsTheNormalForm(t *testing.T) {
 	}, nat)
 }
 
-// What pfctl refuses leaves what was there in force.
+// Rules that pfctl refuses leave the previous ones in force.
 func TestLoad_RefusesAndKeepsTheOldRules(t *testing.T) {
 	for text, want := range map[string]string{
 		"pass\nnat-anchor \"x\"":                      "pf.conf:2: Rules must be in order: options, normalization, queueing, translation, filtering",
@@ -143,7 +143,7 @@ func TestLoad_AnAnchorTwiceIsBusy(t *testing.T) {
 	require.Equal(t, []string{"block drop in inet from <vm_sources> to 10.0.0.0/8"}, lines)
 }
 
-// An anchor's rules may be loaded alone, and as often as one likes; they are in force once the main rule set calls it.
+// An anchor's rules may be loaded alone, any number of times; they are in force once the main rule set calls it.
 func TestLoad_OneAnchor(t *testing.T) {
 	f := loaded(t, "pass all")
 	for range 2 {

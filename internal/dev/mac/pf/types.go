@@ -59,7 +59,7 @@ type Host struct {
 	NoRoute bool         `json:"noRoute,omitempty"`
 }
 
-// any says whether it stands for every address.
+// any reports whether it stands for every address.
 func (h Host) any() bool {
 	return !h.Prefix.IsValid() && h.Table == "" && h.Dynamic == "" && !h.NoRoute
 }
@@ -106,7 +106,7 @@ func (k Kind) order() int {
 	return 6
 }
 
-// calls says whether a rule of this kind calls an anchor.
+// calls reports whether a rule of this kind calls an anchor.
 func (k Kind) calls() bool {
 	switch k {
 	case KindScrubAnchor, KindNATAnchor, KindRDRAnchor, KindBinatAnchor, KindDummynetAnchor, KindAnchor:
@@ -115,5 +115,5 @@ func (k Kind) calls() bool {
 	return false
 }
 
-// Translates says whether it is among those that `pfctl -s nat` shows.
+// Translates reports whether it is among those that `pfctl -s nat` shows.
 func (k Kind) Translates() bool { return k.order() == 4 }

@@ -42,7 +42,7 @@ type Options struct {
 type Refusal struct {
 	// Pod is whose it was; empty if it did not say.
 	Pod types.NamespacedName
-	// Cut says that it was established, and allowed until then.
+	// Cut indicates that it was established, and allowed until then.
 	Cut bool
 }
 
@@ -196,7 +196,7 @@ func listOf[T any](informer cache.SharedIndexInformer) []T {
 	return list
 }
 
-// Allows says whether the pod of that name may reach the server now, as far as the watch shows.
+// Allows reports whether the pod of that name may reach the server now, as far as the watch shows.
 func (g *Gate) Allows(pod types.NamespacedName) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

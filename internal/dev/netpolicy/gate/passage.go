@@ -27,8 +27,8 @@ const longestHead = 64 << 10
 
 var errNoIdentity = errors.New("the request carries no token that is bound to a pod")
 
-// introduce reads the head of a connection's first request, and who it says it is. What was read is returned in any case,
-// to be passed on.
+// introduce reads the head of a connection's first request, and the identity in it. The bytes that it read are always returned, to be
+// passed on.
 func introduce(conn io.Reader) (said []byte, who identity, err error) {
 	var read bytes.Buffer
 	head := bufio.NewReader(io.TeeReader(io.LimitReader(conn, longestHead), &read))

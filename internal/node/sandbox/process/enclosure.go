@@ -32,15 +32,15 @@ type Network interface {
 type Enclosure struct {
 	// Network of the pods. Required.
 	Network Network
-	// Images is the folder of images. Required, a plain absolute path. The file system of the image example.com/team/program:v1 is
-	// the folder example.com/team/program/v1 in it; a link to / makes it this machine's own (of / alone: nothing that is mounted
-	// below it is seen).
+	// Images is the directory of images. Required, a plain absolute path. The file system of the image example.com/team/program:v1 is the
+	// directory example.com/team/program/v1 in it; a link to / makes it this machine's own (of / alone: nothing that is mounted below it is
+	// seen).
 	Images string
 	// Nameserver answers DNS queries of pods; ClusterDomain ends the names of Services. The defaults are none and cluster.local.
 	Nameserver    netip.Addr
 	ClusterDomain string
-	// EnterCommand is the argument vector that ends up in RunEnter; the container's folder is appended, and perhaps "--" and
-	// a command. Default: this binary with `node enter`.
+	// EnterCommand is the argument vector that ends up in RunEnter; the container's directory is appended, and perhaps "--" and a command.
+	// Default: this binary with `node enter`.
 	EnterCommand []string
 }
 
@@ -67,7 +67,7 @@ func (e *Enclosure) withDefaults(self string) (*Enclosure, error) {
 type inside struct {
 	Args      []string         `json:"args"`
 	Dir       string           `json:"dir"`
-	Image     string           `json:"image"` // the folder of its files
+	Image     string           `json:"image"` // the directory of its files
 	Namespace string           `json:"namespace"`
 	Hostname  string           `json:"hostname"`
 	Security  sandbox.Security `json:"security"`
@@ -75,7 +75,7 @@ type inside struct {
 	Files map[string]string `json:"files"`
 }
 
-// enclosed completes the specification of a container that is to be enclosed.
+// enclosed completes the specification of a container with an enclosure.
 func (s *Sandbox) enclosed(rec container, c sandbox.Container, sp spec) (spec, error) {
 	e := s.opts.Enclosure
 	image, err := e.files(c.Image)
@@ -111,7 +111,7 @@ func (e *Enclosure) resolvConf(namespace string) string {
 	return fmt.Sprintf("nameserver %s\nsearch %s.svc.%s svc.%s %s\noptions ndots:5\n", e.Nameserver, namespace, d, d, d)
 }
 
-// files finds the folder of an image's files.
+// files finds the directory of an image's files.
 func (e *Enclosure) files(image string) (string, error) {
 	name, _, _ := strings.Cut(image, "@")
 	tag := "latest"

@@ -59,8 +59,8 @@ func RunEnter(dir string, command []string) error {
 	return fmt.Errorf("starting %s: %w", program, unix.Exec(program, command, os.Environ()))
 }
 
-// join enters the namespaces of the container's main process. The process is known by the container's mark, and its folder in /proc is held from
-// before that is seen: if its id belongs to somebody else by now, nothing is joined.
+// join enters the namespaces of the container's main process. The process is recognized by the container's mark, and its directory in /proc
+// is opened before the mark is read: if its id has been reused for another process, nothing is joined.
 func join(c container, s spec) error {
 	begun, err := c.begun()
 	if err != nil {
@@ -200,7 +200,7 @@ func (in *inside) writeFiles(root string) error {
 	return nil
 }
 
-// bind makes a folder or file of the machine visible in the root. Links on the way are those of the container's root.
+// bind makes a directory or file of the machine visible in the root. Links on the way are those of the container's root.
 func bind(m sandbox.Mount) error {
 	from := oldRoot + m.HostPath
 	info, err := os.Stat(from)

@@ -23,7 +23,7 @@ import (
 // imageName is this machine's own files.
 const imageName = "example.com/team/machine:v1"
 
-// enclosed makes what pods of one state folder need for an enclosure.
+// enclosed prepares an enclosure for the pods of one state directory.
 func enclosed(t *testing.T) *process.Enclosure {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -86,8 +86,8 @@ func openEnclosed(t *testing.T) *process.Sandbox {
 	return sb
 }
 
-// A container finds the files of its image, its volumes at their paths, its own name and address; and what it writes is seen
-// by nobody.
+// A container finds the files of its image, its volumes at their paths, its own name and address; and the files that it writes are visible
+// to no other container.
 func TestEnclosure_AContainerFindsWhatAClusterWouldGiveIt(t *testing.T) {
 	sb := openEnclosed(t)
 	volume := t.TempDir()

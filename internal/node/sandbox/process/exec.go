@@ -23,7 +23,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 
-// Exec implements sandbox.Sandbox: the command runs beside the container, with its environment, folder and paths.
+// Exec implements sandbox.Sandbox: the command runs beside the container, with its environment, directory and paths.
 func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []string, streams sandbox.Streams) (int, error) {
 	c, err := s.onRecord(podUID, name)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []strin
 // commands are those that run beside one container.
 type commands struct {
 	cancels map[string]context.CancelCauseFunc
-	idle    chan struct{} // closed when none runs any more
+	idle    chan struct{} // closed when none runs
 }
 
 // beginCommand lets a command begin unless the container does not run. The context that it returns ends with the container; the
@@ -79,7 +79,8 @@ func (s *Sandbox) beginCommand(ctx context.Context, c container) (_ context.Cont
 			delete(s.execs, c.dir)
 		}
 	})
-	// The end is looked for once the command is known: it is either seen here, or the command by whoever settles the end.
+	// The container's end is checked after the command is registered: either this check sees it, or the code that settles the end sees the
+	// command.
 	state, err := c.state()
 	if err == nil && state.Exit != nil {
 		err = sandbox.ErrNotRunning
@@ -127,7 +128,7 @@ func (s *Sandbox) endCommands(ctx context.Context, c container) error {
 	return nil
 }
 
-// command is one that is to be run, and the mark that everything of it carries.
+// command is a command to run, and the mark that its processes carry.
 type command struct {
 	cmd  *exec.Cmd
 	mark string
@@ -155,7 +156,7 @@ func (s *Sandbox) command(c container, argv []string, terminal bool) (command, e
 	if err != nil {
 		return command{}, err
 	}
-	// The file is there before the command: whoever kills this agent, the next one knows that there is something to look for.
+	// The file is written before the command starts: if this agent is killed, the next one knows that there may be processes to find.
 	if err := os.WriteFile(c.path(fileExecs), nil, 0o600); err != nil {
 		return command{}, fmt.Errorf("recording that a command is run: %w", err)
 	}
@@ -171,8 +172,8 @@ func (s *Sandbox) command(c container, argv []string, terminal bool) (command, e
 	return run, nil
 }
 
-// run starts the command and returns its exit code when it has ended and all that it wrote has been handed on. gone is called when
-// nothing of a command that was killed is left: the end of a container waits for that, and for nobody who does not read.
+// run starts the command and returns its exit code when it has ended and all its output has been passed on. gone is called when no process
+// of a killed command is left: the end of a container waits for that, and not for a client that does not read.
 func (r command) run(ctx context.Context, streams sandbox.Streams, gone func()) (int, error) {
 	ends, err := r.connect(streams)
 	if err != nil {
@@ -189,7 +190,7 @@ func (r command) run(ctx context.Context, streams sandbox.Streams, gone func()) 
 	select {
 	case err = <-exited:
 	case <-ctx.Done():
-		// Its whole session's foreground. It may have ended this instant: the id would have to come round in another to be somebody else's.
+		// Its whole session's foreground. It may have exited this instant: within that time its id would have to be reused.
 		_ = syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL)
 		err = <-exited
 	}
@@ -347,8 +348,8 @@ func (e *streamEnds) pump(streams sandbox.Streams) {
 			to = io.Discard
 		}
 		e.copying.Go(func() {
-			_, _ = io.Copy(to, from) // a terminal that nobody holds any more answers with an error
-			_ = from.Close()         // whoever writes on is told that nobody reads
+			_, _ = io.Copy(to, from) // a terminal that no process holds any more returns an error
+			_ = from.Close()         // a process that still writes gets SIGPIPE
 		})
 	}
 	out(streams.Out, e.out)

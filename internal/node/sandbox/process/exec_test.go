@@ -55,7 +55,7 @@ func TestExecHasTheContainersEnvironmentAndFolder(t *testing.T) {
 	require.ErrorContains(t, err, `"no-such-program" is not in the container's PATH`)
 }
 
-// Whatever a command has started ends with it when its caller goes away: also what left its session.
+// When its caller disconnects a command is killed with all its processes, including those that left its session.
 func TestExec_NothingOfACommandThatIsGivenUpIsLeft(t *testing.T) {
 	m := newMachine(t)
 	sb, pod := runs(t, m)
@@ -84,7 +84,7 @@ var daemon = map[bool]string{
 	false: `sh -c 'echo $$ > "$0"; exec sleep 1000' "$0" & while [ ! -s "$0" ]; do sleep 0.01; done; echo; wait`,
 }[runtime.GOOS == "linux"]
 
-// NODE-2: a command's daemon goes with the container, also when the agent that ran the command is no more.
+// NODE-2: a command's daemon is killed with the container, also when the agent that ran the command is gone.
 func TestExec_NODE2_WhatACommandLeftBehindGoesWithTheContainer(t *testing.T) {
 	m := newMachine(t)
 	sb, pod := runs(t, m)
@@ -100,7 +100,7 @@ func TestExec_NODE2_WhatACommandLeftBehindGoesWithTheContainer(t *testing.T) {
 	require.False(t, running(readPID(file)))
 }
 
-// What a container wrote is found again by its time, to the second.
+// A container's output is found by its time, to the second.
 func TestLog_KnowsWhenSomethingWasWritten(t *testing.T) {
 	m := newMachine(t)
 	sb := open(t, m.dir)

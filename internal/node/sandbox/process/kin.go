@@ -10,10 +10,10 @@ import (
 // proc is one process, as a list of all of them shows it.
 type proc struct{ pid, parent, group int }
 
-// kin are the processes that carry a mark, those in the process groups of such, and whatever descends from any of them, by id. self,
-// its ancestors and its group are never among them.
+// kin are the processes that carry a mark, those in the process groups of such, and the descendants of any of them, by id. self, its
+// ancestors and its group are never among them.
 //
-// Where every environment can be read this is more than the marked ones. On macOS it has to be: there nobody, root included, is shown the
+// Where every environment can be read this is more than the marked ones. On macOS it has to be: no user there, root included, can read the
 // environment of Apple's own programs, such as /bin/bash and /bin/sleep.
 func kin(all []proc, marked map[int]bool, self proc) []int {
 	keep := map[int]bool{self.pid: true}
@@ -47,7 +47,7 @@ func kin(all []proc, marked map[int]bool, self proc) []int {
 	return ids
 }
 
-// carries says whether an environment entry is the mark, or a mark below it.
+// carries reports whether an environment entry is the mark, or a mark below it.
 func carries(entry, mark string) bool { return entry == mark || strings.HasPrefix(entry, mark+"/") }
 
 // environOf takes the environment out of what macOS answers to kern.procargs2: the number of arguments (32 bits), the program's path, NULs,

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What macOS shows of a container whose supervisor is ours and whose jobs run Apple's programs, whose environment is withheld.
+// The processes that macOS shows of a container whose supervisor is ours and whose jobs run Apple's programs, whose environment is
+// withheld.
 func TestKin_NODE7_OnlyWhatCarriesTheMarkAndItsOwn(t *testing.T) {
 	self := proc{pid: 50, parent: 40, group: 50}
 	all := []proc{
@@ -19,10 +20,10 @@ func TestKin_NODE7_OnlyWhatCarriesTheMarkAndItsOwn(t *testing.T) {
 		{112, 111, 112}, // what bash put into a group of its own
 		{113, 1, 110},   // an orphan in the container's group
 		{114, 113, 113}, // a child of the orphan
-		{120, 1, 120},   // somebody else's bash
+		{120, 1, 120},   // a foreign bash
 		{121, 120, 120},
 		{60, 50, 50},    // a child of the agent in the agent's own group, which carries the mark
-		{130, 120, 120}, // marked, in a group that somebody else leads
+		{130, 120, 120}, // marked, in a group with a foreign leader
 	}
 	marked := map[int]bool{100: true, 110: true, 60: true, 130: true, 50: true, 40: true, 1: true}
 	require.Equal(t, []int{100, 110, 111, 112, 113, 114, 130}, kin(all, marked, self))

@@ -2,5 +2,5 @@
 
 package process
 
-// Owner is the identity of the state folder: 32 hex digits that were drawn when it was made, and never change.
+// Owner is the identity of the state directory: 32 hex digits that were drawn when it was made, and never change.
 func (s *Sandbox) Owner() string { return s.owner }

@@ -9,8 +9,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 
-// What may stand directly before and after a path for it to count as one. Everything else (letters, digits, `_ - . ~ % +`, a
-// closing brace, any non-ASCII character, …) could make it part of another name, and is left alone.
+// The characters that may directly precede and follow a path for it to count as one. Any other (letters, digits, `_ - . ~ % +`, a closing
+// brace, any non-ASCII character, …) could make it part of another name, which is left alone.
 const (
 	pathMayFollow  = " \t\r\n=:,;'\"`([{<>|&!@"
 	pathMayPrecede = " \t\r\n=:,;'\"`)]}<>|&!#/"
@@ -23,7 +23,7 @@ const (
 //     be followed by the end of s, by / or by one of white space = : , ; ' " ` ) ] } < > | & ! #. With /jobs mounted, /jobs/a and
 //     PATH=/bin:/jobs/bin are replaced; /jobsspace, foo/jobs and http://host/jobs are not;
 //   - the longest mountPath that matches wins (/jobs/cache over /jobs);
-//   - what was put in is not looked at again.
+//   - a replacement is not expanded again.
 //
 // The mountPaths and host paths of mounts are absolute and clean.
 func Substitute(s string, mounts []sandbox.Mount) string {
@@ -60,7 +60,7 @@ func mountAt(s string, i int, ordered []sandbox.Mount) (sandbox.Mount, bool) {
 	return sandbox.Mount{}, false
 }
 
-// underMount says whether a mountPath-side path lies in one of the mounts.
+// underMount reports whether a mountPath-side path lies in one of the mounts.
 func underMount(path string, mounts []sandbox.Mount) bool {
 	path = filepath.Clean(path)
 	for _, m := range mounts {

@@ -13,7 +13,7 @@ import (
 var mounts = []sandbox.Mount{
 	{MountPath: "/jobs", HostPath: "/H/w"},
 	{MountPath: "/jobs/cache", HostPath: "/H/c"},
-	{MountPath: "/bullpen", HostPath: "/jobs/b"}, // looks like a mountPath, and is not looked at again
+	{MountPath: "/bullpen", HostPath: "/jobs/b"}, // looks like a mountPath, and is not expanded again
 }
 
 func TestSubstitute(t *testing.T) {

@@ -26,23 +26,23 @@ import (
 // envMark carries the ownership mark "<owner>/<pod uid>/<container>" in every process of a container (NODE-7).
 const envMark = "BULLPEN_SANDBOX"
 
-// plainPath is what a state folder's path may consist of: host paths end up inside shell commands, where a space or a quote would be
-// read as syntax.
+// plainPath is the pattern of a state directory's path: host paths end up inside shell commands, where a space or a quote would be read as
+// syntax.
 var plainPath = regexp.MustCompile(`^/[A-Za-z0-9/._+@~-]*$`)
 
 // Options configure the sandbox.
 type Options struct {
 	// StateDir is where everything is kept. Required, absolute, without spaces or characters that a shell would interpret.
 	StateDir string
-	// ShimCommand is the argument vector that ends up in RunShim; the container's folder is appended. Default: this
-	// binary with `node shim`.
+	// ShimCommand is the argument vector that ends up in RunShim; the container's directory is appended. Default: this binary with `node
+	// shim`.
 	ShimCommand []string
 	// Binary is what `bullpen` means inside containers. Default: this binary.
 	Binary string
 	// Enclosure, if set, gives each pod a network and each container a root file system of its own (Linux, as root). Without
 	// it containers are processes like any other.
 	Enclosure *Enclosure
-	// Log receives what no caller is told. Default: discarded.
+	// Log receives what is returned to no caller. Default: discarded.
 	Log *slog.Logger
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -54,8 +54,8 @@ type Sandbox struct {
 	owner string
 
 	mu    sync.Mutex
-	shims map[string]*shimChild // by container folder; only those started by this process
-	execs map[string]*commands  // by container folder; those that run
+	shims map[string]*shimChild // by container directory; only those started by this process
+	execs map[string]*commands  // by container directory; those that run
 }
 
 var _ sandbox.Sandbox = (*Sandbox)(nil)
@@ -67,7 +67,7 @@ type shimChild struct {
 	reap    sync.Once
 }
 
-// New opens the state folder, making it when it is not there.
+// New opens the state directory, creating it if it does not exist.
 func New(opts Options) (*Sandbox, error) {
 	if !filepath.IsAbs(opts.StateDir) || !plainPath.MatchString(opts.StateDir) {
 		return nil, fmt.Errorf("state directory %q: give an absolute path of letters, digits and / . _ + @ ~ - only, since "+
@@ -110,7 +110,7 @@ func New(opts Options) (*Sandbox, error) {
 	return s, nil
 }
 
-// loadOwner reads the folder's identity, drawing it first when the folder is new. Of two that draw at once one wins.
+// loadOwner reads the directory's identity, drawing it first when the directory is new. Of two that draw at once one wins.
 func loadOwner(stateDir string) (string, error) {
 	file := filepath.Join(stateDir, "owner")
 	raw := make([]byte, 16)
@@ -147,7 +147,7 @@ func (s *Sandbox) podsDir() string     { return filepath.Join(s.opts.StateDir, "
 func (s *Sandbox) removingDir() string { return filepath.Join(s.opts.StateDir, "removing") }
 func (s *Sandbox) binDir() string      { return filepath.Join(s.opts.StateDir, "bin") }
 
-// PodDir is the folder of a pod.
+// podDir is the directory of a pod.
 func (s *Sandbox) podDir(uid string) string { return filepath.Join(s.podsDir(), filepath.Base(uid)) }
 
 func (s *Sandbox) container(uid, name string) container {
@@ -192,7 +192,7 @@ func invalid(format string, args ...any) error {
 	return &sandbox.InvalidError{Reason: sandbox.ReasonConfigError, Message: fmt.Sprintf(format, args...)}
 }
 
-// Prepare makes the pod's folder, and its network.
+// Prepare creates the pod's directory, and its network.
 func (s *Sandbox) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	uid := string(pod.UID)
 	for _, dir := range []string{"containers", "logs"} {
@@ -211,7 +211,7 @@ func (s *Sandbox) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// pod reads a pod's record. NODE-7: a folder that does not carry this sandbox's mark is not on record, whoever made it.
+// pod reads a pod's record. NODE-7: a directory without this sandbox's mark is not on record, regardless of its creator.
 func (s *Sandbox) pod(uid string) (sandbox.PodRef, error) {
 	var record podRecord
 	found, err := readJSON(filepath.Join(s.podDir(uid), "pod.json"), &record)

@@ -89,7 +89,7 @@ func newPod() *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: types.UID(uuid.NewString())}}
 }
 
-// machine remembers the process ids that it has seen: a container's folder goes with its record, its processes must too.
+// machine remembers the process ids that it has seen: a container's directory is deleted with its record, and its processes must end too.
 type machine struct {
 	dir  string
 	seen *sync.Map
@@ -136,7 +136,7 @@ func readPID(file string) int {
 	return pid
 }
 
-// running says whether a process runs; a zombie does not.
+// running reports whether a process runs; a zombie does not.
 func running(pid int) bool {
 	if pid <= 0 {
 		return false
@@ -189,7 +189,7 @@ func TestConformance(t *testing.T) {
 	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Machine { return newMachine(t) })
 }
 
-// run runs one container to its end and returns how it ended and what it wrote.
+// run runs one container to its end and returns its exit and its output.
 func run(t *testing.T, sb *process.Sandbox, c sandbox.Container) (sandbox.Exit, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -322,7 +322,7 @@ func TestAgent_NODE3_KillNineStopsNothingAndTheExitCodeIsKnown(t *testing.T) {
 	m := newMachine(t)
 	uid := uuid.NewString()
 	agent := exec.CommandContext(ctx, os.Args[0], "agent", m.dir, uid)
-	// What takes an agent down may take its whole process group.
+	// A signal that kills an agent may go to its whole process group.
 	agent.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdout, err := agent.StdoutPipe()
 	require.NoError(t, err)

@@ -10,11 +10,11 @@ import (
 // adoptOrphans has no counterpart here: a daemon that leaves its container's process group and carries no readable mark is not followed.
 func adoptOrphans() {}
 
-// killRest kills the process group of the container's main process. A group's id is not given away while the group has members.
+// killRest kills the process group of the container's main process. A group's id is not reused while the group has members.
 func killRest(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
-// killMarked kills every process whose environment carries the variable, and their kin, and says how many there were. Only processes of
-// this user are looked at: this sandbox starts no others.
+// killMarked kills every process whose environment carries the variable, and their kin, and returns how many there were. Only processes of
+// this user are considered: this sandbox starts no others.
 func killMarked(variable string) int {
 	listed, err := unix.SysctlKinfoProcSlice("kern.proc.all")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // adoptOrphans has no counterpart here: a daemon that leaves its container's process group is not followed.
 func adoptOrphans() {}
 
-// killRest kills the process group of the container's main process. A group's id is not given away while the group has members.
+// killRest kills the process group of the container's main process. A group's id is not reused while the group has members.
 func killRest(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
 // killMarked kills every process whose environment carries the variable, and says how many there were. ps shows the

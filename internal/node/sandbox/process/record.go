@@ -30,8 +30,8 @@ type podRecord struct {
 	Owner string `json:"owner"`
 }
 
-// spec is spec.json: what the shim starts. It holds the container's environment and so, perhaps, secrets: mode 0600 in a
-// folder of mode 0700, gone with the pod.
+// spec is spec.json: the shim's input. It holds the container's environment and so, perhaps, secrets: mode 0600 in a directory of mode
+// 0700, deleted with the pod.
 type spec struct {
 	Args   []string        `json:"args"` // Args[0] is an absolute path
 	Env    []string        `json:"env"`
@@ -48,7 +48,7 @@ type started struct {
 	StartedAt time.Time `json:"startedAt"`
 }
 
-// writeJSON puts v at path so that a reader sees all of it or nothing, whoever is killed when.
+// writeJSON writes v to path atomically: a reader sees all of it or nothing, even if the writer is killed.
 func writeJSON(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -78,15 +78,15 @@ func readJSON(path string, v any) (bool, error) {
 	return json.Unmarshal(data, v) == nil, nil
 }
 
-// container is the folder of one container on record.
+// container is the directory of one container on record.
 type container struct {
 	uid, name, dir string
 }
 
 func (c container) path(file string) string { return filepath.Join(c.dir, file) }
 
-// state reads what is on record, without waiting. A container without an exit record counts as running: whether
-// anybody is left to write one is Wait's business.
+// state reads what is on record, without waiting. A container without an exit record counts as running: whether its shim still runs and
+// will write one is checked by Wait.
 func (c container) state() (sandbox.ContainerState, error) {
 	st := sandbox.ContainerState{Name: c.name, ID: "process://" + c.uid + "/" + c.name}
 	var exit sandbox.Exit
@@ -105,7 +105,7 @@ func (c container) state() (sandbox.ContainerState, error) {
 	return st, err
 }
 
-// begun reads the start record; before there is one, the folder's own age must do.
+// begun reads the start record; without one, it uses the directory's own age.
 func (c container) begun() (started, error) {
 	var s started
 	found, err := readJSON(c.path(fileStarted), &s)

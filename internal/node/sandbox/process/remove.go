@@ -38,7 +38,7 @@ func (s *Sandbox) Remove(ctx context.Context, podUID string) error {
 	if err := RemoveAll(gone); err != nil {
 		return err
 	}
-	// Out of sight at once: a folder that is half gone must not be read as a record.
+	// Renamed at once: a half-deleted directory must not be read as a record.
 	if err := os.Rename(s.podDir(podUID), gone); err != nil {
 		return fmt.Errorf("removing the pod's directory: %w", err)
 	}
@@ -67,7 +67,7 @@ func (s *Sandbox) end(ctx context.Context, podUID string) error {
 	return nil
 }
 
-// cleanupPatience is how long Cleanup waits for shims to do as they are told.
+// cleanupPatience is how long Cleanup waits for shims to carry out their orders.
 const cleanupPatience = 10 * time.Second
 
 func (s *Sandbox) endAll(ctx context.Context, refs []sandbox.PodRef, patience time.Duration) error {
@@ -81,7 +81,7 @@ func (s *Sandbox) endAll(ctx context.Context, refs []sandbox.PodRef, patience ti
 	return nil
 }
 
-// RemoveAll is os.RemoveAll for what a job has written: it also gets rid of folders that were made read-only, as build tools like to do.
+// RemoveAll is os.RemoveAll for a job's files: it also deletes read-only directories, which some build tools create.
 func RemoveAll(dir string) error {
 	if os.RemoveAll(dir) == nil {
 		return nil
@@ -98,11 +98,10 @@ func RemoveAll(dir string) error {
 	return nil
 }
 
-// ErrInUse says that a node agent works with the state folder.
+// ErrInUse reports that a node agent uses the state directory.
 var ErrInUse = errors.New("a node agent is still using this state directory: stop it first")
 
-// Lock takes the state folder for one node agent, until the returned function is called or the process ends. ErrInUse when
-// it is taken.
+// Lock takes the state directory for one node agent, until the returned function is called or the process ends. ErrInUse when it is taken.
 func Lock(stateDir string) (unlock func(), err error) {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the state directory: %w", err)
@@ -125,8 +124,8 @@ func Lock(stateDir string) (unlock func(), err error) {
 	}, nil
 }
 
-// Cleanup ends every process that the state folder owns and returns when none is left. Pods stay on record, with what their
-// containers' ends were and their logs. ErrInUse while a node agent runs there: it would only start more. A folder that does not exist owns nothing.
+// Cleanup kills every process that the state directory owns and returns when none is left. Pods stay on record, with their containers'
+// exits and logs. ErrInUse while a node agent runs there: it would only start more. A directory that does not exist owns nothing.
 func Cleanup(ctx context.Context, stateDir string) (pods int, err error) {
 	if _, err := os.Stat(stateDir); errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -148,7 +147,7 @@ func Cleanup(ctx context.Context, stateDir string) (pods int, err error) {
 	if err := s.endAll(ctx, refs, cleanupPatience); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return 0, err
 	}
-	// What slipped away from a shim that was killed, and shims that did not answer, still carry the mark.
+	// Processes that escaped a killed shim, and shims that did not answer, still carry the mark.
 	if err := killAllMarked(ctx, envMark+"="+s.owner); err != nil {
 		return 0, fmt.Errorf("ending what is left: %w", err)
 	}

@@ -31,12 +31,12 @@ func (s *Sandbox) Start(ctx context.Context, pod *corev1.Pod, c sandbox.Containe
 	rec := s.container(uid, c.Name)
 	child := &shimChild{started: make(chan struct{})}
 	if !s.claim(rec, child) {
-		return nil // somebody else of this process is at it
+		return nil // another goroutine is starting it
 	}
 	defer close(child.started)
 
-	// The folder is the record. Making it is atomic: whoever finds it, in this life of the agent or the next, leaves the
-	// container alone, because a container that may have run is not run again.
+	// The directory is the record. Creating it is atomic: this agent, and the next one, leave a container with a directory alone, because a
+	// container that may have run is not run again.
 	if err := os.Mkdir(rec.dir, 0o700); errors.Is(err, fs.ErrExist) {
 		s.disown(rec, child)
 		return nil
@@ -80,7 +80,7 @@ func (s *Sandbox) start(ctx context.Context, rec container, child *shimChild, c 
 		return err
 	}
 	program, err := lookPath(sp.Args[0], sp)
-	if err != nil { // an exit like any other, so that the pod tells it
+	if err != nil { // an exit like any other, so that the pod shows it
 		return writeJSON(rec.path(fileExit), startError(err, s.opts.Now()))
 	}
 	sp.Args[0] = program
@@ -106,8 +106,8 @@ func (s *Sandbox) start(ctx context.Context, rec container, child *shimChild, c 
 	if err = errors.Join(err, readyShim.Close()); err != nil {
 		return err
 	}
-	// Until the shim has closed its end the start is under way. A caller that does not want to wait for it finds the
-	// container on record all the same.
+	// Until the shim has closed its end the start is in progress. A caller that does not want to wait for it still finds the container on
+	// record.
 	stop := context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	_, _ = io.Copy(io.Discard, ready)
@@ -208,7 +208,7 @@ func (s *Sandbox) environ(rec container, c sandbox.Container) []string {
 		}
 		set(e.Name, e.Value)
 	}
-	set(envMark, s.mark(rec)) // last, so that the pod cannot take it off
+	set(envMark, s.mark(rec)) // last, so that the pod cannot override it
 	env := make([]string, 0, len(order))
 	for _, name := range order {
 		env = append(env, name+"="+values[name])
@@ -290,8 +290,8 @@ func (s *Sandbox) awaitShim(ctx context.Context, c container) error {
 	return nil
 }
 
-// lost settles a container whose shim ended without a word: killed, or the machine was restarted. NODE-4: nobody knows how the
-// container ended, and that is not success. Whatever it left behind carries the mark.
+// lost settles a container whose shim exited without recording the exit: it was killed, or the machine was restarted. NODE-4: how the
+// container ended is unknown, and that is not success. Processes that it left behind carry the mark.
 func (s *Sandbox) lost(ctx context.Context, c container) (sandbox.Exit, error) {
 	s.opts.Log.Warn("a container's shim exited without recording the container's exit", "pod", c.uid, "container", c.name)
 	if err := killAllMarked(ctx, s.markEntry(c)); err != nil {
@@ -308,7 +308,7 @@ func (s *Sandbox) lost(ctx context.Context, c container) (sandbox.Exit, error) {
 	return exit, nil
 }
 
-// killAllMarked kills until a look around finds nobody left: a process may fork while it is being looked for.
+// killAllMarked kills until a scan finds no process: one may fork during the scan.
 func killAllMarked(ctx context.Context, variable string) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -37,9 +37,9 @@ const (
 // startErrorCode is the exit code of a container whose command could not be executed, as container runtimes report it.
 const startErrorCode = 128
 
-// RunShim is the body of the shim process that stands between the node agent and one container: it starts the
-// container whose record is in dir, waits for it, writes down how it ended, ends whatever it left running, and returns. It must be the only
-// thing that its process does, with the descriptors that Start passes.
+// RunShim is the body of the shim process that stands between the node agent and one container: it starts the container whose record is in
+// dir, waits for it, records its exit, kills its remaining processes, and returns. It must be the only thing that its process does, with
+// the descriptors that Start passes.
 func RunShim(dir string) error {
 	for _, fd := range []int{fdAlive, fdControl, fdReady} {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
@@ -66,7 +66,7 @@ func RunShim(dir string) error {
 	}
 	main := &process{pid: pid}
 	go main.obey(os.NewFile(fdControl, fileControl)) // ends with this process
-	// Whoever reads that the container has started may join it, and so must not find it half made.
+	// A reader of the start record may join the container's namespaces, so they must be complete.
 	_, _ = io.Copy(io.Discard, entered)
 	_ = entered.Close()
 	// The record of the start informs people; a full disk must not keep the shim from its duty.
@@ -78,7 +78,7 @@ func RunShim(dir string) error {
 	go func() { timesKept <- keepTimes(s.Log, c.path(fileTimes), time.Now, stop) }()
 	exit := main.wait()
 	exit.StartedAt = begun
-	// On record before the left-overs are ended: a shim that is killed meanwhile has told what it knew.
+	// Recorded before the remaining processes are killed: if the shim is killed meanwhile, the exit is known.
 	err = writeJSON(c.path(fileExit), exit)
 	main.reapRest()
 	close(stop)
@@ -92,8 +92,8 @@ func startError(err error, at time.Time) sandbox.Exit {
 	}
 }
 
-// fork starts the container's main process as the leader of its own session and process group. What it returns beside ends when
-// the container's own program begins, or has failed to.
+// fork starts the container's main process as the leader of its own session and process group. The returned pipe ends when the container's
+// own program begins, or has failed to.
 func fork(s spec) (pid int, entered *os.File, err error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -131,7 +131,7 @@ func fork(s spec) (pid int, entered *os.File, err error) {
 type process struct {
 	pid    int
 	mu     sync.Mutex
-	reaped bool // its id may belong to somebody else from now on
+	reaped bool // its id may be reused from now on
 }
 
 func (p *process) obey(control *os.File) {

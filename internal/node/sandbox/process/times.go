@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// The index of times beside a log says when the log had which size: entries of two big-endian integers, nanoseconds since
-// 1970 and bytes, neither of which ever falls. The container writes into its log by itself, so that nobody's end breaks its standard output;
-// the shim looks at the log once a second and notes a size that it had not seen.
+// The index of times beside a log records when the log had which size: entries of two big-endian integers, nanoseconds since 1970 and
+// bytes, neither of which ever decreases. The container writes to its log directly, so that no other process's exit breaks its standard
+// output; the shim checks the log once a second and records each new size.
 const (
 	timesEntry    = 16
 	timesInterval = time.Second
@@ -80,7 +80,7 @@ func keepTimes(log, times string, now func() time.Time, stop <-chan struct{}) (e
 // timesReader looks an index up.
 type timesReader struct{ file io.ReaderAt }
 
-// offsetAt finds the size that the log had at the last look before t. What lies behind it was written later than that look.
+// offsetAt returns the size that the log had at the last check before t. Bytes after it were written later than that check.
 func (r timesReader) offsetAt(t time.Time, indexSize, logSize int64) (int64, error) {
 	if t.Unix() < 0 { // long ago: perhaps too long for a number of nanoseconds
 		return 0, nil
@@ -162,7 +162,7 @@ type lateFile struct {
 	file *os.File
 }
 
-// open finds the file, or none, and how it is now.
+// open opens the file if it exists, and returns its present state.
 func (f *lateFile) open() (*os.File, fs.FileInfo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waitShim returns when no shim holds the FIFO any more: at once if none does, else when the kernel reports the end of file.
+// waitShim returns when no shim holds the FIFO: at once if none does, else when the kernel reports the end of file.
 func waitShim(ctx context.Context, fifo string) error {
 	f, err := os.OpenFile(fifo, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,8 +13,7 @@ import (
 // pollShim is how often waitShim looks.
 const pollShim = 100 * time.Millisecond
 
-// waitShim returns when no shim holds the FIFO any more. kqueue on macOS does not report that the last writer of a FIFO has closed
-// it, so it looks again and again.
+// waitShim returns when no shim holds the FIFO. kqueue on macOS does not report that the last writer of a FIFO has closed it, so it polls.
 func waitShim(ctx context.Context, fifo string) error {
 	fd, err := unix.Open(fifo, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -38,7 +37,7 @@ func waitShim(ctx context.Context, fifo string) error {
 	}
 }
 
-// stillHeld reads from a FIFO in which nobody ever writes: nothing yet means that a writer is there, the end that none is.
+// stillHeld reads from a FIFO to which no data is ever written: no data yet means that a writer holds it, end-of-file that none does.
 func stillHeld(fd int) (bool, error) {
 	_, err := unix.Read(fd, make([]byte, 1))
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {

@@ -22,7 +22,7 @@ const never = time.Duration(-1)
 // behaviour is what a container does.
 type behaviour struct {
 	exit            int32
-	after           time.Duration // never: until told
+	after           time.Duration // never: until stopped
 	ignoreTerminate bool
 	exec            int
 	start           time.Duration // how long Start takes
@@ -39,7 +39,7 @@ func (b behaviour) answer(age time.Duration) int {
 	return b.exec
 }
 
-// parseBehaviour reads an annotation; the empty one runs until told and exits 0.
+// parseBehaviour reads an annotation; the empty one runs until stopped and exits 0.
 func parseBehaviour(text string) (behaviour, error) {
 	b := behaviour{after: never, unready: never}
 	for item := range strings.SplitSeq(text, ",") {

@@ -1,5 +1,5 @@
-// Package synthetic is a sandbox without processes, for load tests and for tests of the node agent: containers exist in
-// memory, run for as long as an annotation of their pod says or until told, and end as told.
+// Package synthetic is a sandbox without processes, for load tests and for tests of the node agent: containers exist in memory, and run and
+// exit as an annotation of their pod or a test says.
 //
 // The annotation synthetic.bullpen.dev/<container> is a comma-separated list:
 //

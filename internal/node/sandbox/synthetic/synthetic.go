@@ -44,7 +44,7 @@ const (
 
 type pod struct {
 	ref        sandbox.PodRef
-	foreign    bool // somebody else's, without our mark
+	foreign    bool // of another owner, without our mark
 	containers map[string]*container
 }
 
@@ -143,7 +143,7 @@ func (m *Machine) Intrude(ref sandbox.PodRef) {
 	m.owned[ref.UID] = &pod{ref: ref, foreign: true, containers: map[string]*container{}}
 }
 
-// Has says whether anything of the pod, ours or not, is on the machine.
+// Has reports whether anything of the pod, ours or not, is on the machine.
 func (m *Machine) Has(podUID string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,7 +159,7 @@ func (m *Machine) end(podUID, name string, exit sandbox.Exit) error {
 	}
 	m.finish(c, exit)
 	if c.run != nil {
-		c.run.kill() // what is said to have ended has: nobody would end it later
+		c.run.kill() // a container that is reported as ended must have ended: nothing would stop it later
 	}
 	return nil
 }
@@ -311,7 +311,7 @@ func (s *Sandbox) Start(ctx context.Context, p *corev1.Pod, spec sandbox.Contain
 		return nil
 	}
 	if b.after != never {
-		// A fake clock calls with its own lock held, and the end is told the time by that clock.
+		// A fake clock calls with its own lock held, and the end reads that clock.
 		c.timer = s.m.clock.AfterFunc(b.after, func() { go s.m.timeUp(c) })
 	}
 	return nil

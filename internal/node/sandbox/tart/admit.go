@@ -17,14 +17,14 @@ import (
 // minMemory is what a guest gets at the least, in bytes: macOS does not boot with less.
 const minMemory = 2 << 30
 
-// placeholder stands in guest.json for the guest's own folder. No path of a pod has it.
+// placeholder stands in guest.json for the guest's own directory. No path of a pod has it.
 const placeholder = "@bullpen-guest@"
 
 // place says where a mount of the runner is in the guest.
 type place struct {
 	mountPath string
 	volume    string
-	shared    bool // the read-only share; otherwise a folder on the guest's own disk
+	shared    bool // the read-only share; otherwise a directory on the guest's own disk
 }
 
 func (p place) guestPath() string {
@@ -109,8 +109,8 @@ func planRunner(pod *corev1.Pod, at int) (machine, error) {
 	return m, nil
 }
 
-// planMount finds a place for a volume. A guest sees two folders of its host and no more, so a volume is either the shared one or an empty folder that
-// nobody else has.
+// planMount finds a place for a volume. A guest sees two directories of its host and no more, so a volume is either the shared one or an
+// emptyDir of this container alone.
 func planMount(pod *corev1.Pod, mount corev1.VolumeMount, field string) (place, error) {
 	p := place{mountPath: filepath.Clean(mount.MountPath), volume: mount.Name, shared: mount.Name == runnerpod.VolumeShared}
 	i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == mount.Name })

@@ -174,7 +174,7 @@ func (m mac) finish(s *Sandbox, uid, script string) {
 	require.NoError(m.t, s.Remove(ctx, uid))
 }
 
-// requireNothingOf says that nothing of a pod is left: no machine, no process, no file, no slot.
+// requireNothingOf requires that nothing of a pod is left: no machine, no process, no file, no slot.
 func (m mac) requireNothingOf(s *Sandbox, uid string) {
 	m.t.Helper()
 	require.Empty(m.t, m.runners())

@@ -18,7 +18,7 @@ const (
 
 // evidence is all that is known of the end of a virtual machine.
 type evidence struct {
-	// Report is the guest's own word; nil when there is none that can be believed.
+	// Report is the guest's own report; nil when there is none that can be trusted.
 	Report *guestshare.Report
 	// Killed: the machine was ended on request, before the guest had reported.
 	Killed bool

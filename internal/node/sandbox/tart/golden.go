@@ -24,7 +24,7 @@ type golden struct {
 	Digest string `json:"digest"`
 	Image  string `json:"image"` // by digest
 	VM     string `json:"vm"`
-	// Whole says that its making was seen to end well. One that is not is made again.
+	// Whole indicates that it was created without an error. Otherwise it is created again.
 	Whole bool      `json:"whole"`
 	Used  time.Time `json:"used"`
 }
@@ -84,8 +84,8 @@ func (s *Sandbox) create(ctx context.Context, r record, m machine, policy corev1
 	return nil
 }
 
-// pull makes an image be there and returns its name by digest. Of pods that want one image one pulls and the others wait; nobody else does (NODE-6). It
-// goes on when the pod that asked first is gone; that one is told how it gets on.
+// pull ensures that an image is present and returns its name by digest. Of several pods with one image one pulls and the others wait; no
+// other pod waits (NODE-6). The pull continues when the pod that asked first is gone; that pod receives its progress.
 func (s *Sandbox) pull(ctx context.Context, podUID, image string, policy corev1.PullPolicy) (string, error) {
 	if digestOf(image) != "" && s.goldenWhole(digestOf(image)) {
 		return image, nil
@@ -113,7 +113,7 @@ func (s *Sandbox) pull(ctx context.Context, podUID, image string, policy corev1.
 	})
 }
 
-// noteFetched records that this state folder brought an image to the machine: others are not its to remove (NODE-7).
+// noteFetched records that this state directory brought an image to the machine: it may remove no other (NODE-7).
 func (s *Sandbox) noteFetched(digest string) error {
 	if err := os.MkdirAll(s.fetchedDir(), 0o700); err != nil {
 		return fmt.Errorf("recording an image that was fetched: %w", err)
@@ -193,7 +193,7 @@ func (s *Sandbox) cloneGolden(ctx context.Context, r record, image string) error
 	return nil
 }
 
-// dropGolden removes a golden base and then its record. Whoever calls it holds the digest's lock.
+// dropGolden removes a golden base and then its record. The caller holds the digest's lock.
 func (s *Sandbox) dropGolden(g golden) error {
 	g.Whole = false
 	if err := s.saveGolden(g); err != nil {
@@ -254,7 +254,7 @@ func (s *Sandbox) flight(ctx context.Context, key string, work func(context.Cont
 	}
 }
 
-// errClosed says that the agent is about to end.
+// errClosed reports that the agent is about to end.
 var errClosed = errors.New("the node agent is shutting down")
 
 // background runs f in a goroutine that Close waits for; false once that has been called.

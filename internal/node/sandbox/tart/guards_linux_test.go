@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A job may take the rights from its folders, and must not keep its pod from going.
+// A job may make its directories inaccessible; its pod must still be deleted.
 func TestRemove_NODE1_FoldersWithoutRights(t *testing.T) {
 	s := &Sandbox{opts: Options{StateDir: t.TempDir()}}
 	gone := filepath.Join(s.goneDir(), "pod")
 	require.NoError(t, os.MkdirAll(gone, 0o700))
-	if os.Geteuid() == 0 { // root may do anything: act as somebody else, on this thread
+	if os.Geteuid() == 0 { // root bypasses permissions: run as another user, on this thread
 		for dir := gone; dir != filepath.Dir(s.opts.StateDir); dir = filepath.Dir(dir) {
 			require.NoError(t, os.Chown(dir, 65534, 65534))
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-// A machine whose end is on record and that somebody runs again uses up the licence like anybody's.
+// A machine whose end is on record and that a user starts again counts against the licence like any other.
 func TestSlots_NODE5_AMachineThatRunsAfterItsEndCounts(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
@@ -79,7 +79,7 @@ func TestGuest_NODE3_IsWaitedForAnewByTheNextAgent(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 }
 
-// What a failed start calls for may take minutes; another pod's minder is found meanwhile.
+// The handling of a failed start may take minutes; another pod's minder is found in the meantime.
 func TestTakeBack_NODE6_HoldsUpNoOtherPod(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
@@ -173,7 +173,7 @@ func TestSession_NODE3_IsNotRestartedBecauseLaunchctlCannotBeAsked(t *testing.T)
 	}
 }
 
-// Images that were on the Mac before are somebody's: they are neither removed for room nor left to Tart to remove.
+// Images that were on the Mac before belong to its user: they are neither removed for space nor left to Tart to remove.
 func TestImages_NODE7_OnlyWhatWasFetchedIsRemoved(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)

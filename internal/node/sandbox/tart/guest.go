@@ -49,7 +49,7 @@ func mounts(m machine) []sandbox.Mount {
 	return all
 }
 
-// instruct writes what the guest is to run into the folder that it reads. The guest's paths are put in by the guest.
+// instruct writes the guest's command into the directory that it reads. The guest fills in its own paths.
 func (s *Sandbox) instruct(r record, m machine, c sandbox.Container) error {
 	in := mounts(m)
 	spec := guestshare.Spec{
@@ -80,8 +80,8 @@ func (s *Sandbox) instruct(r record, m machine, c sandbox.Container) error {
 	return nil
 }
 
-// heard says whether the guest's agent has ever been heard of.
-func (s *Sandbox) heard(r record) bool {
+// contacted reports whether the guest's agent has ever reported.
+func (s *Sandbox) contacted(r record) bool {
 	if r.Heard {
 		return true
 	}
@@ -171,8 +171,8 @@ func (s *Sandbox) removeTaken(r record) bool {
 	return true
 }
 
-// Exec implements sandbox.Sandbox. In a guest the command is run, and ended, by our own agent there, which reports its code: `tart exec` has
-// codes of its own, which nobody could tell from the command's (Tart 4.1).
+// Exec implements sandbox.Sandbox. In a guest the command is run, and ended, by our own agent there, which reports its code: `tart exec`
+// has codes of its own, which are indistinguishable from the command's (Tart 4.1).
 func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []string, streams sandbox.Streams) (int, error) {
 	if name != runnerpod.ContainerRunner {
 		return s.host.Exec(ctx, podUID, name, command, streams)
@@ -184,7 +184,7 @@ func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []strin
 	if len(command) == 0 {
 		return 0, errors.New("no command given")
 	}
-	if s.over(r) || !s.heard(r) {
+	if s.over(r) || !s.contacted(r) {
 		return 0, fmt.Errorf("the virtual machine %s: %w", r.VM, sandbox.ErrNotRunning)
 	}
 	id := randomID()
@@ -223,7 +223,7 @@ func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []strin
 	return 0, fmt.Errorf("tart exec ended with %d: %w", code, err)
 }
 
-// over says that the guest's command has ended, whether or not the machine has.
+// over reports whether the guest's command has ended, even if the machine has not.
 func (s *Sandbox) over(r record) bool {
 	_, reported, err := s.report(r)
 	return r.Exit != nil || reported || err != nil

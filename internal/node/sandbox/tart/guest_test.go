@@ -43,19 +43,19 @@ func TestGuest_MayBeStartedByItsImage(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 }
 
-// EXCL-1, NODE-3: a guest that is not heard of any more may run its job all the same: the host's disk may be full, or the job may have killed
-// our agent. Neither the agent that notices nor the one after it ends the machine, until somebody asks for its end.
+// EXCL-1, NODE-3: a guest that no longer reports may still run its job: the host's disk may be full, or the job may have killed our agent.
+// Neither the agent that notices nor the one after it ends the machine, until its end is requested.
 func TestGuest_NODE3_SilenceAloneEndsNoMachine(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
-	told := make(chan sandbox.News, 10)
+	reported := make(chan sandbox.News, 10)
 	open := func() *Sandbox {
 		s := m.open(func(o *Options) {
 			o.GuestPatience, o.GuestSilence, o.LookEvery = time.Millisecond, 500*time.Millisecond, 20*time.Millisecond
 		})
 		s.TellNews(func(_ string, news sandbox.News) {
 			if news.Reason == reasonSilent {
-				told <- news
+				reported <- news
 			}
 		})
 		return s
@@ -79,7 +79,7 @@ func TestGuest_NODE3_SilenceAloneEndsNoMachine(t *testing.T) {
 		}
 	}()
 	select {
-	case <-told:
+	case <-reported:
 	case exit := <-ended:
 		t.Fatalf("a machine with a job in it was ended: %+v", exit)
 	case <-time.After(patience):
@@ -108,17 +108,17 @@ func TestGuest_NODE3_AReportNobodyCanBelieveEndsNoMachine(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 }
 
-// What a guest writes into its share lies on the host's disk, where the other machine's disk is as well.
+// A guest's writes to its share use the host's disk, where the other machine's disk is as well.
 func TestGuest_TEN6_ThatFillsItsHostsDiskIsEnded(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
-	told := make(chan sandbox.News, 10)
+	reported := make(chan sandbox.News, 10)
 	s := m.open(func(o *Options) {
 		o.MaxStatus, o.StatusEvery, o.LookEvery = 1<<20, 10*time.Millisecond, 10*time.Millisecond
 	})
 	s.TellNews(func(_ string, news sandbox.News) {
 		if news.Reason == reasonShare {
-			told <- news
+			reported <- news
 		}
 	})
 	honest := m.start(s, `head -c 500000 /dev/zero > "$BULLPEN_STATUS_DIR/log"; `+runs)
@@ -129,7 +129,7 @@ func TestGuest_TEN6_ThatFillsItsHostsDiskIsEnded(t *testing.T) {
 	require.True(t, exit.Unknown)
 	require.Equal(t, reasonShare, exit.Reason)
 	require.Contains(t, exit.Message, "more than 1 MiB")
-	require.Equal(t, exit.Message, await.Receive(t, told, "the pod gets an Event").Message)
+	require.Equal(t, exit.Message, await.Receive(t, reported, "the pod gets an Event").Message)
 	require.True(t, m.Settled(string(honest.UID), ""), "the other machine runs on")
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 	require.NoError(t, s.Remove(t.Context(), string(honest.UID)))

@@ -190,8 +190,8 @@ func (s *Sandbox) askTart(ctx context.Context) *tartcli.Error {
 	return nil
 }
 
-// countForeign counts the machines that run and of which no record of ours knows: Tart may call one stopped that runs (tart#967),
-// so locks are looked at, too.
+// countForeign counts the running machines without a record of ours. Tart may call a running machine stopped (tart#967), so locks are
+// checked, too.
 func (s *Sandbox) countForeign(ctx context.Context) error {
 	list, err := s.tart.List(ctx)
 	running := map[string]bool{}
@@ -221,8 +221,8 @@ func (s *Sandbox) countForeign(ctx context.Context) error {
 	return err
 }
 
-// known says that a machine is counted for a pod. One whose end is on record is not: if a process holds it all the same, it is as good as
-// somebody else's.
+// known reports whether a machine is counted for a pod. One whose end is on record is not: if a process still holds it, it counts as
+// foreign.
 func (s *Sandbox) known(vm string) bool {
 	uid, ours := strings.CutPrefix(vm, mark(s.owner))
 	if !ours {

@@ -15,8 +15,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/tartcli"
 )
 
-// CollectImages implements sandbox.ImageCollector. It removes golden bases that no pod on record was made from, the longest unused first, and the images
-// that they came from; nothing that this state folder has not fetched (NODE-7).
+// CollectImages implements sandbox.ImageCollector. It removes golden bases that no pod on record was made from, the longest unused first,
+// and the images that they came from; nothing that this state directory has not fetched (NODE-7).
 func (s *Sandbox) CollectImages(ctx context.Context, want int64) (freed int64, err error) {
 	all, err := s.goldens()
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Sandbox) sizes(ctx context.Context) map[string]int64 {
 // collect removes one golden base, and its image if that was fetched for it. Their blocks are shared, so the larger of the two is what is freed.
 func (s *Sandbox) collect(ctx context.Context, g golden, sizes map[string]int64) (int64, error) {
 	if s.images.busy(g.Digest) {
-		return 0, nil // somebody makes a runner of it, or needs it next
+		return 0, nil // a pod is starting from it, or waits for it
 	}
 	unlock, err := s.images.lock(ctx, g.Digest)
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Sandbox) collect(ctx context.Context, g golden, sizes map[string]int64)
 	return freed, nil
 }
 
-// sweep removes what a crash may have left behind: folders half removed, and golden bases that were never whole.
+// sweep removes the remains of a crash: half-deleted directories, and golden bases that were never whole.
 func (s *Sandbox) sweep(ctx context.Context) {
 	gone, _ := os.ReadDir(s.goneDir())
 	for _, e := range gone {

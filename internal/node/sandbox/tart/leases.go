@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// errNoLeases says that this machine has no DHCP server of macOS.
+// errNoLeases reports that this machine has no DHCP server of macOS.
 var errNoLeases = errors.New("this machine has no DHCP server of macOS")
 
 // defaultLease is what macOS lends an address for when nothing is configured, in seconds: a day.

@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// mac is a fake Mac: the node agent's state folder and Tart's home.
+// mac is a fake Mac: the node agent's state directory and Tart's home.
 type mac struct {
 	t    *testing.T
 	dir  string
@@ -214,7 +214,7 @@ func (m mac) pid(uid string) int {
 
 func (m mac) Settled(uid, _ string) bool { return running(m.pid(uid)) }
 
-// running says whether a process runs; a zombie does not.
+// running reports whether a process runs; a zombie does not.
 func running(pid int) bool {
 	if pid <= 1 {
 		return false

@@ -74,7 +74,7 @@ func (m mac) newFiles(before map[string]bool) []string {
 	return fresh
 }
 
-// Thousands of pods go through one agent, three at a time, which is one more than there are slots. Afterwards there is nothing that was not there before.
+// Thousands of pods run on one agent, three at a time, which is one more than there are slots. Afterwards nothing is left of them.
 func TestManyPods_LeakNothing(t *testing.T) {
 	m := newMac(t)
 	s := m.open()

@@ -31,7 +31,7 @@ type minder struct {
 	stopOnce sync.Once
 
 	mu        sync.Mutex
-	committed bool // others believe that the container has started: its start cannot be taken back
+	committed bool // the container was reported as started: its start cannot be taken back
 	takenBack bool // the other way round
 	failed    error
 }
@@ -61,7 +61,7 @@ func (s *Sandbox) mind(r record, committed bool) *minder {
 	return m
 }
 
-// commit says that the start is known to others; false when it has been taken back already.
+// commit makes the start final, because the container is reported as started; false when it has been taken back already.
 func (m *minder) commit() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,7 +93,7 @@ func (m *minder) run() {
 	if !ended {
 		return
 	}
-	if !m.isUp() && !m.s.heard(m.r) && m.takeBack(exit) {
+	if !m.isUp() && !m.s.contacted(m.r) && m.takeBack(exit) {
 		return
 	}
 	m.settle(exit)
@@ -141,9 +141,9 @@ type watch struct {
 	stop  <-chan struct{}
 
 	since     time.Time // from when on the guest is waited for: an agent that was away has not tried to reach it
-	heard     bool      // there may be a job from here on
+	contacted bool      // there may be a job from here on
 	recorded  bool      // and that is on record
-	silent    bool      // and that it is not heard of any more has been told
+	silent    bool      // and its silence has been reported
 	beat      time.Time // of the heartbeat's file
 	beatSeen  time.Time // when it was seen to change
 	nextStart time.Time
@@ -156,53 +156,53 @@ type watch struct {
 
 func (m *minder) newWatch(tasks *sync.WaitGroup) *watch {
 	now := m.s.opts.Now()
-	return &watch{minder: m, tasks: tasks, stop: m.stop, since: now, beatSeen: now, heard: m.r.Heard, recorded: m.r.Heard}
+	return &watch{minder: m, tasks: tasks, stop: m.stop, since: now, beatSeen: now, contacted: m.r.Heard, recorded: m.r.Heard}
 }
 
 func (w *watch) look() {
 	s, now := w.s, w.s.opts.Now()
 	if beat, seen := guestshare.Heartbeat(s.statusDir(w.r.UID), now); seen && !beat.Equal(w.beat) {
-		w.heard, w.silent, w.beat, w.beatSeen = true, false, beat, now
+		w.contacted, w.silent, w.beat, w.beatSeen = true, false, beat, now
 	}
-	w.recordHeard()
-	if w.heard || !w.isUp() && now.Sub(w.r.StartedAt) >= s.opts.StayUp {
+	w.recordContact()
+	if w.contacted || !w.isUp() && now.Sub(w.r.StartedAt) >= s.opts.StayUp {
 		w.markUp()
 	}
 	if w.halting {
 		return
 	}
-	if w.heard && !w.taken {
+	if w.contacted && !w.taken {
 		w.taken = s.removeTaken(w.r)
 	}
-	// A report that cannot be read, or not be believed, ends nothing: a job may have written it, or this host may be short of something for a
-	// moment, while the command runs. The guest's agent puts its own in place.
+	// A report that cannot be read or trusted ends nothing: a job may have written it, or this host may be short of some resource for a
+	// moment, while the command runs. The guest's agent replaces it by its own.
 	_, reported, _ := s.report(w.r)
 	switch {
 	case reported: // the command has ended, and the machine with it
 		s.opts.reached("reported")
 		w.halt()
 	case w.overfull(now): // TEN-6
-	case !w.heard && now.Sub(w.since) > s.opts.GuestPatience && guestshare.Absent(s.statusDir(w.r.UID), guestshare.FileHeartbeat):
+	case !w.contacted && now.Sub(w.since) > s.opts.GuestPatience && guestshare.Absent(s.statusDir(w.r.UID), guestshare.FileHeartbeat):
 		w.giveUp("GuestUnreachable", "the guest's agent could not be started in the virtual machine: "+text(w.lastError))
-	case w.heard && now.Sub(w.beatSeen) > s.opts.GuestSilence:
+	case w.contacted && now.Sub(w.beatSeen) > s.opts.GuestSilence:
 		w.noteSilence()
-	case !w.heard:
+	case !w.contacted:
 		w.start(now)
 	}
 }
 
-// recordHeard notes for the agents after this one that a job may run in the machine: a job can remove the heartbeat.
-func (w *watch) recordHeard() {
-	if !w.heard || w.recorded {
+// recordContact notes for the agents after this one that a job may run in the machine: a job can remove the heartbeat.
+func (w *watch) recordContact() {
+	if !w.contacted || w.recorded {
 		return
 	}
 	_, err := w.s.update(w.r.UID, func(r *record) { r.Heard = true })
 	w.recorded = err == nil // a disk that is full is tried again
 }
 
-// noteSilence is for a guest whose agent was heard of and is not any more. That alone ends no machine: the host's disk may be full, or a job may
-// have killed the agent, and the job runs on. Whether it has ended GitHub knows, and the server asks; it then has the pod deleted. A machine
-// that is asked to end, and in which nobody is left to hear of it, is ended.
+// noteSilence handles a guest whose agent has reported and no longer does. That alone ends no machine: the host's disk may be full, or a
+// job may have killed the agent, and the job runs on. GitHub knows whether the job has ended, and the server asks; it then has the pod
+// deleted. A machine that should stop, and whose guest has no agent left to stop it, is ended.
 func (w *watch) noteSilence() {
 	if !guestshare.Absent(w.r.Shared, guestshare.FileTerminate) {
 		w.giveUp(reasonSilent, "it should have stopped, and the agent in its guest has not reported for too long")
@@ -215,7 +215,7 @@ func (w *watch) noteSilence() {
 	}
 }
 
-// overfull ends a machine whose guest takes more of this host's disk than it may, by the directory that it shares with it, and says whether it
+// overfull ends a machine whose guest takes more of this host's disk than it may, by the directory that it shares with it, and reports whether it
 // did. The other machine's disk lies there as well.
 func (w *watch) overfull(now time.Time) bool {
 	if now.Before(w.nextWeigh) {
@@ -306,14 +306,15 @@ func (m *minder) markUp() {
 	close(m.up)
 }
 
-// takeBack undoes a start that came to nothing, unless others believe in it, and says whether it did.
+// takeBack undoes a start that failed, unless it was reported as started, and returns whether it did.
 func (m *minder) takeBack(exit sandbox.Exit) bool {
 	r, undone := m.undo()
 	if !undone {
 		return false
 	}
 	m.s.opts.reached("taken-back")
-	// Not under the lock: this may stop a machine and delete a base, and whoever asks for this minder holds up all who ask for another (NODE-6).
+	// Not under the lock: this may stop a machine and delete a base, and a caller that waits for this minder blocks all other minders
+	// (NODE-6).
 	failed := m.s.verdict(r, stepRun, m.s.runFailure(r, exit))
 	m.mu.Lock()
 	m.failed = failed
@@ -322,7 +323,7 @@ func (m *minder) takeBack(exit sandbox.Exit) bool {
 	return true
 }
 
-// undo takes the start off the record, unless others believe in it.
+// undo removes the start from the record, unless it was reported as started.
 func (m *minder) undo() (record, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -345,7 +346,7 @@ func (m *minder) undo() (record, bool) {
 func (m *minder) settle(run sandbox.Exit) {
 	report, reported, err := m.s.report(m.r)
 	if guestshare.HostFailed(err) {
-		// Not settled: whoever waits for it asks again.
+		// Not settled: Wait's caller asks again.
 		m.s.opts.Log.Error("reading the guest's report", "vm", m.r.VM, "error", err)
 		m.s.slots.change(func(l *ledger) { l.release(m.r.UID) })
 		return
@@ -377,11 +378,11 @@ func (m *minder) settle(run sandbox.Exit) {
 	}
 }
 
-// learn takes from an end that no guest was heard before what it says of the host: on a slow one Tart's refusal comes when the machine counts as
-// having stayed up, and the next pod would be refused like this one.
+// learn derives the host's state from an exit before the guest's first report: on a slow host Tart refuses when the machine already counts
+// as having stayed up, and would refuse the next pod, too.
 func (m *minder) learn(run sandbox.Exit) {
 	r, err := m.s.load(m.r.UID)
-	if err != nil || run.Unknown || run.Code == 0 || run.Signal != 0 || r.Killed || r.GaveUp != "" || m.s.heard(r) {
+	if err != nil || run.Unknown || run.Code == 0 || run.Signal != 0 || r.Killed || r.GaveUp != "" || m.s.contacted(r) {
 		return
 	}
 	_ = m.s.verdict(r, stepRun, m.s.runFailure(r, run)) // the pod has ended, and has no use for the rest

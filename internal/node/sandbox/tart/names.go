@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// ownerLength is how much of the state folder's owner is in the name of a VM, and digestLength how much of an image's digest.
+// ownerLength is how much of the state directory's owner is in the name of a VM, and digestLength how much of an image's digest.
 const (
 	namePrefix   = "bullpen-"
 	goldenInfix  = "golden-"
@@ -13,16 +13,16 @@ const (
 	digestLength = 16
 )
 
-// plainName is what a VM's name, which is a folder's and an argument, may consist of.
+// plainName is the pattern of a VM's name, which is also a directory's name and an argument.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// mark begins the name of every VM of a state folder (NODE-7).
+// mark begins the name of every VM of a state directory (NODE-7).
 func mark(owner string) string { return namePrefix + clip(owner, ownerLength) + "-" }
 
 // runnerName is unique in the world: a pod's UID is, and never used again.
 func runnerName(owner, podUID string) string { return mark(owner) + podUID }
 
-// goldenName is the golden base of an image in one state folder. A pod's UID cannot look like it: it would have to begin with a word.
+// goldenName is the golden base of an image in one state directory. No pod's UID has this form: it would have to begin with a word.
 func goldenName(owner, digest string) string { return mark(owner) + goldenInfix + digestKey(digest) }
 
 // digestKey is a short name of a digest, "sha256:0123…".
@@ -34,7 +34,7 @@ func digestKey(digest string) string {
 	return clip(hex, digestLength)
 }
 
-// carriesMark says whether a VM's name is one that this state folder would give.
+// carriesMark reports whether a VM's name is one that this state directory would give.
 func carriesMark(owner, name string) bool {
 	return len(owner) >= ownerLength && strings.HasPrefix(name, mark(owner))
 }

@@ -99,7 +99,7 @@ func TestPlan_RefusesWithTheField(t *testing.T) {
 	require.Equal(t, int64(3), m.cpus, "down, never up")
 }
 
-// NODE-4: the guest's word, else Tart's failure, else nobody knows. Never is what nobody has seen a success.
+// NODE-4: the guest's report, else Tart's failure, else unknown. An end that was not observed is never a success.
 func TestAttribute_NODE4_AnUnknownEndIsNoSuccess(t *testing.T) {
 	begun := time.Unix(1000, 0)
 	ended := begun.Add(time.Minute)
@@ -243,9 +243,9 @@ func TestSessionKind(t *testing.T) {
 	for text, want := range map[string]string{
 		"gui/501 = {\n\tsession = Aqua\n}": "Aqua", "\tsession type = Background\n": "Background", "\ttype = login\n": "", "": "",
 	} {
-		kind, told := sessionKind(text)
+		kind, known := sessionKind(text)
 		require.Equal(t, want, kind)
-		require.Equal(t, want != "", told)
+		require.Equal(t, want != "", known)
 	}
 }
 
@@ -289,7 +289,7 @@ func TestConditions(t *testing.T) {
 	require.Equal(t, corev1.ConditionFalse, ghostCondition(0).Status)
 }
 
-// What a node offers is what the autoscaler takes for its size: a host that can start nothing more offers what it runs, no less.
+// The autoscaler takes a node's offer for its size: a host that can start no further machine offers exactly those that run.
 func TestLedger_NODE9_OffersWhatRunsAndNoMoreWhenNothingCanBeStarted(t *testing.T) {
 	now := time.Unix(1000, 0)
 	l := ledger{total: MaxSlots, held: map[string]bool{}}

@@ -15,8 +15,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 
-// record is what this back end has begun for a pod. It is written before each step that it tells of, so that an agent which is killed in between
-// is believed to have done it.
+// record is what this back end has begun for a pod. It is written before each step that it records: an agent that is killed in between is
+// assumed to have taken the step.
 type record struct {
 	sandbox.PodRef
 	Owner string `json:"owner"`
@@ -25,21 +25,21 @@ type record struct {
 	Image string `json:"image,omitempty"`
 	// Digest is the image's, once that is known.
 	Digest string `json:"digest,omitempty"`
-	// Shared is the folder of this machine that the guest reads.
+	// Shared is the directory of this machine that the guest reads.
 	Shared string `json:"shared,omitempty"`
 	// Attempt counts the starts of the machine. Begun says that the last one counts: from before `tart run` on, until it is known that no guest came up.
 	Attempt   int       `json:"attempt,omitempty"`
 	Begun     bool      `json:"begun,omitempty"`
 	StartedAt time.Time `json:"startedAt,omitzero"`
-	// StayedUp says that the machine was seen to run.
+	// StayedUp indicates that the machine was seen to run.
 	StayedUp bool `json:"stayedUp,omitempty"`
-	// Heard says that the guest's agent was heard of: from then on a job may run in the machine.
+	// Heard reports that the guest's agent has reported: from then on a job may run in the machine.
 	Heard bool `json:"heard,omitempty"`
-	// Killed says that it is ended on request; GaveUp, that this agent ends it by itself, and why.
+	// Killed indicates that it is ended on request; GaveUp, that this agent ends it by itself, and why.
 	Killed        bool   `json:"killed,omitempty"`
 	GaveUp        string `json:"gaveUp,omitempty"`
 	GaveUpMessage string `json:"gaveUpMessage,omitempty"`
-	// Exit is how it ended, once that is settled. It never changes then.
+	// Exit is the runner's end, once settled. It never changes then.
 	Exit *sandbox.Exit `json:"exit,omitempty"`
 }
 
@@ -48,7 +48,7 @@ func (r record) process() string { return containerPrefix + strconv.Itoa(r.Attem
 
 const containerPrefix = "runner."
 
-// running says that a machine may run.
+// running reports whether a machine may run.
 func (r record) running() bool { return r.Begun && r.Exit == nil }
 
 func (s *Sandbox) vmsDir() string            { return filepath.Join(s.opts.StateDir, "vms") }
@@ -60,7 +60,7 @@ func (s *Sandbox) statusDir(u string) string { return filepath.Join(s.vmDir(u), 
 
 const recordFile = "record.json"
 
-// load reads a pod's record. NODE-7: one that does not carry this state folder's mark is none.
+// load reads a pod's record. NODE-7: one that does not carry this state directory's mark is none.
 func (s *Sandbox) load(uid string) (record, error) {
 	var r record
 	found, err := readJSON(filepath.Join(s.vmDir(uid), recordFile), &r)
@@ -129,7 +129,7 @@ func readJSON(path string, v any) (bool, error) {
 	return true, json.Unmarshal(data, v)
 }
 
-// locks are one lock for each key. A lock that nobody holds or waits for takes no room.
+// locks are one lock for each key. An unused lock takes no memory.
 type locks struct {
 	mu   sync.Mutex
 	held map[string]*heldLock
@@ -140,7 +140,7 @@ type heldLock struct {
 	users int
 }
 
-// lock takes the key's lock; nobody who wants another key waits (NODE-6). The error is ctx's.
+// lock takes the key's lock; callers with another key do not wait (NODE-6). The error is ctx's.
 func (l *locks) lock(ctx context.Context, key string) (unlock func(), err error) {
 	l.mu.Lock()
 	if l.held == nil {
@@ -170,7 +170,7 @@ func (l *locks) lock(ctx context.Context, key string) (unlock func(), err error)
 	}
 }
 
-// busy says that somebody holds the key's lock or waits for it.
+// busy reports whether the key's lock is held or waited for.
 func (l *locks) busy(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

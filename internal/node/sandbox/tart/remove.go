@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// deleteTimeout bounds the deletion of a machine for which nobody waits.
+	// deleteTimeout bounds the deletion of a machine in the background.
 	deleteTimeout = 5 * time.Minute
 	// killDelay is how long a machine's process may be there after `tart stop` before it is killed.
 	killDelay = 2 * time.Second
@@ -67,7 +67,7 @@ func (s *Sandbox) stopVM(ctx context.Context, vm string) error {
 	return err
 }
 
-// deleteVM deletes a machine of ours that does not run. nil says that it is not there any more: after any failure Tart is asked.
+// deleteVM deletes a machine of ours that does not run. nil means that it does not exist: after any failure Tart is asked.
 func (s *Sandbox) deleteVM(ctx context.Context, vm string) error {
 	if !carriesMark(s.owner, vm) {
 		return fmt.Errorf("deleting the virtual machine %s: it does not belong to Bullpen", vm) // NODE-7
@@ -95,15 +95,15 @@ func (s *Sandbox) deleteVM(ctx context.Context, vm string) error {
 	return s.removeRemains(vm)
 }
 
-// removeRemains removes the folder of a machine that Tart does not see any more because some of its files are missing.
+// removeRemains removes the directory of a machine that Tart no longer lists because some of its files are missing.
 func (s *Sandbox) removeRemains(vm string) error {
-	if err := os.RemoveAll(s.vmFolder(vm)); err != nil {
+	if err := os.RemoveAll(s.vmFiles(vm)); err != nil {
 		return fmt.Errorf("removing what is left of the virtual machine %s: %w", vm, err)
 	}
 	return nil
 }
 
-func (s *Sandbox) vmFolder(vm string) string {
+func (s *Sandbox) vmFiles(vm string) string {
 	return filepath.Join(s.opts.TartHome, "vms", filepath.Base(vm))
 }
 
@@ -134,7 +134,7 @@ func (s *Sandbox) Remove(ctx context.Context, podUID string) error {
 	if err := process.RemoveAll(gone); err != nil {
 		return err
 	}
-	// Out of sight at once: a folder that is half gone must not be read as a record.
+	// Renamed at once: a half-deleted directory must not be read as a record.
 	if err := os.Rename(s.vmDir(podUID), gone); err != nil {
 		return fmt.Errorf("removing the pod's directory: %w", err)
 	}
@@ -195,14 +195,14 @@ func (s *Sandbox) dropBaseOf(r record) error {
 	return nil
 }
 
-// Used says whether a state folder is, or was, one of this back end.
+// Used reports whether a state directory is, or was, one of this back end.
 func Used(stateDir string) bool {
 	_, err := os.Stat(filepath.Join(stateDir, "vms"))
 	return err == nil
 }
 
-// Cleanup ends and deletes every machine on record of a state folder, and every process, and returns when none is left. Golden bases stay. It
-// refuses to work while a node agent uses the folder (process.ErrInUse).
+// Cleanup ends and deletes every machine on record of a state directory, and every process, and returns when none is left. Golden bases
+// stay. It refuses while a node agent uses the directory (process.ErrInUse).
 func Cleanup(ctx context.Context, opts Options) (pods int, err error) {
 	unlock, err := process.Lock(opts.StateDir)
 	if err != nil {

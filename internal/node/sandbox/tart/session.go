@@ -50,7 +50,7 @@ func (s *Sandbox) ensureSession(ctx context.Context) string {
 	defer look.Stop()
 	var kickErr error
 	for kicked := false; ; {
-		// That launchctl cannot be asked says nothing of the session.
+		// A failure to ask launchctl proves nothing about the session.
 		if !kicked && !errors.Is(missing, errNotAnswered) {
 			if why := s.leaveLoginWindow(ctx); why != "" {
 				return s.sessionMissing(missing, why)
@@ -76,9 +76,9 @@ func (s *Sandbox) ensureSession(ctx context.Context) string {
 	}
 }
 
-// leaveLoginWindow says why the login window is not restarted now; empty when it is about to be. A restart takes the session with it, whatever was
-// read of it, and with the session the machines that run in it: none of them may be there (NODE-3). And somebody who logs in by
-// hand, to mend what is wrong, needs longer than a look takes (ADR 0026).
+// leaveLoginWindow says why the login window is not restarted now; empty when it is about to be. A restart ends the session, whatever was
+// read of it, and with the session the machines that run in it: none of them may be there (NODE-3). An administrator who logs in by hand,
+// to repair a fault, needs more time than there is between two checks (ADR 0026).
 func (s *Sandbox) leaveLoginWindow(ctx context.Context) string {
 	if err := s.countForeign(ctx); err != nil {
 		return "the login window is not restarted, because Tart does not list running virtual machines"
@@ -139,15 +139,15 @@ func (s *Sandbox) lookForSession(ctx context.Context) error {
 	if err := s.query(ctx, &out, s.opts.Launchctl, "print", "gui/"+strconv.Itoa(os.Getuid())); err != nil {
 		return err
 	}
-	kind, told := sessionKind(out.String())
-	if told && kind != "Aqua" {
+	kind, ok := sessionKind(out.String())
+	if ok && kind != "Aqua" {
 		return fmt.Errorf("the session is of type %s", kind)
 	}
 	return nil
 }
 
 // sessionKind finds the session's type in what `launchctl print gui/UID` says.
-func sessionKind(text string) (kind string, told bool) {
+func sessionKind(text string) (kind string, ok bool) {
 	for line := range strings.Lines(text) {
 		name, value, found := strings.Cut(line, "=")
 		switch strings.TrimSpace(name) {
@@ -169,7 +169,7 @@ func (s *Sandbox) query(ctx context.Context, out *strings.Builder, command []str
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	argv := append(append([]string{}, command...), args...)
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // the operator names it
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // the administrator names it
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 2 * time.Second
@@ -192,7 +192,7 @@ func (s *Sandbox) query(ctx context.Context, out *strings.Builder, command []str
 	return nil
 }
 
-// errNotAnswered says that a program of the system could not be started, or did not come to its end.
+// errNotAnswered reports that a program of the system could not be started, or did not come to its end.
 var errNotAnswered = errors.New("no response")
 
 func firstOf(texts ...string) string {

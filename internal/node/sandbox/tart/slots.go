@@ -41,9 +41,9 @@ func (l *ledger) usable(now time.Time) int {
 	return max(0, l.total-l.ghosts(now)-l.foreign)
 }
 
-// offered is how many slots the node's allocatable resources show: those that are in use, and, on a host that can start machines now, those
-// that can be filled. A host that can start none thus takes itself out of scheduling (NODE-9) without seeming to have no room for what
-// it runs: a pool that counted no place for a running machine would be made smaller.
+// offered is the number of slots in the node's allocatable resources: those that are in use, and, on a host that can start machines now,
+// those that can be filled. A host that can start none thus withdraws from scheduling (NODE-9) without seeming to have no room for its
+// running machines: a pool that counted no place for a running machine would be scaled down.
 func (l *ledger) offered(now time.Time, healthy bool) int {
 	if !healthy {
 		return len(l.held)
@@ -101,7 +101,7 @@ func newSlots(total int) *slots {
 	return &slots{ledger: ledger{total: total, held: map[string]bool{}}, changed: make(chan struct{})}
 }
 
-// change alters the ledger and wakes whoever waits.
+// change alters the ledger and wakes all waiting goroutines.
 func (s *slots) change(f func(*ledger)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *slots) change(f func(*ledger)) {
 	s.changed = make(chan struct{})
 }
 
-// read looks at the ledger.
+// read runs f with the ledger locked.
 func (s *slots) read(f func(*ledger)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

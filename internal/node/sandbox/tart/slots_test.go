@@ -37,7 +37,7 @@ func TestSlots_NODE5_AreCountedByTheAgent(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 }
 
-// Somebody else's machine uses up the licence, too, and is left alone.
+// A foreign machine counts against the licence, too, and is left alone.
 func TestSlots_NODE5_OthersMachinesCount(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
@@ -103,7 +103,7 @@ func TestSession_NODE9_IsEnsuredBeforeEachStart(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 }
 
-// NODE9: nobody is scheduled on a host without slots, so it must find its session again without being asked.
+// NODE-9: no pod is scheduled to a host without slots, so the host must restore its session without a request.
 func TestSession_NODE9_ComesBackWithoutAPod(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)

@@ -34,7 +34,7 @@ func (s *Sandbox) startRunner(ctx context.Context, pod *corev1.Pod, c sandbox.Co
 		return err
 	}
 	r, err = s.update(uid, func(r *record) {
-		r.VM, r.Image, r.Shared = runnerName(s.owner, uid), c.Image, sharedFolder(m, c)
+		r.VM, r.Image, r.Shared = runnerName(s.owner, uid), c.Image, sharedDir(m, c)
 	})
 	if err != nil {
 		return err
@@ -57,8 +57,8 @@ func (s *Sandbox) startRunner(ctx context.Context, pod *corev1.Pod, c sandbox.Co
 	return s.run(ctx, pod)
 }
 
-// sharedFolder is where the read-only share is on this machine.
-func sharedFolder(m machine, c sandbox.Container) string {
+// sharedDir is where the read-only share is on this machine.
+func sharedDir(m machine, c sandbox.Container) string {
 	for _, p := range m.places {
 		i := slices.IndexFunc(c.Mounts, func(mount sandbox.Mount) bool { return mount.MountPath == p.mountPath })
 		if p.shared && i >= 0 {
@@ -145,10 +145,10 @@ func tartEnvironment(environ []string) []sandbox.EnvVar {
 	return env
 }
 
-// unbegin takes back a start of which an agent before this one has not seen the end of: the machine has not stayed up, and no guest was
-// heard of. It says whether it did.
+// unbegin takes back a start whose end an earlier agent has not seen: the machine has not stayed up, and no guest has reported. It returns
+// whether it did.
 func (s *Sandbox) unbegin(r record) bool {
-	if r.StayedUp || r.Killed || s.heard(r) {
+	if r.StayedUp || r.Killed || s.contacted(r) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, settledPatience)
@@ -156,7 +156,7 @@ func (s *Sandbox) unbegin(r record) bool {
 	if _, err := s.host.Wait(ctx, r.UID, r.process()); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		return false // it runs
 	}
-	if s.heard(r) {
+	if s.contacted(r) {
 		return false
 	}
 	if _, err := s.update(r.UID, func(r *record) { r.Begun = false }); err != nil {

@@ -46,16 +46,17 @@ type Options struct {
 	// systems nothing is read.
 	LeaseSeconds func(ctx context.Context) (int, error)
 
-	// StayUp is how long a machine must run before it counts as started, unless its guest is heard of before; 5 s.
+	// StayUp is how long a machine must run before it counts as started, unless its guest reports earlier; 5 s.
 	StayUp time.Duration
 	// SlotPatience is how long Start waits for a slot before it says so; 2 s.
 	SlotPatience time.Duration
 	// SessionPatience is how long a GUI session may take to come back; 30 s.
 	SessionPatience time.Duration
-	// GuestRetry is how often the guest's agent is started until it is heard of; 1 s. GuestPatience is after how long the machine is given up; 10
-	// min. GuestSilence is after how long a guest that was heard of counts as silent; 10 min.
+	// GuestRetry is the interval at which the guest's agent is started until it reports; 1 s. GuestPatience is the time after which a
+	// machine without a report is given up; 10 min. GuestSilence is the time after its last report at which a guest counts as silent; 10
+	// min.
 	GuestRetry, GuestPatience, GuestSilence time.Duration
-	// LookEvery is how often the status share is looked at; 200 ms. RefreshEvery is how often the host is; 30 s.
+	// LookEvery is the interval at which the status share is read; 200 ms. RefreshEvery is that of the host's state; 30 s.
 	LookEvery, RefreshEvery time.Duration
 	// MaxStatus is how many bytes of this machine's disk a guest may take by its status share, which is weighed each StatusEvery; 256 MiB, 1 s.
 	MaxStatus   int64
@@ -65,12 +66,12 @@ type Options struct {
 	// StopGrace is what Tart gives a machine that is stopped before it kills it, in whole seconds; 10 s.
 	StopGrace time.Duration
 
-	// Log receives what no caller is told. Default: discarded.
+	// Log receives what is returned to no caller. Default: discarded.
 	Log *slog.Logger
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 
-	// reached is told of every step that a crash may follow.
+	// reached is called at every step that a crash may follow.
 	reached func(step string)
 }
 
@@ -170,8 +171,8 @@ var (
 // firstLook bounds how long New waits for what the host says. After that pods are looked after whatever Tart does.
 const firstLook = 5 * time.Second
 
-// New opens the state folder, and takes over what runs there: every machine on record is counted before any can be started
-// (NODE-5). Close ends what it does in the background, and no machine.
+// New opens the state directory, and takes over what runs there: every machine on record is counted before any can be started (NODE-5).
+// Close ends its background work, and no machine.
 func New(opts Options) (*Sandbox, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -310,7 +311,7 @@ func (r record) container() sandbox.ContainerState {
 	}
 }
 
-// update changes a pod's record. Whoever holds a copy has an old one afterwards.
+// update changes a pod's record. Copies that callers hold are stale afterwards.
 func (s *Sandbox) update(uid string, change func(*record)) (record, error) {
 	unlock, err := s.writes.lock(context.Background(), uid) // held for a moment only
 	if err != nil {
@@ -376,7 +377,7 @@ func (s *Sandbox) Wait(ctx context.Context, podUID, name string) (sandbox.Exit, 
 	return *r.Exit, nil
 }
 
-// errInterrupted says that nobody looks after a machine any more: this agent ends, or could not write down what happened.
+// errInterrupted reports that a machine is no longer supervised: this agent is stopping, or could not write its record.
 var errInterrupted = errors.New("it is not supervised at the moment")
 
 // Signal implements sandbox.Sandbox.

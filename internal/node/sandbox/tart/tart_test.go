@@ -148,7 +148,7 @@ func TestExit_NODE4_UnknownIsNoSuccess(t *testing.T) {
 	}
 }
 
-// A machine whose name is ours and of which we have no record is a stranger's; so is one that a record names and whose name is not ours.
+// A machine with a name of ours and without a record is foreign; so is one that a record names and whose name is not ours.
 func TestOwnership_NODE7_NeedsMarkAndRecord(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
@@ -159,7 +159,7 @@ func TestOwnership_NODE7_NeedsMarkAndRecord(t *testing.T) {
 	}
 	before := m.vms()
 	require.NoError(t, s.Remove(t.Context(), uid), "there is no record of it")
-	// Somebody wrote a record that names another's machine.
+	// A forged record names a foreign machine.
 	require.NoError(t, os.MkdirAll(s.statusDir(uid), 0o700))
 	for _, vm := range []string{"sequoia", "bullpen-00000000-" + uid} {
 		require.NoError(t, s.save(record{PodRef: sandbox.PodRef{UID: uid}, Owner: s.owner, VM: vm, Begun: true}))
@@ -192,7 +192,7 @@ func TestRemove_NODE2_SucceedsWhenTheMachineIsGone(t *testing.T) {
 	_, err := s.Inspect(t.Context(), uid)
 	require.NoError(t, err, "it stays on record")
 
-	// A failure that has had its effect all the same is told from one that has not.
+	// A failure with the intended effect is distinguished from one without.
 	m.script(tart.Script{Rules: []tart.Rule{{Command: "delete", Effect: tart.EffectFailAfterwards, Message: "unknown"}}})
 	require.NoError(t, s.Remove(t.Context(), uid))
 	m.requireNothingOf(s, uid)
@@ -205,7 +205,7 @@ func TestRemove_NODE2_EndsAMachineThatTartCallsStopped(t *testing.T) {
 		m := newMac(t)
 		m.script(tart.Script{Rules: []tart.Rule{{Command: "run", Effect: effect}}})
 		s := m.open()
-		// Without its lock nobody in the guest can be reached: it boots its agent by itself.
+		// Without its lock the guest cannot be reached from the host: it starts its agent on boot.
 		pod, c := m.newPod(runs)
 		require.NoError(t, m.tryStart(t.Context(), s, pod, c))
 		require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
@@ -216,15 +216,15 @@ func TestRemove_NODE2_EndsAMachineThatTartCallsStopped(t *testing.T) {
 // The goroutines of adopted machines send news before and while TellNews sets the receiver.
 func TestNews_AreToldWhileWhoListensIsNamed(t *testing.T) {
 	s := &Sandbox{}
-	var told atomic.Int64
+	var reports atomic.Int64
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for told.Load() == 0 && t.Context().Err() == nil {
+		for reports.Load() == 0 && t.Context().Err() == nil {
 			s.news("pod", "Silent", "its guest says nothing")
 		}
 	}()
-	s.TellNews(func(string, sandbox.News) { told.Add(1) })
+	s.TellNews(func(string, sandbox.News) { reports.Add(1) })
 	await.Receive(t, done, "news arrive")
 }
 
@@ -233,8 +233,8 @@ func TestGolden_IsMadeOncePerDigest(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
 	s := m.open()
-	var told sync.Map
-	s.TellNews(func(podUID string, news sandbox.News) { told.Store(news.Reason, podUID+" "+news.Message) })
+	var reports sync.Map
+	s.TellNews(func(podUID string, news sandbox.News) { reports.Store(news.Reason, podUID+" "+news.Message) })
 	var wg sync.WaitGroup
 	pods := make([]*corev1.Pod, 2)
 	for i := range pods {
@@ -250,7 +250,7 @@ func TestGolden_IsMadeOncePerDigest(t *testing.T) {
 	wg.Wait()
 	require.Len(t, m.calls("pull"), 1)
 	for _, reason := range []string{"Pulling", "Pulled"} {
-		text, ok := told.Load(reason)
+		text, ok := reports.Load(reason)
 		require.True(t, ok, reason)
 		require.Contains(t, text, pods[0].Spec.Containers[0].Image)
 	}
@@ -327,7 +327,7 @@ func TestPull_MakesRoomOnce(t *testing.T) {
 	}
 }
 
-// The poller is a process of the host, and is told where the supervisor's signs are.
+// The poller is a process of the host, and receives the path of the supervisor's signals.
 func TestStart_RunsPollerAndAgentOnTheHost(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
@@ -411,7 +411,7 @@ func TestStart_SaysWhyAnImageIsNotThere(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 }
 
-// Cleanup ends the machines of a folder, and keeps their records.
+// Cleanup ends the machines of a state directory, and keeps their records.
 func TestCleanup_LeavesNoMachine(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)

@@ -9,7 +9,7 @@ import (
 // mostProblems is how many are named: a person reads them.
 const mostProblems = 3
 
-// Decide says how many runners there are to be. Same input, same output (SCALE-4).
+// Decide returns the desired number of runners. Same input, same output (SCALE-4).
 func Decide(in Input) Result {
 	p := planner{in: in, state: in.State, now: in.Now}
 	if !p.state.Decided { // until now the owner had what it has
@@ -76,8 +76,8 @@ func (p *planner) raise(number int, why string) {
 	}
 }
 
-// jobs is the number of runners that jobs need: those that work, and beside them one for each job that waits, or as many as
-// are to be idle (6.10). Jobs beyond the largest number count all the same: they are served as soon as there is room (6.5).
+// jobs is the number of runners that jobs need: the busy ones, and beside them one for each queued job, or minIdle if that is more (6.10).
+// Jobs beyond the maximum count, too: they are served as soon as there is room (6.5).
 func (p *planner) jobs(spec Jobs, demand Demand) (int, string) {
 	queued, running, busy := len(demand.Queued), len(demand.Running), p.in.Runners.Busy
 	p.out.Queued, p.out.Running = queued, running
@@ -117,7 +117,7 @@ func (p *planner) settle() {
 	p.out.State = p.state
 }
 
-// held says whether jobs or the minimum need runners that are missing, while their owner assumes that none is needed: all
+// held reports whether jobs or the minimum need runners that are missing, while their owner assumes that none is needed: all
 // existed since they were last found to be needed (RUN-4). The owner's times are those of its status, in whole seconds.
 func (p *planner) held() bool {
 	complete := p.in.Runners.CompleteAt

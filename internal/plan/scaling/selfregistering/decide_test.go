@@ -147,7 +147,7 @@ func TestDecide_67_LostMessagesAreMadeGood(t *testing.T) {
 	require.Equal(t, 1, o.decides(known), "another repository's queue says nothing of it")
 }
 
-// 6.10: what works, and beside it one for each job that waits or as many as are to be idle; surplus goes while others work.
+// 6.10: busy runners, and beside them one for each queued job or minIdle; surplus runners are removed while others are busy.
 func TestDecide_610_BusyAndTheLargerOfIdleAndQueued(t *testing.T) {
 	o := newOwner(t, 0, 20)
 	o.in.Spec.Jobs.MinIdle = 2
@@ -239,7 +239,7 @@ func TestDecide_SCALE3_ARestartLowersNothingBeforeTheCooldown(t *testing.T) {
 	require.Equal(t, 1, o.passes(10*time.Minute))
 }
 
-// POOL-8: a source that is lost never shrinks the number, however long that lasts; what is seen all the same raises it.
+// POOL-8: a lost source never shrinks the number, however long it is lost; jobs that are still seen raise it.
 func TestDecide_POOL8_ALostSourceNeverShrinks(t *testing.T) {
 	lost := map[string]func(e *Evidence){
 		"the server": func(e *Evidence) { e.Server.Problem = "the server does not answer" },
@@ -266,7 +266,7 @@ func TestDecide_POOL8_ALostSourceNeverShrinks(t *testing.T) {
 		require.Equal(t, 6, o.decides(waits(1, 2, 3, 4, 5, 6)), name)
 		o.in.Evidence.Queues, o.in.Evidence.Server.Problem, o.in.Evidence.Server.Sees, o.in.Evidence.Server.More = nil, "", true, false
 		o.decides()
-		require.Equal(t, 6, o.passes(9*time.Minute), "%s: what nobody saw was not enough", name)
+		require.Equal(t, 6, o.passes(9*time.Minute), "%s: unseen jobs were not enough", name)
 		require.Equal(t, 1, o.passes(2*time.Minute), name)
 	}
 	o := newOwner(t, 1, 20)
@@ -377,9 +377,9 @@ func drawJobs(t *rapid.T, what string) []Job {
 func TestGather_66_Property_ASetOfIDs(t *testing.T) {
 	ours := func(runner string) bool { return runner == "ci-1" }
 	rapid.Check(t, func(t *rapid.T) {
-		told, listed := drawJobs(t, "told"), drawJobs(t, "listed")
-		evidence := func(told, listed []Job, settled ...int64) Evidence {
-			return Evidence{Server: Server{Sees: true, Jobs: told, Settled: settled}, Queues: []Queue{{Repository: "acme/app", Readings: []Reading{{Begun: t0, Jobs: listed}}}}}
+		reported, listed := drawJobs(t, "told"), drawJobs(t, "listed")
+		evidence := func(reported, listed []Job, settled ...int64) Evidence {
+			return Evidence{Server: Server{Sees: true, Jobs: reported, Settled: settled}, Queues: []Queue{{Repository: "acme/app", Readings: []Reading{{Begun: t0, Jobs: listed}}}}}
 		}
 		ids := func(d Demand) (all []int64) {
 			for _, job := range slices.Concat(d.Queued, d.Running) {
@@ -388,14 +388,14 @@ func TestGather_66_Property_ASetOfIDs(t *testing.T) {
 			slices.Sort(all)
 			return all
 		}
-		d := Gather(evidence(told, listed), ours)
+		d := Gather(evidence(reported, listed), ours)
 		require.Equal(t, len(ids(d)), len(slices.Compact(ids(d))), "once each")
 		for _, job := range d.Queued {
-			for _, other := range slices.Concat(told, listed) {
+			for _, other := range slices.Concat(reported, listed) {
 				require.False(t, other.ID == job.ID && other.Running, "running is the later word")
 			}
 		}
-		mixed := rapid.Permutation(slices.Concat(told, told)).Draw(t, "mixed")
+		mixed := rapid.Permutation(slices.Concat(reported, reported)).Draw(t, "mixed")
 		require.Equal(t, ids(d), ids(Gather(evidence(mixed, slices.Concat(listed, listed)), ours)))
 
 		if len(ids(d)) > 0 {
@@ -403,14 +403,14 @@ func TestGather_66_Property_ASetOfIDs(t *testing.T) {
 			without := func(jobs []Job) []Job {
 				return slices.DeleteFunc(slices.Clone(jobs), func(j Job) bool { return j.ID == gone })
 			}
-			after := ids(Gather(evidence(without(told), listed, gone), ours))
+			after := ids(Gather(evidence(without(reported), listed, gone), ours))
 			require.ElementsMatch(t, slices.DeleteFunc(ids(d), func(id int64) bool { return id == gone }), after)
 		}
 	})
 }
 
-// What every sequence of decisions keeps to: the bounds, more at once, less only after so much time in which it was enough and
-// could be seen.
+// Every sequence of decisions keeps the bounds, raises at once, and lowers only after the cooldown in which fewer were enough and the data
+// was complete.
 func TestDecide_SCALE3_Property_Sequences(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := newOwner(t, rapid.IntRange(0, 5).Draw(t, "min"), rapid.IntRange(1, 9).Draw(t, "max"))

@@ -55,7 +55,7 @@ type Reading struct {
 	Jobs  []Job
 	// Partial: the queue was not read to its end, so that absence from it proves nothing.
 	Partial bool
-	// Enough: only because so many jobs wait in it that others would have made no difference.
+	// Enough: only because the queued jobs in it are more than can be served.
 	Enough bool
 }
 
@@ -71,11 +71,11 @@ type Demand struct {
 	Unread   bool
 }
 
-// Blind says whether there may be more jobs than are known.
+// Blind reports whether there may be more jobs than are known.
 func (d Demand) Blind() bool { return d.Unread || len(d.Problems) > 0 }
 
 // Gather makes one set of jobs out of what the sources report (6.6, 6.7): a repeated message adds nothing, the other
-// source makes up for a lost one, and the end of a job frees that job alone. ours says whether a runner is the owner's: a
+// source makes up for a lost one, and the end of a job frees that job alone. ours reports whether a runner is the owner's: a
 // job of another owner's runner does not count.
 func Gather(e Evidence, ours func(runner string) bool) Demand {
 	var d Demand
@@ -130,8 +130,8 @@ func Gather(e Evidence, ours func(runner string) bool) Demand {
 	return d
 }
 
-// merge combines what two sources report of one job: it goes from queued to running and never back, so the source that
-// reports running is newer.
+// merge combines the reports of two sources about one job: it changes from queued to running and never back, so the source that reports
+// running is newer.
 func merge(a, b Job) Job {
 	switch {
 	case a.Running == b.Running && (b.Runner == "" || a.Runner != "" && a.Runner < b.Runner):
@@ -142,7 +142,7 @@ func merge(a, b Job) Job {
 	return b
 }
 
-// lapsed says whether a job that the server counts is over by GitHub's queue, so that its end was not reported. Two whole
+// lapsed reports whether a job that the server counts is over by GitHub's queue, so that its end was not reported. Two whole
 // readings in a row must lack it that both began after the server learnt of it: one alone may have missed a job that moved
 // between two pages.
 func lapsed(job Job, queues []Queue) bool {
@@ -158,7 +158,7 @@ func lapsed(job Job, queues []Queue) bool {
 	return false
 }
 
-// owns says whether a runner of that name is the owner's.
+// owns reports whether a runner of that name is the owner's.
 func (s Spec) owns(runner string) bool {
 	if !strings.HasPrefix(runner, s.Owner+"-") {
 		return false

@@ -57,7 +57,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// at says whether the schedule is active, and when that changes; zero: never.
+// at reports whether the schedule is active, and when that changes; zero: never.
 func (s Schedule) at(now time.Time) (active bool, turn time.Time) {
 	if now.Before(s.Start) {
 		return false, s.Start

@@ -128,7 +128,7 @@ func TestSchedule_69_Boundaries(t *testing.T) {
 	}
 }
 
-// What a schedule says of when it changes is what it then does, wherever the clocks change, and it is active exactly in its times.
+// A schedule changes when it says so, wherever the clocks change, and it is active exactly in its times.
 func TestSchedule_69_Property_TurnsWhenItSays(t *testing.T) {
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca", "Asia/Kathmandu"}
 	rapid.Check(t, func(t *rapid.T) {

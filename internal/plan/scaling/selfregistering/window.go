@@ -22,5 +22,5 @@ func push(marks []Mark, span time.Duration, over int, now time.Time, count int) 
 	return append(kept, Mark{now, count})
 }
 
-// gap says whether the last decision is so long ago that what was needed in between is unknown.
+// gap reports whether the last decision is so long ago that what was needed in between is unknown.
 func (s State) gap(now time.Time) bool { return s.Seen.IsZero() || now.Sub(s.Seen) > LongestGap }

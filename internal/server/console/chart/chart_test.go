@@ -91,7 +91,7 @@ func TestAxis_ReachesTheHighestValue(t *testing.T) {
 	}
 }
 
-// A ceiling that would flatten the rest is said in the legend; one that would not, and one where there is nothing else, is drawn.
+// A ceiling that would flatten the rest is in the legend; one that would not, or that stands alone, is drawn.
 func TestDraw_ACeilingFlattensNothing(t *testing.T) {
 	now := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
 	plot := func(busy, capacity float64) Chart {
@@ -166,7 +166,7 @@ func TestColumns_FitWhateverTheirNumber(t *testing.T) {
 	})
 }
 
-// Spans follow one another within the whole, each as wide as its share; what is short is seen, and what has no length is not.
+// Spans follow one another within the whole, each as wide as its share; a short one is visible, and one without length is not.
 func TestSpans_AreSharesOfTheWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lengths := rapid.SliceOfN(rapid.Float64Range(-1, 1e6), 0, 9).Draw(t, "lengths")

@@ -17,7 +17,7 @@ const (
 	// times as much, and 900 points a minute are the most.
 	asksPerPass         = 500
 	redeliveriesPerPass = 100
-	// failuresInARow: when GitHub fails so many requests in a row, it is unavailable.
+	// failuresInARow: after that many consecutive failed requests GitHub counts as unavailable.
 	failuresInARow = 3
 )
 

@@ -29,7 +29,7 @@ func (s share) perMinute(state fleet.RateState, known bool, now time.Time) float
 		return withoutLimits
 	}
 	left, remaining := state.Reset.Sub(now), float64(state.Remaining)
-	if left <= 0 { // what was said is about a window that has passed
+	if left <= 0 { // the headers are about a window that has passed
 		left, remaining = time.Hour, float64(state.Limit)
 	}
 	usable := remaining - reserve*float64(state.Limit)
@@ -83,7 +83,7 @@ func (b *budget) spend(installationID int64) bool {
 		p.calls += rate * passed.Minutes()
 		p.at = now
 	}
-	p.calls = min(p.calls, max(rate, min(1, rate*60))) // the last word of GitHub counts, also when it takes away
+	p.calls = min(p.calls, max(rate, min(1, rate*60))) // the latest headers count, also when they lower the budget
 	if p.calls < 1 {
 		return false
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// For any shares, limit and rhythm: no more than the share of what is left is spent in a window, and the last tenth never.
+// For any shares, limit and rhythm: a window spends no more than the share of what is left, and never the last tenth.
 func TestBudget_NeverMoreThanItsShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(1_800_000_000, 0)
@@ -74,7 +74,7 @@ func TestBudget_OnlyWhatGitHubLastSaidCounts(t *testing.T) {
 	require.False(t, b.spend(1))
 }
 
-// What costs nothing is given back, but within a bound: GitHub counts it towards its secondary limit.
+// Free calls are refunded, but within a bound: GitHub counts them towards its secondary limit.
 func TestBudget_FreeCallsAreBoundedToo(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	state := fleet.RateState{Limit: 5000, Remaining: 5000, Reset: now.Add(time.Hour)}

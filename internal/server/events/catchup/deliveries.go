@@ -14,8 +14,7 @@ import (
 const (
 	// retention is how long GitHub keeps deliveries.
 	retention = 72 * time.Hour
-	// overlap is how much of what was read is read again: the list is in no strict order, and an attempt is listed when it
-	// has ended.
+	// overlap is how much of the list is read again: it has no strict order, and an attempt is listed when it has ended.
 	overlap = 5 * time.Minute
 	// pagesPerPass bounds one pass: 4,000 deliveries. The next one continues from there.
 	pagesPerPass = 40
@@ -149,8 +148,7 @@ func (c *CatchUp) look(ctx context.Context) (news bool, err error) {
 	return news, nil
 }
 
-// page reads the page that pos is at. A cursor that GitHub does not know any more must not be retried forever: the
-// reading begins again.
+// page reads the page that pos is at. A cursor that GitHub no longer knows must not be retried forever: the reading begins again.
 func (c *CatchUp) page(ctx context.Context, pos *Position) (github.DeliveryPage, error) {
 	etag := ""
 	if pos.Cursor == "" {

@@ -312,7 +312,7 @@ func workflow(jobs int, labels string) string {
 	return text
 }
 
-// submit starts a run of so many jobs and returns their ids.
+// submit starts a run with that number of jobs and returns their ids.
 func (w *world) submit(repo string, jobs int, labels ...string) (run int64, ids []int64) {
 	w.t.Helper()
 	label := jobLabel
@@ -330,7 +330,7 @@ func (w *world) submit(repo string, jobs int, labels ...string) (run int64, ids 
 	return runs[0].ID, ids
 }
 
-// settled waits until GitHub has finished trying to deliver so many webhooks in all.
+// settled waits until GitHub has finished the given number of delivery attempts.
 func (w *world) settled(attempts int) {
 	w.t.Helper()
 	w.eventually(fmt.Sprintf("%d attempts have ended", attempts), func() bool {

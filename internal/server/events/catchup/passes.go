@@ -57,7 +57,7 @@ type Options struct {
 
 	// Count is called for each recovery (RECV-9). Required.
 	Count func(recovery.Kind)
-	// Off says of a kind that it is not to act; none is by default. What is polled is no recovery, and never off.
+	// Off reports whether a kind of recovery is off; by default none is. Polling for deliveries is no recovery, and never off.
 	Off func(recovery.Kind) bool
 	// Metrics takes bullpen_catchup_…; nowhere when nil.
 	Metrics prometheus.Registerer
@@ -137,7 +137,7 @@ func New(opt Options) (*CatchUp, error) {
 	return c, nil
 }
 
-// Passes lists what is to be done again and again, on one replica at a time.
+// Passes lists the periodic passes, each on one replica at a time.
 func (c *CatchUp) Passes() []periodic.Pass {
 	var list []periodic.Pass
 	const rest = 10 * time.Second // to write down what was done

@@ -30,7 +30,7 @@ func TestPoll_RECV8_JobsAreTakenFromTheListAlone(t *testing.T) {
 	w.read()
 	require.Equal(t, map[fleet.JobState]int{fleet.JobCancelled: 3}, w.states(ids))
 	calls := w.forge.called()
-	require.Zero(t, count(calls, "redeliver"), "nobody could take it")
+	require.Zero(t, count(calls, "redeliver"), "no pool could take it")
 	for range 5 {
 		w.clock.Advance(10 * time.Minute)
 		w.read()

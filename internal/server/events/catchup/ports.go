@@ -70,7 +70,7 @@ type Ask struct {
 type QueueLedger interface {
 	// RepositoriesToSweep lists repositories that were reported since heard and not swept since swept, without those
 	// of some accounts: the ones swept longest ago first.
-	RepositoriesToSweep(ctx context.Context, swept, heard time.Time, without []int64, most int) ([]Repository, error)
+	RepositoriesToSweep(ctx context.Context, swept, seen time.Time, without []int64, most int) ([]Repository, error)
 	Swept(ctx context.Context, repository string, at time.Time) error
 	// SweptPartly notes where the sweep of a repository is to continue.
 	SweptPartly(ctx context.Context, repository string, resume Resume) error
@@ -82,7 +82,7 @@ type QueueLedger interface {
 	// asked about longest ago first.
 	JobsToAskAbout(ctx context.Context, before time.Time, without []int64, most int) ([]WaitingJob, error)
 	AskedAbout(ctx context.Context, ids []int64, now time.Time) error
-	// ConfirmWaiting notes that a job waits for something else than a runner, by GitHub's word of just now.
+	// ConfirmWaiting records that GitHub has just reported the job as waiting for something else than a runner.
 	ConfirmWaiting(ctx context.Context, id int64, now time.Time) error
 	// ExpireJobs ends as stale jobs that have been waiting unmoved since before: those that were asked about in between,
 	// and others if it is since before unasked. It returns their ids.
@@ -118,8 +118,8 @@ type RerunLedger interface {
 	// RerunsOfRun says how many attempts of the run were asked for since that one, and whether GitHub's word on a job of it
 	// is still awaited whose pod was lost since then.
 	RerunsOfRun(ctx context.Context, runID, attempt int64, since time.Time) (asked int64, awaited bool, err error)
-	// BookRerun books one of at most so many re-runs that the job and its forerunners in the same run have together; false
-	// when there is none left, or one is booked already. Jobs that are asked for together are booked with the same time.
+	// BookRerun books a re-run, unless the job and its forerunners in the same run have reached the maximum together; false then, or when
+	// one is booked already. Jobs that are re-run together are booked with the same time.
 	BookRerun(ctx context.Context, id int64, most int, now time.Time) (bool, error)
 	// UnbookRerun takes the booking back: for good, or until then when the time is not zero.
 	UnbookRerun(ctx context.Context, id int64, again time.Time) error

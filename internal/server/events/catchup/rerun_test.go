@@ -172,7 +172,7 @@ func TestRerun_AllThatARunLostComesBack(t *testing.T) {
 	require.Contains(t, w.log.String(), "has had its re-runs")
 }
 
-// A job whose loss GitHub reports late is not taken for one that a user has run again, because the others were.
+// A job whose loss GitHub reports late is not mistaken for one that a user has run again after the others were.
 func TestRerun_OneThatIsReportedLateComesBackToo(t *testing.T) {
 	w := newRerunWorld(t, 1)
 	var runner string

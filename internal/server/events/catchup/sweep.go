@@ -20,8 +20,8 @@ const (
 	sweepAgain = 5
 	// sweepRefused times Options.Every is how much longer one is left alone that GitHub does not show: asking is not free.
 	sweepRefused = 60
-	// heardWithin: repositories of which no job was heard for longer are not swept.
-	heardWithin = 14 * 24 * time.Hour
+	// seenWithin: repositories of which no job was heard for longer are not swept.
+	seenWithin = 14 * 24 * time.Hour
 	// repositoriesAtOnce bounds what is read of the ledger at a time.
 	repositoriesAtOnce = 100
 )
@@ -37,7 +37,7 @@ func (c *CatchUp) Sweep(ctx context.Context) error {
 	began := c.opt.Now()
 	var without []int64
 	for ctx.Err() == nil {
-		list, err := c.opt.Ledger.RepositoriesToSweep(ctx, began.Add(-sweepAgain*c.opt.Every), began.Add(-heardWithin), without, repositoriesAtOnce)
+		list, err := c.opt.Ledger.RepositoriesToSweep(ctx, began.Add(-sweepAgain*c.opt.Every), began.Add(-seenWithin), without, repositoriesAtOnce)
 		if err != nil {
 			return ended(ctx, fmt.Errorf("reading which repository to sweep: %w", err))
 		}
@@ -61,8 +61,8 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// sweepRepository goes through the runs of a repository from where the last sweep stopped. One that cannot be read goes to
-// the end of the line like one that was.
+// sweepRepository reads the runs of a repository from where the last sweep stopped. One that cannot be read moves to the end of the line
+// like one that was.
 func (c *CatchUp) sweepRepository(ctx context.Context, r Repository) error {
 	var leave error
 	at := c.opt.Now()
@@ -141,7 +141,7 @@ func (c *CatchUp) mayAsk(installationID int64, pass string) error {
 }
 
 // mayAskAgain is mayAsk for what is asked again and again: asked with the context that it returns, it gives the call back if
-// GitHub says that nothing has changed since the last time.
+// GitHub reports that nothing has changed since the last time.
 func (c *CatchUp) mayAskAgain(ctx context.Context, installationID int64, pass string) (context.Context, error) {
 	return github.WithFree(ctx, func() { c.scopes.refund(installationID) }), c.mayAsk(installationID, pass)
 }

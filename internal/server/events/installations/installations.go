@@ -54,7 +54,7 @@ func New(opt Options) (*Pass, error) {
 	return &Pass{opt}, nil
 }
 
-// Run compares once. An error says of which accounts nothing was changed; what differed of others has been put right.
+// Run compares once. An error names the accounts that were not changed; differences of others have been corrected.
 func (p *Pass) Run(ctx context.Context) error {
 	began := p.opt.Now()
 	listed, err := p.opt.Forge.Installations(ctx)

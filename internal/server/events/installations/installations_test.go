@@ -94,7 +94,7 @@ func (s *scene) compare() {
 	require.NoError(s.t, s.pass.Run(s.t.Context()))
 }
 
-// What GitHub reports of its installations reaches the ledger, and what got lost is found by its own list.
+// GitHub's reports about its installations reach the ledger, and its own list makes up for lost ones.
 func TestPass_ReportedAndUnreported(t *testing.T) {
 	s := newScene(t)
 	s.becomes("acme", adminapi.AccountActive)

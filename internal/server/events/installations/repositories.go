@@ -46,9 +46,9 @@ type RepositoriesOptions struct {
 	Now   func() time.Time
 }
 
-// Repositories compares what each installation may access with the ledger: a message that a repository was removed or added
-// may never have come, and there is none for a rename. What it finds takes the path of the webhook. It keeps the pages that
-// it has read, so that GitHub is asked for what has changed. It is safe for concurrent use.
+// Repositories compares what each installation may access with the ledger: a message that a repository was removed or added may never have
+// come, and there is none for a rename. Its findings take the path of the webhook. It keeps the pages that it has read, so that GitHub is
+// asked for changes only. It is safe for concurrent use.
 type Repositories struct {
 	opt RepositoriesOptions
 
@@ -159,7 +159,7 @@ func (r *Repositories) page(ctx context.Context, key pageKey) (github.Repository
 	return page, nil
 }
 
-// forget drops the pages of installations that are no more.
+// forget drops the pages of installations that are gone.
 func (r *Repositories) forget(kept map[int64]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -161,7 +161,7 @@ func TestRepositories_ADoubtfulListTakesNothing(t *testing.T) {
 	}
 }
 
-// What was reported after the list was begun is newer than the list.
+// An event after the start of the list is newer than the list.
 func TestRepositories_NewerEventsAreLeftAlone(t *testing.T) {
 	s := newScene(t)
 	s.becomes("acme", adminapi.AccountActive)

@@ -11,7 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
 )
 
-// What GitHub says of installations reaches the account, from the payload to the ledger.
+// GitHub's events about installations reach the account, from the payload to the ledger.
 func TestTake_InstallationEvents(t *testing.T) {
 	in, store, _ := newIntake(t)
 	n := 0

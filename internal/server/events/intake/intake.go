@@ -213,7 +213,7 @@ func (i *Intake) workflowJob(ctx context.Context, d dispatch.Delivery, ev *githu
 	return i.recorded(ctx, d, "workflow_job", rec.Fresh, err)
 }
 
-// recorded is what is said after the transaction: Recorded only when it was committed.
+// recorded is the result after the transaction: Recorded only when it was committed.
 func (i *Intake) recorded(ctx context.Context, d dispatch.Delivery, event string, fresh bool, err error) Result {
 	switch {
 	case errors.Is(err, fleet.ErrUnstorable): // RECV-10: a redelivery would bring the same

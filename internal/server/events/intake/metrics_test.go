@@ -24,7 +24,7 @@ func (b beginning) RecordJob(context.Context, dispatch.Delivery, dispatch.JobEve
 	return dispatch.Recorded{Fresh: true, Started: b.started}, nil
 }
 
-// What a job has waited for is counted by phase, whether its start was reported or read at GitHub. Approval is not ours.
+// A job's waiting time is counted by phase, whether its start was reported or read at GitHub. Approval is not ours.
 func TestIntake_CountsWhatJobsWaitedFor(t *testing.T) {
 	start := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	metrics := prometheus.NewRegistry()

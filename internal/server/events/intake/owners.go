@@ -19,7 +19,7 @@ import (
 // A webhook that is set on a repository or an organization, and not on the GitHub App, names no installation. Its events are
 // served nevertheless, if the App is installed there: the ledger knows that of most owners, and GitHub of the others.
 
-// What GitHub is asked is bounded by the owner and in all (TEN-10): every delivery may name another owner.
+// Requests to GitHub are bounded per owner and in total (TEN-10): every delivery may name another owner.
 const (
 	installedKept    = 10 * time.Minute
 	notInstalledKept = time.Minute // short: an administrator is about to install the App
@@ -145,7 +145,7 @@ func (o *Owners) report(ctx context.Context, one *owner, of dispatch.Account, re
 	}
 }
 
-// entry is the owner's. When there are too many, those go of which nothing is known any more.
+// entry is the owner's. When there are too many, entries without state are dropped.
 func (o *Owners) entry(key string) (*owner, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

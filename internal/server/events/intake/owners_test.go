@@ -113,7 +113,7 @@ func TestTake_R14_AnEventWithoutAnInstallationIsServedByItsOwner(t *testing.T) {
 	require.Equal(t, []string{"acme", "ada/app"}, d.github.asked, "the ledger knows the installation from then on")
 }
 
-// What the ledger knows needs no request to GitHub, also when GitHub is unavailable.
+// Owners that the ledger knows need no request to GitHub, also when GitHub is unavailable.
 func TestTake_R14_AKnownOwnerCostsNoCall(t *testing.T) {
 	d := newDirect(t)
 	d.github.err = errors.New("GitHub is away")
@@ -162,8 +162,8 @@ func TestTake_R14_WhereTheAppIsNotInstalledIsSaid(t *testing.T) {
 	require.Empty(t, noted, "it is installed now")
 }
 
-// TEN-10: however many owners a sender makes up, GitHub is asked a few times a minute, the ledger notes a hundred of them, and known owners are
-// served as before.
+// TEN-10: however many owners a sender makes up, GitHub is asked a few times a minute, the ledger records a hundred of them, and known
+// owners are served normally.
 func TestTake_TEN10_ManyUnknownOwnersCostFewCalls(t *testing.T) {
 	d := newDirect(t)
 	d.github.at["acme"] = 42
@@ -172,7 +172,7 @@ func TestTake_TEN10_ManyUnknownOwnersCostFewCalls(t *testing.T) {
 	for i := range 3000 {
 		got := d.queued(fmt.Sprint("made-up-", i), "Organization")
 		require.Contains(t, []intake.Outcome{intake.NotInstalled, intake.Failed}, got.Outcome)
-		d.now = began.Add(time.Duration(i) * 100 * time.Millisecond) // five minutes in all
+		d.now = began.Add(time.Duration(i) * 100 * time.Millisecond) // five minutes in total
 	}
 	require.LessOrEqual(t, d.github.questions(), 1+20+5*10+1)
 	require.Equal(t, intake.Recorded, d.queued("acme", "Organization").Outcome)
@@ -182,7 +182,7 @@ func TestTake_TEN10_ManyUnknownOwnersCostFewCalls(t *testing.T) {
 	require.LessOrEqual(t, len(noted), 100)
 }
 
-// What GitHub cannot say is not taken for a no: the delivery is refused, and can be made again.
+// A failed lookup is not taken for a no: the delivery is refused, and can be repeated.
 func TestTake_R14_WhatCannotBeLookedUpIsAskedForAgain(t *testing.T) {
 	d := newDirect(t)
 	for _, err := range []error{fleet.ErrUncertain, fleet.ErrForbidden, &fleet.RateLimitedError{Resource: "core", Until: d.now.Add(time.Hour)}} {

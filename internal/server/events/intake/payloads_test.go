@@ -224,7 +224,7 @@ func TestTake_R12_ThousandsOfRepositoriesAtOnce(t *testing.T) {
 	}
 }
 
-// What the database refuses for its value is refused for good, also if this package accepted it.
+// A value that the database refuses is refused for good, also if this package accepted it.
 func TestTake_RECV10_R12_WhatCannotBeStoredIsNotAskedForAgain(t *testing.T) {
 	_, store, _ := newIntake(t)
 	text := string([]byte{0xff, 0})

@@ -18,7 +18,7 @@ import (
 type Forge interface {
 	// Owners lists every account that has the App installed.
 	Owners(ctx context.Context) ([]fleet.Owner, error)
-	// Repositories lists at most so many of those an installation may use; whole: there are no more.
+	// Repositories lists the repositories that an installation may use, up to most; whole: there are no more.
 	Repositories(ctx context.Context, installationID int64, most int) (list []fleet.Repository, whole bool, err error)
 	// Roster reads one scope's list of runners.
 	Roster(ctx context.Context, installationID int64, scope fleet.Scope) (fleet.Roster, error)
@@ -46,7 +46,7 @@ type Known struct {
 type Options struct {
 	Forge  Forge
 	Ledger Ledger
-	// ByRepository says whether any pool registers its runners at repositories: then organizations have such scopes too.
+	// ByRepository indicates whether any pool registers its runners at repositories: then organizations have such scopes too.
 	ByRepository func() bool
 	// Keep bounds how long a reading is reused by callers for which it is fresh enough; default 2 min.
 	Keep time.Duration
@@ -103,7 +103,7 @@ type place struct {
 	scope        fleet.Scope
 }
 
-// reading is one reading of a scope: those who want it wait for done.
+// reading is one reading of a scope: its callers wait for done.
 type reading struct {
 	began time.Time
 	done  chan struct{}

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Store removes at most so many rows that a rule names, the oldest first, and says how many it removed. Rows that
-// are in use are skipped.
+// Store removes the rows that a rule names, up to a number, oldest first, and returns how many it removed. Rows that are in use are
+// skipped.
 type Store interface {
 	Prune(ctx context.Context, rule Rule, most int32) (int64, error)
 }
@@ -88,7 +88,7 @@ func (r *Retention) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// inShare applies a rule within its part of the time that is left, as one of so many. What it has removed by then is gone.
+// inShare applies a rule within its share of the time that is left. Rows that it has removed by then stay removed.
 func (r *Retention) inShare(ctx context.Context, rule Rule, among int) error {
 	if end, bounded := ctx.Deadline(); bounded {
 		var cancel context.CancelFunc

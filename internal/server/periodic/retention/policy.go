@@ -8,7 +8,7 @@ import (
 // Kind is a kind of row, as a metric value.
 type Kind string
 
-// The kinds, in the order in which they go: what refers to another before it.
+// The kinds, in the order of removal: referring rows before the rows that they refer to.
 const (
 	Deliveries    Kind = "deliveries"
 	Jobs          Kind = "jobs"
@@ -27,17 +27,16 @@ const (
 
 // Policy says how long each kind is kept after its end.
 type Policy struct {
-	// Deliveries of webhooks, by which one that is delivered again is recognized. GitHub delivers again for 3 days. After
-	// that time no message names a runner that is gone, either: registrations and undecided adoptions go with
-	// them, and so do the last lines of runners that died.
+	// Deliveries of webhooks, by which redeliveries are recognized. GitHub redelivers for 3 days. After that time no message names a runner
+	// that is gone, either: registrations and undecided adoptions are deleted with them, and so are the last log lines of failed runners.
 	Deliveries time.Duration
 	// Jobs that have ended.
 	Jobs time.Duration
-	// Tombstones of ended jobs, which outlive their rows: nothing that is said of the job later revives it (CLAIM-4).
+	// Tombstones of completed jobs, which outlive their rows: no later event revives the job (CLAIM-4).
 	Tombstones time.Duration
 	// Sessions of runners: usage and audit read them.
 	Sessions time.Duration
-	// Repositories without a reported job for so long: their queues are not swept any more, and their names are forgotten.
+	// Repositories without a reported job for that long: their queues are no longer swept, and their names are dropped.
 	Repositories time.Duration
 	// Installations that have ended, which no late message brings back.
 	Installations time.Duration

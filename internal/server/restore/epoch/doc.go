@@ -1,6 +1,5 @@
-// Package epoch notices that the database is an older one, or another one, than the fleet was run by, and keeps every
-// replica from dispatching and from granting removals until what is lost has been rebuilt from pods and from GitHub
-// (CLAIM-17).
+// Package epoch notices that the database is an older one, or another one, than the fleet's last, and keeps every replica from dispatching
+// and from granting removals until the lost rows have been rebuilt from pods and from GitHub (CLAIM-17).
 //
 // The database carries a lineage, drawn when it was made, and an epoch, which some replica raises every few seconds. Both
 // are copied into Kubernetes after each commit, so that a database behind its copy has lost something. Every claim,

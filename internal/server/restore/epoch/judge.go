@@ -59,7 +59,7 @@ type View struct {
 	Known Mark // the highest that this replica has seen, in database or copy; zero after its start
 	Copy  Copy
 	Row   Row
-	// Unexplained says that the cluster shows busy pods that the database does not know.
+	// Unexplained indicates that the cluster shows busy pods that the database does not know.
 	Unexplained bool
 	// UnreadableFor is how long the copy could not be read since the replica has started.
 	UnreadableFor time.Duration
@@ -112,7 +112,7 @@ func (v View) knows() Mark {
 	}
 }
 
-// Judge decides. It is the only place that knows what a restore looks like.
+// Judge decides. It is the only place that knows the signs of a restore.
 func Judge(v View, b Bounds) Decision {
 	known, row := v.knows(), v.Row
 	d := Decision{Known: known}

@@ -197,7 +197,7 @@ func TestKeeper_CLAIM17_AHold(t *testing.T) {
 	d.row.Now = d.row.HoldUntil
 	require.ErrorIs(t, k.look(t.Context()), missing)
 	require.Equal(t, mark(7).Lineage, d.row.Lineage)
-	require.False(t, d.row.HoldUntil.IsZero(), "the hold goes on until somebody has heard what is lost")
+	require.False(t, d.row.HoldUntil.IsZero(), "the hold continues until the lost rows are known")
 	missing = nil
 	require.NoError(t, k.look(t.Context()))
 	require.Equal(t, d.row.BeatenAt.Add(-lostMargin), missed[0])

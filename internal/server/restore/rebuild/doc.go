@@ -1,7 +1,7 @@
-// Package rebuild writes the claims again that a restored database lacks: from a fresh list of pods and from GitHub's own
-// lists of runners, which name the pod in each runner's name (CLAIM-17). Everything that is registered for a pod of ours
-// has a live claim afterwards, charged to its account; what is busy has its job, where GitHub says which.
+// Package rebuild writes the claims again that a restored database lacks: from a fresh list of pods and from GitHub's own lists of runners,
+// whose names contain the pod's (CLAIM-17). Every pod of ours with a registration has a live claim afterwards, charged to its account; a
+// busy one has its job, if GitHub names it.
 //
-// It adds and never removes: what pods show without a registration anywhere is recovery's. Begin with Rebuilder.Run, which
-// package epoch's Keeper calls.
+// It adds and never removes: pods without a registration are left to recovery. Begin with Rebuilder.Run, which package epoch's Keeper
+// calls.
 package rebuild

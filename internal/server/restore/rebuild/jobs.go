@@ -12,8 +12,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
 )
 
-// Bounds of the search for the jobs of one account's runners. What is not found is bound when GitHub names it: its deliveries
-// are asked for again, and the claim is charged and kept all the same.
+// Bounds of the search for the jobs of one account's runners. A job that is not found is bound when GitHub names it: its deliveries are
+// requested again, and the claim is charged and kept in any case.
 const (
 	maxRepositories = 50
 	maxRequests     = 200

@@ -98,7 +98,7 @@ func (r *Rebuilder) Run(ctx context.Context, turn epoch.Turn) (doubts int, err e
 			continue
 		}
 		if err := r.one(ctx, found, jobs); errors.Is(err, epoch.ErrTurnOver) {
-			return 0, err // CLAIM-17: what was seen is late, and so would be the rest
+			return 0, err // CLAIM-17: the reading is late, and so would be the rest
 		} else if err != nil {
 			doubts++
 			r.opt.Log.WarnContext(ctx, "rebuilding a claim", "pod", pod.Name, "error", err)
@@ -126,7 +126,7 @@ func (r *Rebuilder) look(ctx context.Context, queries []roster.Query) (map[strin
 	return r.opt.Lists.Look(ctx, queries)
 }
 
-// one rebuilds a claim, and notes whose job is to be looked for.
+// one rebuilds a claim, and records whose job must be searched for.
 func (r *Rebuilder) one(ctx context.Context, found dispatch.FoundRunner, jobs *hunt) error {
 	state, err := r.opt.Ledger.Rebuild(ctx, jobs.turn, found, r.opt.Now())
 	if err != nil {

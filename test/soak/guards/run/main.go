@@ -134,7 +134,7 @@ func choose(f flags) ([]guards.Guard, error) {
 	return scenarios, nil
 }
 
-// one builds, runs and removes what is of no use any more.
+// one builds, runs and removes files that are no longer needed.
 func one(ctx context.Context, f flags, builder *guards.Builder, g guards.Guard) (guards.Result, error) {
 	fmt.Printf("%s without %s: %s\n", time.Now().UTC().Format("15:04:05"), g.Name, g.Off)
 	name := strings.NewReplacer(" ", "-", ",", "").Replace(g.Name)

@@ -10,7 +10,7 @@ import (
 // Meter shows the progress of a download: a bar on a terminal, otherwise a line every few seconds.
 type Meter struct {
 	Out io.Writer
-	// Terminal says that Out is one, whose last line can be overwritten.
+	// Terminal indicates that Out is one, whose last line can be overwritten.
 	Terminal bool
 	// Now reads the clock. Nil: time.Now.
 	Now func() time.Time

@@ -25,7 +25,7 @@ type Workflow struct {
 	Jobs []*JobDef
 }
 
-// HasEvent says whether the file lists the event under `on`.
+// HasEvent reports whether the file lists the event under `on`.
 func (w *Workflow) HasEvent(name string) bool { return slices.Contains(w.Events, name) }
 
 // Input is one input of workflow_dispatch.
@@ -79,7 +79,7 @@ type JobDef struct {
 	TimeoutMinutes  string
 	ContinueOnError string
 	Steps           []StepDef
-	// IDToken says that the job may have tokens that prove what it is: the permission id-token: write.
+	// IDToken indicates that the job may have tokens that prove what it is: the permission id-token: write.
 	IDToken  bool
 	workflow *Workflow
 }
@@ -181,7 +181,7 @@ func buildJob(src *actionlint.Workflow, job *actionlint.Job) *JobDef {
 	return def
 }
 
-// mayProve says whether permissions let a job have tokens that prove what it is. Nothing grants that but the file itself.
+// mayProve reports whether permissions let a job have tokens that prove what it is. Nothing grants that but the file itself.
 func mayProve(p *actionlint.Permissions) bool {
 	switch {
 	case p == nil:

@@ -145,7 +145,7 @@ func addIncludes(combos []combination, rows *Object, include []*Object) []combin
 	return combos
 }
 
-// matches says whether got has every value of want.
+// matches reports whether got has every value of want.
 func matches(got, want *Object) bool {
 	for _, k := range want.Keys() {
 		w, _ := want.Get(k)

@@ -44,7 +44,7 @@ type Job struct {
 	Group  string
 	// Timeout is `timeout-minutes`, six hours by default.
 	Timeout time.Duration
-	// ContinueOnError says that a failure of this job fails neither its run nor the jobs behind it.
+	// ContinueOnError indicates that a failure of this job fails neither its run nor the jobs behind it.
 	ContinueOnError bool
 	// Def is the job as written; its steps are evaluated by the runner.
 	Def *JobDef
@@ -249,7 +249,7 @@ func (r *Run) Concluded() []Concluded {
 	return out
 }
 
-// Done says whether every job has ended.
+// Done reports whether every job has ended.
 func (r *Run) Done() bool { return settled(r.jobs) }
 
 // Conclusion is "" until the run is done.

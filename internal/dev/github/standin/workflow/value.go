@@ -215,7 +215,7 @@ func formatNumber(f float64) string {
 	return strconv.FormatFloat(f, 'G', 15, 64)
 }
 
-// Truthy says whether GitHub takes v for true in a condition.
+// Truthy reports whether GitHub takes v for true in a condition.
 func Truthy(v Value) bool {
 	switch v := v.(type) {
 	case nil:

@@ -8,11 +8,10 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// goes gets each change of a pod that is being deleted. If its claim is live and GitHub has not named its runner, recovery
-// checks it at once: nothing in the pod signals a runner that has its configuration, and its registration is to be removed
-// (EXCL-8).
-func (d *Dispatcher) goes(pod Pod) {
-	if d.opt.CheckPod == nil || !d.goings.begin(pod.UID) {
+// podDeleted handles each change of a pod that is being deleted. If its claim is live and GitHub has not named its runner, recovery checks
+// it at once: nothing in the pod signals a runner that has its configuration, and its registration must be removed (EXCL-8).
+func (d *Dispatcher) podDeleted(pod Pod) {
+	if d.opt.CheckPod == nil || !d.deletedPods.begin(pod.UID) {
 		return
 	}
 	d.later(func(ctx context.Context) {
@@ -23,20 +22,20 @@ func (d *Dispatcher) goes(pod Pod) {
 			err = d.opt.CheckPod(ctx, pod.UID)
 		}
 		if err != nil { // the next pass sees it
-			d.goings.forget(pod.UID)
+			d.deletedPods.forget(pod.UID)
 			d.opt.Log.WarnContext(ctx, "requesting a check of a pod that is being deleted", "pod", pod.Name, "error", err)
 		}
 	})
 }
 
-// goings remembers which of the pods that are being deleted were checked.
-type goings struct {
+// deletedPods remembers which pods that are being deleted were checked.
+type deletedPods struct {
 	mu   sync.Mutex
 	seen map[string]bool // by pod UID
 }
 
-// begin says whether the pod is new.
-func (g *goings) begin(podUID string) bool {
+// begin reports whether the pod is new.
+func (g *deletedPods) begin(podUID string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.seen[podUID] {
@@ -50,7 +49,7 @@ func (g *goings) begin(podUID string) bool {
 }
 
 // forget is for a pod that is gone, or whose look has failed.
-func (g *goings) forget(podUID string) {
+func (g *deletedPods) forget(podUID string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.seen, podUID)
