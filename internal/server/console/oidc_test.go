@@ -240,7 +240,7 @@ func TestOIDC_AProviderThatIsDown(t *testing.T) {
 	query := p.back(began)
 	query.Set("code", "wrong")
 	require.Equal(t, http.StatusBadGateway, d.end(query, began.cookie).StatusCode)
-	require.Contains(t, log.String(), "answered 400 Bad Request (invalid_grant)")
+	require.Contains(t, log.String(), "returned 400 Bad Request (invalid_grant)")
 	for _, secret := range []string{clientSecret, "secret details", "wrong"} {
 		require.NotContains(t, log.String(), secret)
 	}

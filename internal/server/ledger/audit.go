@@ -216,7 +216,7 @@ func auditPoolChange(ctx context.Context, q *sqlcgen.Queries, entry poolaudit.En
 
 // ForgetAuditedPools removes pools that do not exist and did not change since then.
 func (s *Store) ForgetAuditedPools(ctx context.Context, namespace string, uids []string, before time.Time) error {
-	if _, err := s.queries().ForgetAuditedPools(ctx, namespace, before, uids); err != nil {
+	if _, err := s.queries().ForgetAuditedPools(ctx, namespace, before, orEmpty(uids)); err != nil {
 		return fmt.Errorf("forgetting audited pools: %w", err)
 	}
 	return nil
