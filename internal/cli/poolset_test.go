@@ -32,13 +32,19 @@ func (a *poolAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	const path = "/apis/bullpen.dev/v1alpha1/namespaces/runners/runnerpools"
 	pool := map[string]any{
 		"apiVersion": "bullpen.dev/v1alpha1", "kind": "RunnerPool", "spec": a.spec,
-		"metadata": map[string]any{"name": "linux", "namespace": "runners", "resourceVersion": fmt.Sprint(a.version), "managedFields": a.managed},
+		"metadata": map[string]any{
+			"name": "linux", "namespace": "runners", "uid": "u", "generation": 3, "resourceVersion": fmt.Sprint(a.version), "managedFields": a.managed,
+		},
 	}
 	switch r.Method + " " + r.URL.Path {
 	case "GET " + path + "/linux":
 		a.answer(w, http.StatusOK, pool)
 	case "GET " + path:
 		a.answer(w, http.StatusOK, map[string]any{"apiVersion": "bullpen.dev/v1alpha1", "kind": "RunnerPoolList", "items": []any{pool}})
+	case "POST /apis/authentication.k8s.io/v1/selfsubjectreviews":
+		a.answer(w, http.StatusCreated, map[string]any{
+			"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "status": map[string]any{"userInfo": map[string]any{"username": "ada"}},
+		})
 	case "PATCH " + path + "/linux":
 		a.patch(w, r)
 	default:
@@ -94,14 +100,14 @@ func scaleTo(n int64) cli.PoolChange {
 	return cli.PoolChange{Namespace: "runners", Pool: "linux", Settings: []poolchange.Setting{poolchange.Set("replicas", n)}}
 }
 
-// A write carries the version that was read, and the name that owns the field.
+// A write carries the version that was read, the user, and the name that owns the field.
 func TestSetPool_WritesWhatIsDifferent(t *testing.T) {
 	api, config := newPoolAPI(t)
 	changed, err := cli.SetPool(t.Context(), config, scaleTo(5))
 	require.NoError(t, err)
 	require.True(t, changed.Changed)
 	require.Empty(t, changed.Already())
-	require.Equal(t, []string{`{"metadata":{"resourceVersion":"7"},"spec":{"replicas":5}}`}, api.patches)
+	require.Equal(t, []string{`{"metadata":{"annotations":{"bullpen.dev/changed-by":"u 4 ada"},"resourceVersion":"7"},"spec":{"replicas":5}}`}, api.patches)
 	require.Equal(t, "bullpen-pool", api.fieldOwner)
 	require.Equal(t, [][]string{{"runners", "linux", "spec.replicas", "3", "5"}}, cli.PoolSettingsTable(changed).Rows)
 
