@@ -366,7 +366,7 @@ func TestBadInputIsOneSentenceBeforeAnythingStarts(t *testing.T) {
 		"a bad address":         {"such as 127.0.0.1:8080", []string{"up", "--github-listen", "8080"}},
 		"somebody's folder":     {"Choose an empty directory", []string{"up", "--state-dir", foreign}},
 		"a stale state folder":  {"bullpen down --delete", []string{"up", "--state-dir", stale}},
-		"an unreadable file":    {"reading --workflow", []string{"up", "--workflow", "/no/such/file.yaml"}},
+		"an unreadable file":    {"--workflow: reading the workflow file", []string{"up", "--workflow", "/no/such/file.yaml"}},
 		"an unsupported step":   {"uses", []string{"up", "--workflow", writeFile(t, "w.yaml", "on: push\njobs:\n  a:\n    runs-on: bullpen\n    steps:\n      - uses: actions/checkout@v4\n")}},
 		"a file without a pool": {"has no RunnerPool", []string{"up", "--pool-file", writeFile(t, "p.yaml", "# nothing\n")}},
 		"a pool with a mistake": {"unknown field", []string{"up", "--pool-file", writeFile(t, "m.yaml", badPool)}},
