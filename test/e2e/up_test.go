@@ -223,12 +223,13 @@ func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 	id := whyTheJobWaits(t, dir, "acme", "suspended-by-github")
 	admin(t, dir, w, "/_standin/installations/"+installation+"/unsuspend")
 	up.await(t, "the job that was withheld", jobEnded("held", "success"))
-	stdout, stderr, code := run(t, "why", id, "--state-dir", dir)
-	require.Zero(t, code, "%s", stderr)
-	require.Contains(t, stdout, "Succeeded on runner ")
+	require.Eventually(t, func() bool { // the stand-in's webhook follows
+		stdout, _, code := run(t, "why", id, "--state-dir", dir)
+		return code == 0 && strings.Contains(stdout, "Succeeded on runner ")
+	}, patience, commandInterval)
 
 	require.EqualValues(t, 30, account("set-limits", "acme", "--jobs", "30").Budgets[0].Limits.Jobs)
-	stdout, stderr, code = run(t, "audit", "--account", "acme", "--state-dir", dir)
+	stdout, stderr, code := run(t, "audit", "--account", "acme", "--state-dir", dir)
 	require.Zero(t, code, "%s", stderr)
 	for _, action := range []string{"set_limits", "resume", "suspend", "gh_suspend", "gh_resume", "install"} {
 		require.Contains(t, stdout, action)

@@ -87,8 +87,8 @@ func TestFile_Changes(t *testing.T) {
 	require.Equal(t, "lab", two.Without("production").Current)
 	require.Empty(t, two.Without("lab").Current, "what is not there is not current")
 	require.Equal(t, []string{"lab", "production"}, two.Names())
-	_, err := two.Find("produktion", "c")
-	require.EqualError(t, err, `server "produktion" not found in c. Did you mean production?`)
+	_, err := two.Find("prodution", "c")
+	require.EqualError(t, err, `server "prodution" not found in c. Did you mean production?`)
 	_, err = two.Find("bullpen.example.com", "c")
 	require.EqualError(t, err, "server \"bullpen.example.com\" not found in c. `bullpen config get-servers` lists servers; a URL begins with https://")
 }

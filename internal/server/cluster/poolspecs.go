@@ -92,7 +92,7 @@ func managers(entries []metav1.ManagedFieldsEntry) []poolaudit.Manager {
 		var fields struct {
 			Spec map[string]any `json:"f:spec"`
 		}
-		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.Raw, &fields) != nil || len(fields.Spec) == 0 {
+		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil || len(fields.Spec) == 0 {
 			continue
 		}
 		m := poolaudit.Manager{Name: entry.Manager, Spec: fields.Spec}

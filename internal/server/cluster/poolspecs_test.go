@@ -18,8 +18,8 @@ func changedPool(generation int64) *v1alpha1.RunnerPool {
 			Namespace: "runners", Name: "linux", UID: "u", Generation: generation,
 			Annotations: map[string]string{v1alpha1.AnnotationChangedBy: "u 7 system:serviceaccount:a:b", v1alpha1.AnnotationIntakeNote: "by ada"},
 			ManagedFields: []metav1.ManagedFieldsEntry{
-				{Manager: "bullpen-pool", Time: ptr.To(metav1.Unix(60, 0)), FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{},"f:spec":{"f:intake":{}}}`)}},
-				{Manager: "bullpen-controller", Subresource: "status", Time: ptr.To(metav1.Unix(90, 0)), FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{}}`)}},
+				{Manager: "bullpen-pool", Time: ptr.To(metav1.Unix(60, 0)), FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{},"f:spec":{"f:intake":{}}}`)},
+				{Manager: "bullpen-controller", Subresource: "status", Time: ptr.To(metav1.Unix(90, 0)), FieldsV1: metav1.NewFieldsV1(`{"f:status":{}}`)},
 				{Manager: "odd"},
 			},
 		},
