@@ -153,7 +153,7 @@ func TestGuest_ReportsACommandThatCannotBeStarted(t *testing.T) {
 
 func TestGuest_SaysWhatIsMissing(t *testing.T) {
 	v := newVirtualMachine(t, guestshare.Spec{})
-	require.ErrorContains(t, Guest(t.Context(), v.options), "is not what a host writes")
+	require.ErrorContains(t, Guest(t.Context(), v.options), "guest.json is invalid")
 	require.NoError(t, os.Remove(filepath.Join(v.options.Shares, guestshare.ShareBullpen, guestshare.FileSpec)))
 	require.ErrorContains(t, Guest(t.Context(), v.options), "the host shares it as bullpen")
 	require.ErrorContains(t, DetachGuest(t.Context(), v.options, []string{"true"}), "the host shares it as bullpen")
@@ -177,7 +177,7 @@ func TestGuestExec_ReportsTheCommandsOwnCode(t *testing.T) {
 	require.Equal(t, int32(2), v.report(guestshare.FileExec("b2")).Code)
 	require.NoError(t, guestshare.Write(filepath.Join(v.options.Shares, guestshare.ShareBullpen, guestshare.FileExecEnd("c3")), nil))
 	require.Equal(t, 137, code(t, run("c3", "sleep 1000 & wait")), "the host may end it")
-	require.ErrorContains(t, run("../x", "true"), "small letters and digits")
+	require.ErrorContains(t, run("../x", "true"), "lower-case letters and digits")
 }
 
 // A job may restart its guest, which empties the directory for temporary files. Images may start our agent at boot.
@@ -196,7 +196,7 @@ func TestGuest_ReportsUntilTheReportIsThere(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(inTheWay, "x"), 0o700))
 	tried := make(chan struct{}, 100)
 	v.options.Log = slog.New(slog.NewTextHandler(writerFunc(func(line []byte) {
-		if strings.Contains(string(line), "tried again") {
+		if strings.Contains(string(line), "retrying") {
 			tried <- struct{}{}
 		}
 	}), nil))

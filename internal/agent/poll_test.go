@@ -464,9 +464,9 @@ func TestPoll_NET3_ShowsNeitherTokenNorConfiguration(t *testing.T) {
 func TestPoll_BadOptionsAreExplained(t *testing.T) {
 	d := newDispatcher(t)
 	for want, change := range map[string]func(*PollOptions){
-		"address": func(o *PollOptions) { o.URL = "bullpen:80" },
-		"token":   func(o *PollOptions) { o.TokenFile = "" },
-		"shared":  func(o *PollOptions) { o.JITFile = "" },
+		"server URL": func(o *PollOptions) { o.URL = "bullpen:80" },
+		"token":      func(o *PollOptions) { o.TokenFile = "" },
+		"shared":     func(o *PollOptions) { o.JITFile = "" },
 	} {
 		options := newPod(t, d).options
 		change(&options)

@@ -33,7 +33,7 @@ func TestPoll_OnAFullDiskAsksForNothing(t *testing.T) {
 	require.Equal(t, []int{0, 1, 1, 1, 1}, asked, "nothing is asked while the disk is full")
 	require.Equal(t, 2, d.pollCount())
 	require.Equal(t, 1, strings.Count(p.log.String(), "not polling for jobs"))
-	require.Equal(t, 1, strings.Count(p.log.String(), "there is room again"))
+	require.Equal(t, 1, strings.Count(p.log.String(), "disk space is available again"))
 	require.Contains(t, p.log.String(), "128 MiB of 204800 MiB are free")
 	require.Equal(t, []time.Duration{lookForRoom, lookForRoom, lookForRoom}, p.waits[len(p.waits)-3:])
 }

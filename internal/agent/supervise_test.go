@@ -193,7 +193,7 @@ func TestSupervise_RunsOnceAndKeepsTheExitCode(t *testing.T) {
 
 			err := Supervise(t.Context(), c.options)
 			require.Equal(t, 1, code(t, err))
-			require.ErrorContains(t, err, "used once")
+			require.ErrorContains(t, err, "started only once")
 		})
 	}
 }
@@ -285,14 +285,14 @@ func TestSupervise_EXCL8_AStopSignalsNoRunnerThatHasItsConfiguration(t *testing.
 	}
 	c, said := start()
 	c.stop()
-	awaitLine(t, said, "ends when its registration is removed")
+	awaitLine(t, said, "exits when its registration is removed")
 	touch(filepath.Join(c.dir, "removed"))
 	require.Equal(t, 3, c.code(), "it ended by itself")
 
 	c, said = start()
 	touch(filepath.Join(c.dir, "acquire"))
 	c.stop()
-	awaitLine(t, said, "ends when its registration is removed")
+	awaitLine(t, said, "exits when its registration is removed")
 	touch(filepath.Join(c.dir, "assign"))
 	c.await("busy")
 	touch(filepath.Join(c.dir, "finish"))

@@ -136,7 +136,7 @@ func TestParsePolicies_RefusesWhatIsNotPlayed(t *testing.T) {
 		"policies: [{name: a, pools: [{name: p, spec: {labels: [l]}}]}]":           "spec.resources",
 		"policies: [{name: a, pools: [{name: p}]}]":                                "spec.labels",
 		"policies: [{name: a, pools: []}]":                                         "no pools",
-		"accounts: {x: jobs=many}\n" + strings.Replace(pool, "%s", "", 1):          "no number of jobs",
+		"accounts: {x: jobs=many}\n" + strings.Replace(pool, "%s", "", 1):          "invalid number of jobs",
 	} {
 		_, err := ParsePolicies([]byte(text))
 		require.ErrorContains(t, err, want, text)
