@@ -76,11 +76,7 @@ func cancelJob(cmd *cobra.Command, conn *cli.Connection, text string) error {
 	if github != nil {
 		return say(cmd, func() (string, error) { return github.CancelJob(cmd.Context(), id) })
 	}
-	client, err := conn.Client()
-	if err != nil {
-		return err
-	}
-	job, err := client.Job(cmd.Context(), id)
+	job, err := readJob(cmd, conn, id)
 	if err != nil {
 		return err
 	}
@@ -124,11 +120,7 @@ func showJobLog(cmd *cobra.Command, conn *cli.Connection, id int64, follow bool)
 	if github != nil {
 		return github.JobLog(cmd.Context(), id, follow, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}
-	client, err := conn.Client()
-	if err != nil {
-		return err
-	}
-	job, err := client.Job(cmd.Context(), id)
+	job, err := readJob(cmd, conn, id)
 	if err != nil {
 		return err
 	}

@@ -97,11 +97,7 @@ prints the link and the gh command, and fails.`,
 			if log {
 				return showJobLog(cmd, conn, id, follow)
 			}
-			client, err := conn.Client()
-			if err != nil {
-				return err
-			}
-			job, err := client.Job(cmd.Context(), id)
+			job, err := readJob(cmd, conn, id)
 			if err != nil {
 				return err
 			}
@@ -114,6 +110,14 @@ prints the link and the gh command, and fails.`,
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "with --log: wait for the job to start, and print its log until it completes")
 	cmd.MarkFlagsMutuallyExclusive("log", "output")
 	return cmd
+}
+
+func readJob(cmd *cobra.Command, conn *cli.Connection, id int64) (adminapi.Job, error) {
+	client, err := conn.Client()
+	if err != nil {
+		return adminapi.Job{}, err
+	}
+	return client.Job(cmd.Context(), id)
 }
 
 func newWhyCommand() *cobra.Command {

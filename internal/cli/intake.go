@@ -53,16 +53,10 @@ func SetIntake(ctx context.Context, config *rest.Config, c IntakeChange) (PoolIn
 	if len(c.Reason) > maxReason || strings.ContainsAny(c.Reason, "\n\r") {
 		return PoolIntake{}, fmt.Errorf("--reason must be one line of at most %d bytes", maxReason)
 	}
-	cluster, err := dynamic.NewForConfig(config)
+	pools, user, err := poolsToChange(ctx, config, c.Namespace)
 	if err != nil {
-		return PoolIntake{}, fmt.Errorf("making a Kubernetes client: %w", err)
+		return PoolIntake{}, err
 	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return PoolIntake{}, fmt.Errorf("making a Kubernetes client: %w", err)
-	}
-	user := sync.OnceValue(func() string { return userName(ctx, client) })
-	pools := cluster.Resource(v1alpha1.GroupVersion.WithResource("runnerpools")).Namespace(c.Namespace)
 	var out PoolIntake
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) { // the controller writes the pool's status every few seconds
 		out, err = c.set(ctx, pools, user)
@@ -72,6 +66,20 @@ func SetIntake(ctx context.Context, config *rest.Config, c IntakeChange) (PoolIn
 		return PoolIntake{}, fmt.Errorf("conflict: pool %s was changed at the same time. Check `bullpen pools` and retry", c.Pool)
 	}
 	return out, err
+}
+
+// poolsToChange is the client of a namespace's pools, and the name of its user, for which the cluster is asked once, when it is needed.
+func poolsToChange(ctx context.Context, config *rest.Config, namespace string) (pools dynamic.ResourceInterface, user func() string, err error) {
+	cluster, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a Kubernetes client: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a Kubernetes client: %w", err)
+	}
+	pools = cluster.Resource(v1alpha1.GroupVersion.WithResource("runnerpools")).Namespace(namespace)
+	return pools, sync.OnceValue(func() string { return userName(ctx, client) }), nil
 }
 
 // set is one attempt of SetIntake; a conflict is returned as the cluster reports it.

@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 
@@ -42,16 +40,10 @@ type PoolSettings struct {
 // SetPool changes fields of a pool, with the caller's own rights in the cluster. It writes nothing if they have these values already. A concurrent
 // change of the same fields is a conflict, and so is a field that another manager applies.
 func SetPool(ctx context.Context, config *rest.Config, c PoolChange) (PoolSettings, error) {
-	cluster, err := dynamic.NewForConfig(config)
+	pools, user, err := poolsToChange(ctx, config, c.Namespace)
 	if err != nil {
-		return PoolSettings{}, fmt.Errorf("making a Kubernetes client: %w", err)
+		return PoolSettings{}, err
 	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return PoolSettings{}, fmt.Errorf("making a Kubernetes client: %w", err)
-	}
-	user := sync.OnceValue(func() string { return userName(ctx, client) })
-	pools := cluster.Resource(v1alpha1.GroupVersion.WithResource("runnerpools")).Namespace(c.Namespace)
 	var out PoolSettings
 	var first *poolchange.Change
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() (err error) { // the controller writes the pool's status every few seconds

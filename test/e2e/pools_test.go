@@ -72,7 +72,7 @@ func pauseAndDrain(t *testing.T, dir string, w *where, up *running) {
 	require.True(t, longJobRuns(t, dir))
 	changesOfThePool(t, dir)
 	refused(t, `pool "nothing" not found, and not in the audit log`, "audit", "--pool", "nothing", "--state-dir", dir)
-	refused(t, `account "nobody" not found`, "audit", "--account", "nobody", "--state-dir", dir)
+	refused(t, `account "unknown" not found`, "audit", "--account", "unknown", "--state-dir", dir)
 	refused(t, `pool "nothing" not found`, "pool", "pause", "nothing", "--state-dir", dir)
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/cli/poolchange"
 )
 
 // NodeService replaces nodes: it drains them first, and waits only so long for what runs on them (docs/guides/node-upgrades.md).
@@ -73,7 +75,7 @@ func examineUpgrades(r *Report, c Cluster) {
 			r.found(Finding{
 				Code: "node-upgrade-limit", Severity: SeverityWarning, Subject: string(l.service),
 				Sentence: fmt.Sprintf("%s waits %s for the pods of a node that it upgrades, and jobs of pool %s may take %s: after that %s.",
-					l.service, duration(l.wait), longest.Name, duration(longest.Grace), l.then),
+					l.service, poolchange.Duration(l.wait), longest.Name, poolchange.Duration(longest.Grace), l.then),
 				Remedy: l.remedy + upgradesGuide,
 			})
 		}
@@ -109,8 +111,8 @@ func examineKarpenter(r *Report, c Cluster, longest Pool) {
 			r.found(Finding{
 				Code: "node-grace-short", Severity: SeverityWarning, Subject: n.Name,
 				Sentence: fmt.Sprintf("Nodes of Karpenter's NodePool %s are removed %s after their drain has begun, and jobs of pool %s may take %s.",
-					n.Name, duration(n.Grace), longest.Name, duration(longest.Grace)),
-				Remedy: fmt.Sprintf("Raise spec.template.spec.terminationGracePeriod of the NodePool to %s or more, or remove it.%s", duration(longest.Grace), upgradesGuide),
+					n.Name, poolchange.Duration(n.Grace), longest.Name, poolchange.Duration(longest.Grace)),
+				Remedy: fmt.Sprintf("Raise spec.template.spec.terminationGracePeriod of the NodePool to %s or more, or remove it.%s", poolchange.Duration(longest.Grace), upgradesGuide),
 			})
 		}
 	}
@@ -123,16 +125,4 @@ func covers(taints []string, key string) bool {
 		prefix, open := strings.CutSuffix(name, "*")
 		return !valued && (name == key || open && strings.HasPrefix(key, prefix))
 	})
-}
-
-// duration is d in the units that people think of it in.
-func duration(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }

@@ -49,7 +49,7 @@ type auditStore struct {
 }
 
 func (auditStore) Audit(_ context.Context, q AuditQuery) ([]adminapi.AuditEvent, error) {
-	if q.Account == "nobody" {
+	if q.Account == "unknown" {
 		return nil, ErrNotFound
 	}
 	if q.Pool != "gone" || !q.Since.IsZero() {
@@ -68,7 +68,7 @@ func TestAudit_UnknownNamesAreNotFound(t *testing.T) {
 		status int
 		says   string
 	}{
-		"?account=nobody":             {http.StatusNotFound, `account \"nobody\" not found: list accounts with`},
+		"?account=unknown":            {http.StatusNotFound, `account \"unknown\" not found: list accounts with`},
 		"?account=acme":               {http.StatusOK, `"events":[]`},
 		"?pool=nothing":               {http.StatusNotFound, `pool \"nothing\" not found, and not in the audit log`},
 		"?pool=other/linux":           {http.StatusNotFound, "not found"},

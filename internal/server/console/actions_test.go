@@ -218,7 +218,7 @@ func TestLimits_AreNotTakenBackUnseen(t *testing.T) {
 	require.Contains(t, text, "has changed since this form was shown")
 	require.NotEqual(t, int64(64_000), d.linux("acme").MilliCPU)
 	retried := fields(t, text)
-	require.Equal(t, "30", retried.Get("linux.jobs"), "nobody has typed over it")
+	require.Equal(t, "30", retried.Get("linux.jobs"), "no other value was entered")
 	require.Equal(t, "64", retried.Get("linux.cpu"), "this was")
 	require.Equal(t, http.StatusSeeOther, d.ask("POST", path, ada, retried.Encode()).StatusCode)
 	require.Equal(t, int64(30), d.linux("acme").Jobs)

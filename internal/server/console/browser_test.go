@@ -216,7 +216,7 @@ func inhabited(t *testing.T, change ...func(*console.Options)) *desk {
 }
 
 // The console as a new user sees it: a link logs in, a job appears without a reload and is followed to its end; the focus and typed text
-// are left alone meanwhile.
+// are left alone.
 func TestConsole_IsLive(t *testing.T) {
 	d := newDesk(t)
 	b := newBrowser(t, d, 1280, 900)

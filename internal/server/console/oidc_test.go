@@ -171,7 +171,7 @@ func TestOIDC_WhatDoesNotFitLogsNobodyIn(t *testing.T) {
 		"a code of another login": {nil, func(q url.Values, _ *begun) { q.Set("code", p.back(d.begin("/ui/")).Get("code")) }, 502, "a token still works"},
 		"refused":                 {nil, func(q url.Values, _ *begun) { q.Set("error", "access_denied"); q.Set("error_description", hostile) }, 403, "&lt;script&gt;"},
 		"another nonce":           {claim("nonce", "x"), nil, 502, "a token still works"},
-		"another audience":        {claim("aud", "somebody-else"), nil, 502, "a token still works"},
+		"another audience":        {claim("aud", "another-client"), nil, 502, "a token still works"},
 		"another issuer":          {claim("iss", "https://evil.example"), nil, 502, "a token still works"},
 		"over":                    {claim("exp", now.Add(-time.Minute).Unix()), nil, 502, "a token still works"},
 		"another key":             {func() { p.set(func(p *provider) { p.token = p.sign(jose.ES256, other) }) }, nil, 502, "a token still works"},

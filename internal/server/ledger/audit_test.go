@@ -121,7 +121,7 @@ func TestAudit_UnknownAccounts(t *testing.T) {
 	t.Parallel()
 	store, url := retained(t)
 	ledgertest.Exec(t, url, `INSERT INTO audit_events (at, actor, action, account_id, subject) VALUES ($1, 'a', 'purge', 7, 'purged')`, auditBegin)
-	for _, ref := range []string{"nobody", "@99", "@x"} {
+	for _, ref := range []string{"unknown", "@99", "@x"} {
 		_, err := store.Audit(t.Context(), admin.AuditQuery{Account: ref, Most: 10})
 		require.ErrorIs(t, err, admin.ErrNotFound, ref)
 	}

@@ -78,7 +78,7 @@ func RunShim(dir string) error {
 	go func() { timesKept <- keepTimes(s.Log, c.path(fileTimes), time.Now, stop) }()
 	exit := main.wait()
 	exit.StartedAt = begun
-	// Recorded before the remaining processes are killed: if the shim is killed meanwhile, the exit is known.
+	// Recorded before the remaining processes are killed: if the shim is killed at that moment, the exit is known.
 	err = writeJSON(c.path(fileExit), exit)
 	main.reapRest()
 	close(stop)
