@@ -33,7 +33,8 @@ type BuildOptions struct {
 	// Command prepares the compiler's call in the source directory. Nil: `go build`. Tests put their own here.
 	Command func(ctx context.Context, sourceDir, output string) *exec.Cmd
 
-	versions, connect, stall time.Duration // versionPatience, connectPatience and stallPatience
+	part                     func(ctx context.Context, source string, p part, output string) *exec.Cmd // buildPart
+	versions, connect, stall time.Duration                                                             // versionPatience, connectPatience and stallPatience
 	goos                     string
 }
 
@@ -48,6 +49,9 @@ func (o BuildOptions) withDefaults() BuildOptions {
 	}
 	if o.Command == nil {
 		o.Command = goBuild
+	}
+	if o.part == nil {
+		o.part = buildPart
 	}
 	if o.versions == 0 {
 		o.versions = versionPatience
@@ -195,7 +199,11 @@ func compile(ctx context.Context, o BuildOptions, source, output string) error {
 	began := time.Now()
 	fmt.Fprintf(o.Log, "devcluster: compiling etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl.\n"+
 		"devcluster: this happens once; about five minutes on two cores.\n")
-	command := o.Command(ctx, source, output)
+	return o.watch(o.Command(ctx, source, output), began)
+}
+
+// watch runs a compiler, and reports that it still works.
+func (o BuildOptions) watch(command *exec.Cmd, began time.Time) error {
 	command.Stdout, command.Stderr = o.Log, o.Log
 	if err := command.Start(); err != nil {
 		return fmt.Errorf("starting the compiler: %w", err)
@@ -221,18 +229,27 @@ func compile(ctx context.Context, o BuildOptions, source, output string) error {
 // goBuild compiles without cgo, so that the result runs on any machine of the same kind, and stamps the version that
 // the API server reports (clients such as kubectl and Helm read it).
 func goBuild(ctx context.Context, source, output string) *exec.Cmd {
+	// grpcnotrace leaves out a tracing page whose templates keep the linker from dropping unused methods.
+	return goCommand(ctx, source, "0", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", stamps(kubernetesVersion(source)), "-o", output, ".")
+}
+
+// goCommand is a call of the go tool in a module's directory. cgo is "0" or "1".
+func goCommand(ctx context.Context, dir, cgo string, args ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, "go", args...)
+	command.Dir = dir
+	command.Env = append(os.Environ(), "CGO_ENABLED="+cgo, "GOWORK=off", "PWD="+dir)
+	return command
+}
+
+// stamps are linker flags that leave out symbols, and set the version that programs of Kubernetes report.
+func stamps(kubernetes string) string {
 	flags := "-s -w"
-	version := kubernetesVersion(source)
-	if parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3); len(parts) == 3 {
+	if parts := strings.SplitN(strings.TrimPrefix(kubernetes, "v"), ".", 3); len(parts) == 3 {
 		for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-			flags += fmt.Sprintf(" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s", pkg, version, parts[0], parts[1])
+			flags += fmt.Sprintf(" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s", pkg, kubernetes, parts[0], parts[1])
 		}
 	}
-	// grpcnotrace leaves out a tracing page whose templates keep the linker from dropping unused methods.
-	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", flags, "-o", output, ".")
-	command.Dir = source
-	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "PWD="+source)
-	return command
+	return flags
 }
 
 func kubernetesVersion(source string) string {
@@ -248,11 +265,19 @@ const buildRecipe = "1"
 
 // Key names what a build of the devcluster sources would be: it changes with every non-test source file, the
 // dependency versions, the platform and the way of building.
-func Key(sourceDir string) (string, error) {
+//
+// The module of the node's programs, which is in a directory of its own within, does not change it.
+func Key(sourceDir string) (string, error) { return sourcesKey(sourceDir, buildRecipe, nodeModule) }
+
+// sourcesKey is the key of the sources in a directory without those of one subdirectory.
+func sourcesKey(sourceDir, recipe, without string) (string, error) {
 	sum := sha256.New()
-	fmt.Fprintf(sum, "%s %s %s\n", buildRecipe, runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(sum, "%s %s %s\n", recipe, runtime.GOOS, runtime.GOARCH)
 	files := 0
 	err := filepath.WalkDir(sourceDir, func(path string, entry fs.DirEntry, err error) error { // in lexical order
+		if err == nil && without != "" && entry.IsDir() && path == filepath.Join(sourceDir, without) {
+			return fs.SkipDir
+		}
 		if err != nil || !isSource(entry) {
 			return err
 		}

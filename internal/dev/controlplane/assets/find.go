@@ -92,9 +92,12 @@ func Find(o Options) (string, error) {
 // Complete reports whether dir has every executable of Names.
 func Complete(dir string) bool { return len(missing(dir)) == 0 }
 
-func missing(dir string) []string {
+func missing(dir string) []string { return lacking(dir, Names()) }
+
+// lacking are the names of which dir has no executable.
+func lacking(dir string, names []string) []string {
 	var lacks []string
-	for _, name := range Names() {
+	for _, name := range names {
 		info, err := os.Stat(filepath.Join(dir, name)) // follows links: a dangling one is missing
 		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
 			lacks = append(lacks, name)
@@ -133,6 +136,10 @@ func cachedDir(o Options, off bool) (string, error) {
 
 // cacheDir is where the build of one key lives.
 func cacheDir(getenv func(string) string, key string) (string, error) {
+	return cacheDirOf(getenv, "devcluster", key)
+}
+
+func cacheDirOf(getenv func(string) string, kind, key string) (string, error) {
 	root := getenv(EnvCache)
 	if root == "" {
 		base := getenv("XDG_CACHE_HOME")
@@ -145,7 +152,7 @@ func cacheDir(getenv func(string) string, key string) (string, error) {
 		}
 		root = filepath.Join(base, "bullpen")
 	}
-	return filepath.Abs(filepath.Join(root, "devcluster", key))
+	return filepath.Abs(filepath.Join(root, kind, key))
 }
 
 func resolveSource(dir string) (string, error) {
