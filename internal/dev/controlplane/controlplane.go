@@ -2,9 +2,12 @@ package controlplane
 
 import (
 	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -372,6 +375,22 @@ func (c *ControlPlane) Identity(user string, groups ...string) (*rest.Config, er
 		return nil, fmt.Errorf("issuing an identity for %s: %w", user, err)
 	}
 	return c.restConfig(leaf), nil
+}
+
+// ServingCertificate issues a certificate (PEM, valid for a year) for a server at the addresses, such as a kubelet, signed by the authority
+// with which the API server verifies nodes.
+func (c *ControlPlane) ServingCertificate(name string, addresses ...netip.Addr) (cert, key []byte, err error) {
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, a := range addresses {
+		template.IPAddresses = append(template.IPAddresses, a.AsSlice())
+	}
+	issued, err := c.pki.cluster.issue(template, c.opts.Now())
+	if err != nil {
+		return nil, nil, fmt.Errorf("issuing a serving certificate for %s: %w", name, err)
+	}
+	return issued.cert, issued.key, nil
 }
 
 func (c *ControlPlane) restConfig(leaf pair) *rest.Config {

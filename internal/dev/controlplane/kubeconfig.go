@@ -8,12 +8,14 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// WriteKubeconfig writes what config connects with (address, authority, client certificate or token) to a kubeconfig
+// WriteKubeconfig writes what config connects with (address, authority, the name that its certificate must have, client certificate or token) to a kubeconfig
 // file that only its owner may read.
 func WriteKubeconfig(path string, config *rest.Config) error {
 	const name = "bullpen"
 	file := clientcmdapi.NewConfig()
-	file.Clusters[name] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
+	file.Clusters[name] = &clientcmdapi.Cluster{
+		Server: config.Host, CertificateAuthorityData: config.CAData, TLSServerName: config.ServerName,
+	}
 	file.AuthInfos[name] = &clientcmdapi.AuthInfo{
 		ClientCertificateData: config.CertData,
 		ClientKeyData:         config.KeyData,

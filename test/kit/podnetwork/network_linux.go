@@ -12,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/netns"
 )
 
 // Names of links. They are in namespaces of our own, so they meet no others.
@@ -55,13 +57,13 @@ func Open(opts Options) (*Network, error) {
 			return nil, fmt.Errorf("making the directory of the pods' network: %w", err)
 		}
 	}
-	made, err := ensureNamespace(n.nodeFile())
+	made, err := netns.Ensure(n.nodeFile())
 	if err != nil {
 		return nil, fmt.Errorf("making the node's network namespace (it takes root): %w", err)
 	}
 	if made {
 		if err := n.setUp(); err != nil {
-			return nil, errors.Join(fmt.Errorf("setting up the node's network: %w", err), removeNamespace(n.nodeFile()))
+			return nil, errors.Join(fmt.Errorf("setting up the node's network: %w", err), netns.Remove(n.nodeFile()))
 		}
 	}
 	return n, nil
@@ -83,7 +85,7 @@ func (n *Network) NamespaceFile(podUID string) string {
 
 // setUp makes the bridge that pods are connected to, and the range of addresses that listeners may choose from.
 func (n *Network) setUp() error {
-	return withHandle(n.nodeFile(), func(node *netlink.Handle) error {
+	return netns.WithHandle(n.nodeFile(), func(node *netlink.Handle) error {
 		loopback, err := node.LinkByName("lo")
 		if err != nil {
 			return err
@@ -119,14 +121,14 @@ func (n *Network) Attach(_ context.Context, podUID string) (netip.Addr, error) {
 		return address, fmt.Errorf("choosing an address for pod %s: %w", podUID, err)
 	}
 	file := n.NamespaceFile(podUID)
-	made, err := ensureNamespace(file)
+	made, err := netns.Ensure(file)
 	if err != nil {
 		return address, fmt.Errorf("making the network namespace of pod %s: %w", podUID, err)
 	}
 	if made {
 		if err := n.connect(file, address); err != nil {
 			// Without the namespace the next try starts over.
-			return address, errors.Join(fmt.Errorf("connecting pod %s: %w", podUID, err), removeNamespace(file))
+			return address, errors.Join(fmt.Errorf("connecting pod %s: %w", podUID, err), netns.Remove(file))
 		}
 	}
 	return address, nil
@@ -139,7 +141,7 @@ func (n *Network) connect(podFile string, address netip.Addr) error {
 		return err
 	}
 	defer func() { _ = pod.Close() }()
-	err = withHandle(n.nodeFile(), func(node *netlink.Handle) error {
+	err = netns.WithHandle(n.nodeFile(), func(node *netlink.Handle) error {
 		bridge, err := node.LinkByName(bridgeName)
 		if err != nil {
 			return err
@@ -153,7 +155,7 @@ func (n *Network) connect(podFile string, address netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("making a pair of links: %w", err)
 	}
-	return withHandle(podFile, func(inside *netlink.Handle) error {
+	return netns.WithHandle(podFile, func(inside *netlink.Handle) error {
 		for _, name := range []string{"lo", podLink} {
 			link, err := inside.LinkByName(name)
 			if err != nil {
@@ -183,7 +185,7 @@ func (n *Network) Address(podUID string) (netip.Addr, bool) {
 func (n *Network) Detach(_ context.Context, podUID string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := removeNamespace(n.NamespaceFile(podUID)); err != nil {
+	if err := netns.Remove(n.NamespaceFile(podUID)); err != nil {
 		return fmt.Errorf("removing the network namespace of pod %s: %w", podUID, err)
 	}
 	return n.addresses.giveBack(podUID)
@@ -197,16 +199,16 @@ func (n *Network) Destroy() error {
 	}
 	var errs []error
 	for _, e := range entries {
-		errs = append(errs, removeNamespace(n.NamespaceFile(e.Name())))
+		errs = append(errs, netns.Remove(n.NamespaceFile(e.Name())))
 	}
-	errs = append(errs, removeNamespace(n.nodeFile()))
+	errs = append(errs, netns.Remove(n.nodeFile()))
 	return errors.Join(append(errs, os.RemoveAll(n.opts.StateDir))...)
 }
 
 // Listen listens in the node's namespace, where pods reach it. address is an IP and a port: the bridge's, or one of the
 // Services' range.
 func (n *Network) Listen(ctx context.Context, network, address string) (listener net.Listener, err error) {
-	err = within(n.nodeFile(), func() (err error) {
+	err = netns.Within(n.nodeFile(), func() (err error) {
 		listener, err = new(net.ListenConfig).Listen(ctx, network, address)
 		return err
 	})
@@ -215,7 +217,7 @@ func (n *Network) Listen(ctx context.Context, network, address string) (listener
 
 // ListenPacket is Listen for datagrams.
 func (n *Network) ListenPacket(ctx context.Context, network, address string) (conn net.PacketConn, err error) {
-	err = within(n.nodeFile(), func() (err error) {
+	err = netns.Within(n.nodeFile(), func() (err error) {
 		conn, err = new(net.ListenConfig).ListenPacket(ctx, network, address)
 		return err
 	})
@@ -228,7 +230,7 @@ func (n *Network) DialContext(ctx context.Context, network, address string) (con
 	if _, err := netip.ParseAddrPort(address); err != nil {
 		return nil, fmt.Errorf("connecting to %s: only an IP and a port can be: %w", address, err)
 	}
-	err = within(n.nodeFile(), func() (err error) {
+	err = netns.Within(n.nodeFile(), func() (err error) {
 		conn, err = new(net.Dialer).DialContext(ctx, network, address)
 		return err
 	})

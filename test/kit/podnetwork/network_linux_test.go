@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/netns"
 )
 
 func needRoot(t *testing.T) {
@@ -29,7 +31,7 @@ func open(t *testing.T, dir string) *Network {
 func serve(t *testing.T, file, address, word string) {
 	t.Helper()
 	var listener net.Listener
-	require.NoError(t, within(file, func() (err error) {
+	require.NoError(t, netns.Within(file, func() (err error) {
 		listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", address)
 		return err
 	}))
@@ -92,7 +94,7 @@ func TestNetwork_EachPodHasAnAddressOfItsOwn(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	require.NoError(t, within(n.NamespaceFile("a"), func() error {
+	require.NoError(t, netns.Within(n.NamespaceFile("a"), func() error {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", "10.112.0.3:8080")
 		require.Equal(t, "b", read(t, conn, err))
 		conn, err = new(net.Dialer).DialContext(ctx, "tcp", "10.111.3.4:80")

@@ -51,6 +51,7 @@ func parts() []part {
 	slim := "no_btrfs,no_devmapper,no_zfs"
 	return []part{
 		{name: "node-init", dir: nodeModule, pkg: "./init", cost: 2},
+		{name: "pause", dir: nodeModule, pkg: "./pause", cost: 1},
 		{name: "kubelet", links: []string{"kube-proxy"}, dir: ".", pkg: "./kubelet", tags: "grpcnotrace", cost: 52, version: []string{ofKubernetes}},
 		{name: "containerd", dir: nodeModule, pkg: containerd + "containerd", tags: slim, cost: 50, version: []string{"containerd", "v2."}},
 		{name: "containerd-shim-runc-v2", dir: nodeModule, pkg: containerd + "containerd-shim-runc-v2", tags: slim, cost: 8, version: []string{"containerd", "v2."}},

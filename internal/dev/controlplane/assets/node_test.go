@@ -100,7 +100,7 @@ func TestBuildNode_SaysEachPartAndItsSize(t *testing.T) {
 	t.Setenv("PATH", "/usr/bin:/bin")
 	_, err := BuildNode(t.Context(), o)
 	require.NoError(t, err)
-	require.Contains(t, log.String(), "node: 2 of 8, kubelet and kube-proxy.\n")
+	require.Contains(t, log.String(), "node: 3 of 9, kubelet and kube-proxy.\n")
 	require.Contains(t, log.String(), "node: kubelet has 3 MiB.\n")
 	require.Contains(t, log.String(), "node: done after ")
 }
@@ -149,7 +149,7 @@ func TestBuildNode_UsesACompleteSetOnPath(t *testing.T) {
 		but  map[string]string
 		want []string
 	}{
-		"complete":                     {want: []string{"node-init"}},
+		"complete":                     {want: []string{"node-init", "pause"}},
 		"another version of kubelet":   {but: map[string]string{"kubelet": "Kubernetes v1.98.0"}, want: compiled},
 		"runc without user namespaces": {but: map[string]string{"runc": "runc version 1.1.5+ds1"}, want: compiled},
 		"no CoreDNS":                   {but: map[string]string{"coredns": ""}, want: compiled},
@@ -183,6 +183,6 @@ func TestFindNode_RefusesADirectoryThatIsNotComplete(t *testing.T) {
 	for _, find := range []func(Options) (string, error){FindNode, func(o Options) (string, error) { return BuildNode(t.Context(), BuildOptions{Options: o}) }} {
 		_, err := find(Options{Getenv: environment(t, map[string]string{EnvNode: dir})})
 		require.ErrorIs(t, err, ErrNodeMissing)
-		require.ErrorContains(t, err, "lacks node-init, kube-proxy, containerd")
+		require.ErrorContains(t, err, "lacks node-init, pause, kube-proxy, containerd")
 	}
 }

@@ -1,4 +1,4 @@
-package podnetwork
+package netns
 
 import (
 	"errors"
@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ensureNamespace makes a network namespace that file keeps, unless it keeps one already: then it says false.
-func ensureNamespace(file string) (made bool, err error) {
-	if isNamespace(file) {
+// Ensure makes a network namespace that file keeps, unless it keeps one already: then it says false.
+func Ensure(file string) (made bool, err error) {
+	if Is(file) {
 		return false, nil
 	}
 	// An existing file is left from before the machine was restarted: nothing is mounted on it.
@@ -38,14 +38,14 @@ func ensureNamespace(file string) (made bool, err error) {
 	return true, nil
 }
 
-func isNamespace(file string) bool {
+func Is(file string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(file, &st) == nil && st.Type == unix.NSFS_MAGIC
 }
 
-// removeNamespace unmounts a namespace, which ends with its last process. It need not be there.
-func removeNamespace(file string) error {
-	for isNamespace(file) {
+// Remove unmounts a namespace, which ends with its last process. It need not be there.
+func Remove(file string) error {
+	for Is(file) {
 		if err := unix.Unmount(file, unix.MNT_DETACH); err != nil {
 			return os.NewSyscallError("umount", err)
 		}
@@ -56,8 +56,8 @@ func removeNamespace(file string) error {
 	return nil
 }
 
-// within runs do in a namespace. do may open sockets, which stay in it; it must not leave its goroutine.
-func within(file string, do func() error) error {
+// Within runs do in a namespace. do may open sockets, which stay in it; it must not leave its goroutine.
+func Within(file string, do func() error) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
@@ -93,8 +93,8 @@ func onThread(do func() error) error {
 	return <-result
 }
 
-// withHandle speaks netlink in a namespace.
-func withHandle(file string, do func(*netlink.Handle) error) error {
+// WithHandle speaks netlink in a namespace.
+func WithHandle(file string, do func(*netlink.Handle) error) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err

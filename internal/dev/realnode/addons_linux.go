@@ -1,0 +1,135 @@
+package realnode
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
+)
+
+// readyPatience bounds the wait for a Node to be Ready once its programs are healthy.
+const readyPatience = 60 * time.Second
+
+// addons are the API server's endpoint, DNS, and the rights of kube-router, whose user name has them rather than a ServiceAccount: it is no pod
+// here.
+//
+//go:embed addons.yaml
+var addons []byte
+
+const policyEngineUser = "bullpen:kube-router"
+
+func (c *Cluster) installAddons(ctx context.Context) error {
+	command := exec.CommandContext(ctx, c.plane.Kubectl(), "--kubeconfig="+c.plane.AdminKubeconfig(), "apply", "--server-side", "--field-manager=bullpen-realnode", "-f", "-")
+	command.Stdin = bytes.NewReader(addons)
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("installing DNS and the nodes' rights: %w: %s", err, output)
+	}
+	return nil
+}
+
+// identities writes what the programs of a node authenticate with.
+func (c *Cluster) identities(l layout, dir string) error {
+	for _, client := range []struct {
+		file, user string
+		groups     []string
+	}{
+		{Kubelet, "system:node:" + l.name, []string{"system:nodes"}},
+		{KubeProxy, "system:kube-proxy", nil},
+		{KubeRouter, policyEngineUser, nil},
+	} {
+		config, err := c.plane.Identity(client.user, client.groups...)
+		if err != nil {
+			return err
+		}
+		config.Host, config.ServerName = apiURL(), "kubernetes"
+		if err := controlplane.WriteKubeconfig(filepath.Join(dir, client.file+".kubeconfig"), config); err != nil {
+			return err
+		}
+	}
+	authority, err := os.ReadFile(c.plane.ClientAuthority())
+	if err != nil {
+		return fmt.Errorf("reading the cluster's authority: %w", err)
+	}
+	cert, key, err := c.plane.ServingCertificate(l.name, l.address())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for name, content := range map[string][]byte{"ca.crt": authority, "serving.crt": cert, "serving.key": key} {
+		errs = append(errs, os.WriteFile(filepath.Join(dir, "pki", name), content, 0o600))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("writing the kubelet's certificate: %w", err)
+	}
+	return nil
+}
+
+// waitReady returns when the Node is Ready.
+func (c *Cluster) waitReady(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyPatience, fmt.Errorf("node %s was not Ready within %s", name, readyPatience))
+	defer cancel()
+	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
+	seen := "it has not registered"
+	for ctx.Err() == nil {
+		events, err := c.kube.CoreV1().Nodes().Watch(ctx, options) // begins with what is there
+		if err != nil {
+			return fmt.Errorf("watching node %s: %w", name, err)
+		}
+		if ready, last := readyIn(events); ready {
+			return nil
+		} else if last != "" {
+			seen = last
+		}
+	}
+	return fmt.Errorf("%w: %s", context.Cause(ctx), seen)
+}
+
+// readyIn reads until the Node is Ready, or the watch ends.
+func readyIn(events watch.Interface) (ready bool, last string) {
+	defer events.Stop()
+	for event := range events.ResultChan() {
+		node, is := event.Object.(*corev1.Node)
+		if !is || event.Type == watch.Deleted {
+			continue
+		}
+		for _, condition := range node.Status.Conditions {
+			if condition.Type != corev1.NodeReady {
+				continue
+			}
+			if condition.Status == corev1.ConditionTrue {
+				return true, ""
+			}
+			last = condition.Message
+		}
+	}
+	return false, last
+}
+
+// importImages gives the node what its pods need before any registry is asked.
+func (n *Node) importImages(ctx context.Context) error {
+	for _, image := range []Image{
+		{Ref: pauseImage, Files: []File{{Path: "/pause", From: filepath.Join(n.parts, "pause")}}, Entrypoint: []string{"/pause"}, User: "65535:65535"},
+		{Ref: corednsImage, Files: []File{{Path: "/coredns", From: filepath.Join(n.parts, "coredns")}}, Entrypoint: []string{"/coredns"}},
+	} {
+		var archive bytes.Buffer
+		if err := image.Write(&archive); err != nil {
+			return err
+		}
+		if err := n.Import(ctx, &archive); err != nil {
+			return err
+		}
+	}
+	return nil
+}
