@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -115,6 +116,34 @@ func readyIn(events watch.Interface) (ready bool, last string) {
 		}
 	}
 	return false, last
+}
+
+// waitDNS returns when a pod answers DNS queries. It may be on any node.
+func (c *Cluster) waitDNS(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyPatience, fmt.Errorf("DNS was not ready within %s", readyPatience))
+	defer cancel()
+	for ctx.Err() == nil {
+		events, err := c.kube.AppsV1().Deployments(metav1.NamespaceSystem).Watch(ctx, metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, "coredns").String(),
+		})
+		if err != nil {
+			return fmt.Errorf("watching the deployment of DNS: %w", err)
+		}
+		if available(events) {
+			return nil
+		}
+	}
+	return context.Cause(ctx)
+}
+
+func available(events watch.Interface) bool {
+	defer events.Stop()
+	for event := range events.ResultChan() {
+		if d, is := event.Object.(*appsv1.Deployment); is && d.Status.AvailableReplicas > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // importImages gives the node what its pods need before any registry is asked.

@@ -144,7 +144,7 @@ func (c *Cluster) anyNode() (string, error) {
 
 var nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?$`)
 
-// AddNode starts a node and returns when its programs are healthy and its Node is Ready.
+// AddNode starts a node and returns when its programs are healthy, its Node is Ready, and the cluster's DNS answers.
 func (c *Cluster) AddNode(ctx context.Context, name string) (*Node, error) {
 	if !nodeName.MatchString(name) {
 		return nil, fmt.Errorf("node %q: a name is lower-case letters, digits and hyphens", name)
@@ -155,6 +155,9 @@ func (c *Cluster) AddNode(ctx context.Context, name string) (*Node, error) {
 	}
 	if err = n.launch(ctx); err == nil {
 		err = c.waitReady(ctx, name)
+	}
+	if err == nil {
+		err = c.waitDNS(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting node %s: %w", name, err), n.Stop(context.WithoutCancel(ctx)))
