@@ -48,10 +48,13 @@ GET_ASSETS = assets="$$($(PLAIN); $(GO) run ./scripts/devcluster)" && export BUL
 # The same for tests and measurements, which download nothing: they run what is compiled from devcluster/.
 FIND_ASSETS = export BULLPEN_ASSETS="$${BULLPEN_ASSETS:-off}" && $(GET_ASSETS)
 
+# The programs of a Kubernetes node, compiled when they are missing. Only root on Linux can run one.
+FIND_NODE = { [ "$$(uname -s)" != Linux ] || [ "$$(id -u)" != 0 ] || { node="$$($(PLAIN); $(GO) run ./scripts/devcluster -node)" && export BULLPEN_NODE_ASSETS="$$node"; }; }
+
 # The images are the same bytes wherever they are built, if one toolchain builds and packs them.
 IMAGES_GO = $(shell awk '$$1 == "go" { print $$2 }' images/go.mod)
 
-# What test/release runs as root, compiled where no test's time-out counts.
+# What test/realnode installs, compiled where no test's time-out counts.
 BUILD_RELEASE = if [ "$$(id -u)" = 0 ]; then $(PLAIN) && \
 	$(GO) build -tags=production -o /dev/null ./cmd/bullpen && $(GO) build -tags=production -o /dev/null ./cmd/bullpen-agent && $(GO) build -C tools -o /dev/null helm.sh/helm/v4/cmd/helm; fi
 
@@ -102,15 +105,20 @@ demo: build ## Bring everything up on this machine and run a workflow through it
 devcluster: ## Download or compile the development control plane once, and print the directory it is in (BULLPEN_ASSETS=off compiles it)
 	@$(PLAIN); $(GO) run ./scripts/devcluster
 
+.PHONY: node
+node: ## Compile the programs of a Kubernetes node once (kubelet, containerd, runc, CoreDNS, kube-router), and print the directory they are in
+	@scripts/prerequisites.sh cc node
+	@$(PLAIN); $(GO) run ./scripts/devcluster -node
+
 ##### Check it
 
 .PHONY: test test-packages test-modules
-test: ## Run all tests; installs PostgreSQL, PgBouncer, OpenSSH's server, Prometheus, Chromium, axe-core and GitHub's descriptions and compiles the devcluster when missing (a part: PACKAGES=./internal/agent/...)
-	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc
+test: ## Run all tests; installs PostgreSQL, PgBouncer, OpenSSH's server, Prometheus, Chromium, axe-core and GitHub's descriptions and compiles the devcluster and a node's programs when missing (a part: PACKAGES=./internal/agent/...)
+	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc node
 	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
 
 test-packages:
-	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) $(if $(filter ./...,$(PACKAGES)),TEST_P=$(TEST_P) scripts/test.sh,$(GO) test -race -p $(TEST_P)) $(TEST_FLAGS) $(if $(filter ./...,$(PACKAGES)),--) $(PACKAGES)
+	@$(FIND_ASSETS) && $(FIND_NODE) && set -x && GOGC=$(TEST_GOGC) $(if $(filter ./...,$(PACKAGES)),TEST_P=$(TEST_P) scripts/test.sh,$(GO) test -race -p $(TEST_P)) $(TEST_FLAGS) $(if $(filter ./...,$(PACKAGES)),--) $(PACKAGES)
 	$(if $(filter ./internal/node/identity,$(PACKAGES)),@$(FIND_ASSETS) && $(PLAIN) && set -x && $(GO) test -vet=off -run RenewsItself ./internal/node/identity)
 
 # Modules of their own, beside the others. What they compute takes only the time that tests of the whole system leave.
@@ -124,15 +132,15 @@ test-times: ## Show where the time of the last `make test` went: compiling, link
 
 .PHONY: test-race
 test-race: ## Run all tests with the race detector, also those that make test runs without it: an hour
-	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc
-	@$(FIND_ASSETS) && set -x && GOGC=$(TEST_GOGC) RACE= TEST_P=$(TEST_P) scripts/test.sh -timeout 60m -vet=off -trimpath -- $(SLOW) ./...
+	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc node
+	@$(FIND_ASSETS) && $(FIND_NODE) && set -x && GOGC=$(TEST_GOGC) RACE= TEST_P=$(TEST_P) scripts/test.sh -timeout 60m -vet=off -trimpath -- $(SLOW) ./...
 
 .PHONY: test-deep
 test-deep: ## Run what takes minutes and is left out of make test: a release's upgrade, kills at every step, every fault point, large state spaces: an hour
-	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc
+	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc node
 	@$(BUILD_RELEASE)
 	@$(PLAIN); cd tools/kubelinter && $(GO) build -trimpath -ldflags "-s -w" -o /dev/null golang.stackrox.io/kube-linter/cmd/kube-linter
-	@$(FIND_ASSETS) && export BULLPEN_TEST_DEEP=1 && set -x && $(GO) test -trimpath -vet=off -count 1 -p 2 -timeout 90m $(DEEP)
+	@$(FIND_ASSETS) && $(FIND_NODE) && export BULLPEN_TEST_DEEP=1 && set -x && $(GO) test -trimpath -vet=off -count 1 -p 2 -timeout 90m $(DEEP)
 	$(PLAIN) BULLPEN_TEST_DEEP=1; cd images && $(GO) test -count 1 -timeout 20m ./...
 	$(PLAIN); cd tools/goreleaser && $(GO) test -count 1 ./...
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a make target needs from the operating system, when it is missing, and says so.
 #
-#   scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc
+#   scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc node
 #
 # postgres: server programs of PostgreSQL 14 or newer, which the tests and the one-machine mode start by themselves
 #           (not needed when BULLPEN_DATABASE_URL names a database).
@@ -17,6 +17,8 @@
 # descriptions: GitHub's descriptions of its webhooks and its REST API, npm packages that test/descriptions/package-lock.json pins. They are kept in
 #           the cache (BULLPEN_CACHE), and nothing of them is run.
 # cc:       a C compiler and its headers, which Go's race detector and sqlc's parser need.
+# node:     what a Kubernetes node needs beside the programs that `make node` compiles: CNI plug-ins, iptables, ipset, nftables and conntrack, and
+#           libseccomp's headers, with which runc is compiled. Only for root on Linux: others cannot run a node.
 set -euo pipefail
 
 say() { echo "prerequisites: $*" >&2; }
@@ -225,9 +227,26 @@ need_axe() { npm_packages axe "$tests/kit/npm/axe" keep_axe; }
 
 keep_axe() { find "$1" -type f ! -name axe.min.js ! -name package.json ! -name 'LICENSE*' -delete; }
 
+have_cni() { compgen -G '/usr/lib/cni/bridge' >/dev/null || compgen -G '/opt/cni/bin/bridge' >/dev/null; }
+
+need_node() {
+	if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then return; fi
+	local program missing=no
+	for program in nsenter iptables ipset nft conntrack; do
+		command -v "$program" >/dev/null || missing=yes
+	done
+	if [ $missing = no ] && have_cni && [ -e /usr/include/seccomp.h ] && command -v pkg-config >/dev/null; then return; fi
+	if ! command -v apt-get >/dev/null; then
+		say "tests of a Kubernetes node need CNI plug-ins, iptables, ipset, nftables, conntrack and libseccomp's headers, and there is no apt-get: install them"
+		exit 1
+	fi
+	say "what a Kubernetes node needs is missing: installing Debian's containernetworking-plugins, iptables, ipset, nftables, conntrack, kmod and libseccomp-dev"
+	apt_install util-linux iptables ipset nftables conntrack kmod containernetworking-plugins libseccomp-dev pkg-config
+}
+
 for need in "$@"; do
 	case $need in
-	postgres | pgbouncer | cc | sshd | prometheus | chromium | axe | tinyproxy | descriptions) "need_$need" ;;
+	postgres | pgbouncer | cc | sshd | prometheus | chromium | axe | tinyproxy | descriptions | node) "need_$need" ;;
 	*)
 		say "unknown prerequisite '$need'"
 		exit 2

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -133,7 +134,31 @@ func (c *Cluster) waitDNS(ctx context.Context) error {
 			return nil
 		}
 	}
-	return context.Cause(ctx)
+	return fmt.Errorf("%w: %s", context.Cause(ctx), c.describeDNS(context.WithoutCancel(ctx)))
+}
+
+// describeDNS says what its pods wait for.
+func (c *Cluster) describeDNS(ctx context.Context) string {
+	pods, err := c.kube.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-dns"})
+	if err != nil {
+		return err.Error()
+	}
+	if len(pods.Items) == 0 {
+		return "it has no pod"
+	}
+	var all []string
+	for i := range pods.Items {
+		status := &pods.Items[i].Status
+		said := fmt.Sprintf("pod %s is %s %s", pods.Items[i].Name, status.Phase, status.Message)
+		for _, container := range status.ContainerStatuses {
+			if waiting := container.State.Waiting; waiting != nil {
+				said += fmt.Sprintf(", waiting: %s %s", waiting.Reason, waiting.Message)
+			}
+			said += fmt.Sprintf(", ready: %t, restarts: %d", container.Ready, container.RestartCount)
+		}
+		all = append(all, said)
+	}
+	return strings.Join(all, "; ")
 }
 
 func available(events watch.Interface) bool {

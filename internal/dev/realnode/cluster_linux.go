@@ -216,7 +216,8 @@ func (c *Cluster) Listen(ctx context.Context, address netip.AddrPort) (net.Liste
 	return c.network.listen(ctx, address)
 }
 
-// Forward passes connections of nodes and pods to an address on to one of the machine, until Stop.
+// Forward passes connections of nodes and pods to an address on to one of the machine, until Stop: a host and a port, or unix: and a socket's
+// path.
 func (c *Cluster) Forward(ctx context.Context, from netip.AddrPort, to string) error {
 	return c.network.forward(ctx, from, to)
 }

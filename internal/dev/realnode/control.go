@@ -61,7 +61,8 @@ type control struct {
 // run is one start of a program.
 type run struct {
 	id      string
-	started chan error
+	up      bool       // its process exists, or did; guarded by control's mutex
+	started chan error // has room for the one answer
 	done    chan struct{}
 	outcome string // to be read after done
 }
@@ -97,14 +98,14 @@ func (c *control) take(r reply) {
 	switch {
 	case found == nil:
 	case r.Started:
+		found.up = true
 		found.started <- nil
 	case r.Ended != "":
 		c.finish(found, r.Ended)
 	case r.Error != "":
-		select {
-		case found.started <- errors.New(r.Error):
+		if !found.up { // else it is of a signal, and the program runs on
+			found.started <- errors.New(r.Error)
 			c.finish(found, r.Error)
-		default: // of a signal, to a program that has ended by now
 		}
 	}
 }
@@ -119,9 +120,8 @@ func (c *control) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.runs {
-		select {
-		case r.started <- errNodeEnded:
-		default:
+		if !r.up {
+			r.started <- errNodeEnded
 		}
 		c.finish(r, errNodeEnded.Error())
 	}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -143,14 +144,18 @@ func (n *network) listen(ctx context.Context, address netip.AddrPort) (listener 
 	return listener, nil
 }
 
-// forward passes connections of nodes and pods on to an address of the machine, until close.
+// forward passes connections of nodes and pods on to an address of the machine, until close: a host and a port, or unix: and a socket's path.
 func (n *network) forward(ctx context.Context, from netip.AddrPort, to string) error {
 	listener, err := n.listen(ctx, from)
 	if err != nil {
 		return err
 	}
 	return n.serve(listener, func(ctx context.Context, client net.Conn) {
-		backend, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", to)
+		kind, at := "tcp", to
+		if socket, isSocket := strings.CutPrefix(to, "unix:"); isSocket {
+			kind, at = "unix", socket
+		}
+		backend, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, kind, at)
 		if err != nil {
 			n.log.Warn("a connection of a pod was not forwarded", "to", to, "error", err)
 			return

@@ -125,7 +125,7 @@ func TestNode_RunsPodsAndLeavesNothing(t *testing.T) {
 
 	require.NoError(t, w.cluster.Stop(w.ctx))
 	<-node.Done()
-	for _, pattern := range []string{"/run/bullpen-*", "/sys/fs/cgroup/bullpen-*", "/sys/fs/cgroup/*/bullpen-*", filepath.Join(w.state, "nodes"), filepath.Join(w.state, "network")} {
+	for _, pattern := range []string{w.cluster.sockets, cgroupMount + w.cluster.cgroup(), cgroupMount + "/*" + w.cluster.cgroup(), filepath.Join(w.state, "nodes"), filepath.Join(w.state, "network")} {
 		left, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.Empty(t, left)

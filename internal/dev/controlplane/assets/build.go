@@ -199,11 +199,15 @@ func compile(ctx context.Context, o BuildOptions, source, output string) error {
 	began := time.Now()
 	fmt.Fprintf(o.Log, "devcluster: compiling etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl.\n"+
 		"devcluster: this happens once; about five minutes on two cores.\n")
-	return o.watch(o.Command(ctx, source, output), began)
+	if err := o.watch(o.Command(ctx, source, output), "devcluster", began); err != nil {
+		return fmt.Errorf("compiling the development cluster: %w", err)
+	}
+	fmt.Fprintf(o.Log, "devcluster: done after %s.\n", time.Since(began).Round(time.Second))
+	return nil
 }
 
 // watch runs a compiler, and reports that it still works.
-func (o BuildOptions) watch(command *exec.Cmd, began time.Time) error {
+func (o BuildOptions) watch(command *exec.Cmd, what string, began time.Time) error {
 	command.Stdout, command.Stderr = o.Log, o.Log
 	if err := command.Start(); err != nil {
 		return fmt.Errorf("starting the compiler: %w", err)
@@ -215,13 +219,9 @@ func (o BuildOptions) watch(command *exec.Cmd, began time.Time) error {
 	for {
 		select {
 		case err := <-finished:
-			if err != nil {
-				return fmt.Errorf("compiling the development cluster: %w", err)
-			}
-			fmt.Fprintf(o.Log, "devcluster: done after %s.\n", time.Since(began).Round(time.Second))
-			return nil
+			return err
 		case <-ticker.C:
-			fmt.Fprintf(o.Log, "devcluster: still compiling, %s so far.\n", time.Since(began).Round(time.Second))
+			fmt.Fprintf(o.Log, "%s: still compiling, %s so far.\n", what, time.Since(began).Round(time.Second))
 		}
 	}
 }

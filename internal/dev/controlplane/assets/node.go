@@ -48,18 +48,18 @@ const ofKubernetes = "of Kubernetes"
 // Debian has, since its filters are part of every runner's pod.
 func parts() []part {
 	const containerd = "github.com/containerd/containerd/v2/cmd/"
-	slim := "no_btrfs,no_devmapper,no_zfs"
+	slim := "grpcnotrace,no_btrfs,no_devmapper,no_zfs"
 	return []part{
 		{name: "node-init", dir: nodeModule, pkg: "./init", cost: 2},
 		{name: "pause", dir: nodeModule, pkg: "./pause", cost: 1},
-		{name: "kubelet", links: []string{"kube-proxy"}, dir: ".", pkg: "./kubelet", tags: "grpcnotrace", cost: 52, version: []string{ofKubernetes}},
-		{name: "containerd", dir: nodeModule, pkg: containerd + "containerd", tags: slim, cost: 50, version: []string{"containerd", "v2."}},
-		{name: "containerd-shim-runc-v2", dir: nodeModule, pkg: containerd + "containerd-shim-runc-v2", tags: slim, cost: 8, version: []string{"containerd", "v2."}},
-		{name: "ctr", dir: nodeModule, pkg: containerd + "ctr", tags: slim, cost: 10, version: []string{"ctr", "v2."}},
-		{name: "runc", dir: nodeModule, pkg: "github.com/opencontainers/runc", tags: "seccomp", cgo: true, cost: 60, version: []string{"runc version 1."},
+		{name: "kubelet", links: []string{"kube-proxy"}, dir: ".", pkg: "./kubelet", tags: "grpcnotrace", cost: 50, version: []string{ofKubernetes}},
+		{name: "containerd", dir: nodeModule, pkg: containerd + "containerd", tags: slim, cost: 100, version: []string{"containerd", "v2."}},
+		{name: "containerd-shim-runc-v2", dir: nodeModule, pkg: containerd + "containerd-shim-runc-v2", tags: slim, cost: 2, version: []string{"containerd", "v2."}},
+		{name: "ctr", dir: nodeModule, pkg: containerd + "ctr", tags: slim, cost: 8, version: []string{"ctr", "v2."}},
+		{name: "runc", dir: nodeModule, pkg: "github.com/opencontainers/runc", tags: "seccomp", cgo: true, cost: 20, version: []string{"runc version 1."},
 			tooOld: []string{"runc version 1.0.", "runc version 1.1."}},
-		{name: "coredns", dir: nodeModule, pkg: "./coredns", tags: "grpcnotrace", cost: 65, version: []string{"CoreDNS-1."}},
-		{name: "kube-router", dir: nodeModule, pkg: "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router", cost: 116, version: []string{"kube-router"}},
+		{name: "coredns", dir: nodeModule, pkg: "./coredns", tags: "grpcnotrace", cost: 90, version: []string{"CoreDNS-1."}},
+		{name: "kube-router", dir: nodeModule, pkg: "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router", tags: "grpcnotrace", cost: 100, version: []string{"kube-router"}},
 	}
 }
 
@@ -190,7 +190,7 @@ func (o BuildOptions) buildNode(ctx context.Context, source, dir string) error {
 func (o BuildOptions) compilePart(ctx context.Context, source string, p part, turn, work string) error {
 	began, output := time.Now(), filepath.Join(work, p.name)
 	fmt.Fprintf(o.Log, "node: %s, %s.\n", turn, strings.Join(append([]string{p.name}, p.links...), " and "))
-	if err := o.watch(o.part(ctx, source, p, output), began); err != nil {
+	if err := o.watch(o.part(ctx, source, p, output), "node", began); err != nil {
 		if p.cgo {
 			err = fmt.Errorf("%w (it needs a C compiler and libseccomp's headers: scripts/prerequisites.sh node)", err)
 		}
@@ -200,7 +200,7 @@ func (o BuildOptions) compilePart(ctx context.Context, source string, p part, tu
 	if err != nil {
 		return fmt.Errorf("compiling %s: %w", p.name, err)
 	}
-	fmt.Fprintf(o.Log, "node: %s has %d MiB.\n", p.name, (info.Size()+1<<19)>>20)
+	fmt.Fprintf(o.Log, "node: %s has %d MiB, after %s.\n", p.name, (info.Size()+1<<19)>>20, time.Since(began).Round(time.Second))
 	return nil
 }
 

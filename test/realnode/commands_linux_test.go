@@ -1,4 +1,4 @@
-package release
+package realnode
 
 import (
 	"bytes"
@@ -19,15 +19,17 @@ image: {repository: ` + repository + `, tag: v1}
 github:
   appID: 1
   url: http://github.` + outside + `.svc
+server: {resources: &small {requests: {cpu: 50m, memory: 64Mi}, limits: {cpu: "1", memory: 512Mi}}}
+controller: {resources: *small}
 pools:
   first: &pool
     platform: linux
     labels: [bullpen]
     replicas: 6
-    resources: {cpu: 500m, memory: 256Mi}
+    resources: {cpu: 50m, memory: 256Mi}
     template:
-      image: registry.test/machine:v1
-      command: [BINARY, dev, runner, --work, /bullpen/work]
+      image: ` + runnerRef + `
+      command: [/usr/local/bin/bullpen, dev, runner, --work, /bullpen/work]
       terminationGracePeriodSeconds: 600
 `
 
@@ -44,7 +46,7 @@ func (w *world) prepareFiles() {
 
 // writeValues is what an administrator changes before an upgrade.
 func (w *world) writeValues(tag, pool string) {
-	text := strings.NewReplacer("BINARY", filepath.Join(w.dir, "bin", "bullpen"), "tag: v1", "tag: "+tag, "first: &pool", pool+":").Replace(values)
+	text := strings.NewReplacer("tag: v1", "tag: "+tag, "first: &pool", pool+":").Replace(values)
 	require.NoError(w, os.WriteFile(filepath.Join(w.dir, "work", "values.yaml"), []byte(text), 0o644))
 }
 
@@ -63,7 +65,7 @@ func (w *world) try(ctx context.Context, command string, more ...string) (string
 	shell := exec.CommandContext(ctx, "bash", "-c", strings.Join(append([]string{command}, more...), " "))
 	shell.Dir = filepath.Join(w.dir, "work")
 	shell.Env = []string{
-		"PATH=" + filepath.Join(w.dir, "bin") + ":" + os.Getenv("PATH"), "HOME=" + shell.Dir, "KUBECONFIG=" + w.cluster.Plane.AdminKubeconfig(),
+		"PATH=" + filepath.Join(w.dir, "bin") + ":" + os.Getenv("PATH"), "HOME=" + shell.Dir, "KUBECONFIG=" + w.cluster.Plane().AdminKubeconfig(),
 	}
 	var output bytes.Buffer
 	shell.Stdout, shell.Stderr = &output, &output

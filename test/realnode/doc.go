@@ -4,4 +4,4 @@
 //
 // The commands are those of docs/guides/install.md, word by word, and a test compares. It takes root on Linux: elsewhere it is
 // skipped. Begin with TestRelease in release_linux_test.go.
-package release
+package realnode

@@ -1,14 +1,11 @@
-package release
+package realnode
 
 import (
-	"bytes"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
@@ -49,7 +46,7 @@ func (w *world) tell() {
 			job.StartedAt, job.CompletedAt, said)
 	}
 	for _, namespace := range []string{systemNamespace, runnersNamespace} {
-		pods, err := w.cluster.Kube.CoreV1().Pods(namespace).List(w.Context(), metav1.ListOptions{})
+		pods, err := w.kube.CoreV1().Pods(namespace).List(w.Context(), metav1.ListOptions{})
 		if err != nil {
 			w.Logf("pods of %s: %v", namespace, err)
 			continue
@@ -57,13 +54,21 @@ func (w *world) tell() {
 		for i := range pods.Items {
 			pod := &pods.Items[i]
 			w.Logf("pod %s: %s, labels %v, deleted %v", pod.Name, pod.Status.Phase, pod.Labels, pod.DeletionTimestamp)
-			files, _ := filepath.Glob(filepath.Join(w.dir, "node", "*", string(pod.UID), "logs", "*.log")) // the pattern is well formed
-			for _, file := range files {
-				content, err := os.ReadFile(file)
-				lines := strings.Split(strings.TrimSpace(string(content)), "\n")
-				w.Logf("%s of it (%v):\n%s", filepath.Base(file), err, strings.Join(lines[max(0, len(lines)-shownLines):], "\n"))
+			for _, container := range append(append([]corev1.Container{}, pod.Spec.InitContainers...), pod.Spec.Containers...) {
+				lines := int64(shownLines)
+				content, err := w.kube.CoreV1().Pods(namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container.Name, TailLines: &lines}).DoRaw(w.Context())
+				w.Logf("%s of it (%v):\n%s", container.Name, err, content)
 			}
 		}
+	}
+	events, err := w.kube.CoreV1().Events("").List(w.Context(), metav1.ListOptions{FieldSelector: "type=Warning"})
+	if err != nil {
+		w.Logf("events: %v", err)
+		return
+	}
+	for i := range events.Items {
+		e := &events.Items[i]
+		w.Logf("%d × %s %s/%s: %s", e.Count, e.Reason, e.InvolvedObject.Namespace, e.InvolvedObject.Name, e.Message)
 	}
 }
 
@@ -86,26 +91,20 @@ func (w *world) requireVersion(version string) {
 	}
 }
 
-// running are the versions that the containers of a part report.
+// running are the versions that the containers of a part report: kubectl exec goes by way of the API server and the kubelet.
 func (w *world) running(part string) []string {
-	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	pods, err := w.kube.CoreV1().Pods(systemNamespace).List(w.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + part})
 	require.NoError(w, err)
-	owner, err := os.ReadFile(filepath.Join(w.dir, "node", "owner"))
-	require.NoError(w, err)
-	mark := "BULLPEN_SANDBOX=" + strings.TrimSpace(string(owner)) + "/"
 	var versions []string
-	for _, file := range processes {
-		process := filepath.Dir(file)
-		if _, err := strconv.Atoi(filepath.Base(process)); err != nil {
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
 			continue
 		}
-		command, err := os.ReadFile(file)
-		environ, readable := os.ReadFile(filepath.Join(process, "environ"))
-		if err != nil || readable != nil || !bytes.HasPrefix(command, []byte("/usr/local/bin/bullpen\x00"+part+"\x00")) || !bytes.Contains(environ, []byte(mark)) {
-			continue
-		}
-		output, err := exec.CommandContext(w.Context(), filepath.Join(process, "exe"), "--version").Output()
+		output, err := exec.CommandContext(w.Context(), w.cluster.Plane().Kubectl(), "--kubeconfig="+w.cluster.Plane().AdminKubeconfig(), "--namespace="+systemNamespace, "exec", pod.Name, "--",
+			"/usr/local/bin/bullpen", "--version").CombinedOutput()
 		if err != nil {
+			w.Logf("asking %s for its version: %v: %s", pod.Name, err, output)
 			continue // it has just ended
 		}
 		fields := strings.Fields(string(output))
