@@ -13,7 +13,7 @@ PLAIN = export CGO_ENABLED=0 GOFLAGS="$$($(GO) env GOFLAGS) -trimpath"
 TEST_P ?= 4
 
 # Go begins packages in the order in which they are named: first those that take minutes, or the last of them would run alone.
-SLOW := $(addprefix ./, test/e2e internal/controller test/soak internal/machost/remote internal/controller/selfregistering/runnerowner test/scale \
+SLOW := $(addprefix ./, test/realnode test/e2e internal/controller test/soak internal/machost/remote internal/controller/selfregistering/runnerowner test/scale \
 	internal/controller/machost test/hosts test/network internal/node/sandbox/tart internal/cli/doctor internal/server/ledger \
 	internal/server/console internal/machost/steps internal/controller/selfregistering/runner internal/node/identity internal/server/recovery \
 	internal/server/cluster test/chart)

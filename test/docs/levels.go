@@ -8,7 +8,7 @@ type Test struct{ Folder, Name string }
 // Executed are commands that a test of another package runs as they are written, each with a test the sources of whose package have it, word
 // by word.
 func Executed() map[string]Test {
-	release := Test{"test/release", "TestRelease"}
+	release := Test{"test/realnode", "TestRelease"}
 	executed := map[string]Test{}
 	for _, command := range []string{
 		"helm install bullpen charts/bullpen --namespace bullpen-system --values values.yaml", "helm test bullpen --namespace bullpen-system",

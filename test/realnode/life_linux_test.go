@@ -20,6 +20,7 @@ import (
 	"github.com/bullpen-ci/bullpen/examples"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/dev/onebox"
+	"github.com/bullpen-ci/bullpen/internal/dev/realnode"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
@@ -72,6 +73,12 @@ func TestRelease(t *testing.T) {
 		w.requirePools("first", "second")
 	})
 	w.awaitPools("first")
+
+	for _, program := range []string{realnode.Kubelet, realnode.Containerd} {
+		w.duringJobs("restart of "+program, func() { require.NoError(w, w.node.Restart(w.Context(), program)) })
+	}
+	w.duringDrain()
+	w.requireIsolation()
 
 	w.uninstall()
 	w.judge()
@@ -138,11 +145,37 @@ func (w *world) duringJobs(what string, do func()) {
 	w.awaitJobs("the jobs that ran through the "+what, 0)
 }
 
+// duringDrain drains the node of runners while jobs run: idle runners leave, and the command waits for the busy ones.
+func (w *world) duringDrain() {
+	w.submit("hold.yaml", holdWorkflow)
+	w.awaitHeld()
+	drained := make(chan error, 1)
+	w.background(func(ctx context.Context) {
+		_, err := w.try(ctx, "kubectl drain "+nodeName+" --pod-selector=bullpen.dev/runner=true --delete-emptydir-data --force --timeout=10m")
+		drained <- err
+	})
+	w.eventually("only the busy runners are left on the node", func() bool {
+		on := 0
+		for _, pod := range w.runners() {
+			if pod.Spec.NodeName == nodeName {
+				on++
+			}
+		}
+		return on == held
+	})
+	require.Empty(w, drained, "it waits for jobs that run")
+	require.Equal(w, held, w.gate.count(), "connections of jobs on a node that is being drained")
+	w.gate.open("go")
+	require.NoError(w, await.ReceiveWithin(w, patience, drained, "kubectl drain returns"))
+	w.run("kubectl uncordon " + nodeName)
+	w.awaitJobs("the jobs of a node that is drained", 0)
+}
+
 // judge counts the outcome of all jobs, by GitHub's ledger and by the deletions that the API server showed.
 func (w *world) judge() {
 	ledger, err := w.github.Admin.Ledger(w.Context())
 	require.NoError(w, err)
-	evidence := onebox.Evidence{WantJobs: 3*demoJobs + 3*held, Removals: w.witness.seen(), Runners: map[string]int{"bullpen": 6}, Expected: func(key string) string {
+	evidence := onebox.Evidence{WantJobs: 3*demoJobs + 6*held + isolationJobs, Removals: w.witness.seen(), Runners: map[string]int{"bullpen": 6}, Expected: func(key string) string {
 		switch id, _, _ := strings.Cut(key, "/"); id {
 		case "expected-failure":
 			return "failure"
