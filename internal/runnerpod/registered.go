@@ -183,7 +183,7 @@ func (r *Registered) wrap(runner *corev1.Container) {
 	}
 	command = append(command, "--status-dir", MountShared, "--")
 	runner.Command = append(command, runner.Command...)
-	runner.ReadinessProbe = readinessProbe("--status-dir", MountShared)
+	runner.ReadinessProbe = readinessProbe(agentBinary, "ready", "--status-dir", MountShared)
 }
 
 // unwrap undoes wrap.
@@ -191,7 +191,7 @@ func unwrap(runner *corev1.Container) {
 	if end := slices.Index(runner.Command, "--"); end > 1 && slices.Equal(runner.Command[:2], []string{agentBinary, "run"}) {
 		runner.Command = slices.Clone(runner.Command[end+1:])
 	}
-	if p := runner.ReadinessProbe; p != nil && equality.Semantic.DeepEqual(p, readinessProbe("--status-dir", MountShared)) {
+	if p := runner.ReadinessProbe; p != nil && equality.Semantic.DeepEqual(p, readinessProbe(agentBinary, "ready", "--status-dir", MountShared)) {
 		runner.ReadinessProbe = nil
 	}
 }

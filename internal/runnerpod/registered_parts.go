@@ -188,11 +188,11 @@ func (a *additions) add(spec *corev1.PodSpec, runner *corev1.Container) {
 	}
 }
 
-// readinessProbe is of the runner's container, and means "no job has started in me" (EXCL-4): the one sign of work that
-// needs neither GitHub nor a token.
-func readinessProbe(flags ...string) *corev1.Probe {
+// readinessProbe is of the container of a runner whose pod has no container idle, and means "no job has started in me"
+// (EXCL-4).
+func readinessProbe(command ...string) *corev1.Probe {
 	return &corev1.Probe{
-		ProbeHandler:        corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: append([]string{agentBinary, "ready"}, flags...)}},
+		ProbeHandler:        corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: command}},
 		InitialDelaySeconds: 1, // the supervisor has begun to wait by then, or the next probe is a period away
 		PeriodSeconds:       5, // each probe starts a process; what it tells is a veto, and no hurry
 		TimeoutSeconds:      5,
