@@ -16,15 +16,23 @@ import (
 // idler is a supervisor's signs, and the container that waits for their end.
 type idler struct {
 	*supervisor
-	stop  context.CancelFunc
+	stops chan struct{}
 	ended chan error
 }
+
+// stopping is a context whose end is received, so that a test knows that it was noticed.
+type stopping struct {
+	context.Context
+	stops <-chan struct{}
+}
+
+func (s stopping) Done() <-chan struct{} { return s.stops }
 
 // newIdler has a supervisor that shows that no job has started, and a container idle that looks at the directory only so often.
 func newIdler(t *testing.T, every time.Duration) *idler {
 	t.Helper()
 	jit := filepath.Join(t.TempDir(), "jitconfig")
-	i := &idler{supervisor: &supervisor{files: filesIn(jit, "")}, ended: make(chan error, 1)}
+	i := &idler{supervisor: &supervisor{files: filesIn(jit, "")}}
 	require.NoError(t, i.placeSigns())
 	require.FileExists(t, i.files.idle)
 	require.NoError(t, Ready(jit, ""))
@@ -33,9 +41,21 @@ func newIdler(t *testing.T, every time.Duration) *idler {
 }
 
 func (i *idler) begin(t *testing.T, every time.Duration) {
-	ctx, stop := context.WithCancel(t.Context())
-	i.stop = stop
+	i.stops, i.ended = make(chan struct{}), make(chan error, 1)
+	ctx := stopping{t.Context(), i.stops}
 	go func() { i.ended <- Idle(ctx, IdleOptions{JITFile: i.files.jit, LookEvery: every}) }()
+}
+
+// stop returns when the container has noticed TERM, and so waits.
+func (i *idler) stop(t *testing.T) {
+	t.Helper()
+	select {
+	case i.stops <- struct{}{}:
+	case err := <-i.ended:
+		t.Fatal("it exited already", err)
+	case <-time.After(await.Limit):
+		t.Fatal("it does not notice TERM")
+	}
 }
 
 func (i *idler) awaitEnd(t *testing.T) {
@@ -47,6 +67,7 @@ func (i *idler) awaitEnd(t *testing.T) {
 func TestIdle_EXCL4_ExitsWhenAJobStarts(t *testing.T) {
 	t.Parallel()
 	i := newIdler(t, time.Hour)
+	i.stop(t)
 	i.files.jobStartedByHook(t)
 	i.showJob()
 	i.awaitEnd(t)
@@ -71,7 +92,7 @@ func TestIdle_EXCL4_TheHookAloneIsEnough(t *testing.T) {
 func TestIdle_EXCL8_OutlivesTERMWhileItsSupervisorRuns(t *testing.T) {
 	t.Parallel()
 	i := newIdler(t, time.Millisecond)
-	i.stop()
+	i.stop(t)
 	other, err := os.Open(i.files.jobless)
 	require.NoError(t, err)
 	defer func() { _ = other.Close() }()
@@ -93,7 +114,7 @@ func TestIdle_EndsWithADeletedPodWhoseSupervisorWasKilled(t *testing.T) {
 	i := newIdler(t, time.Millisecond)
 	require.NoError(t, i.lock.Close()) // as the kernel does
 	require.FileExists(t, i.files.jobless)
-	i.stop()
+	i.stop(t)
 	i.awaitEnd(t)
 }
 
@@ -101,9 +122,9 @@ func TestIdle_EndsWithADeletedPodWhoseSupervisorWasKilled(t *testing.T) {
 func TestIdle_BeforeAndAfterASupervisor(t *testing.T) {
 	t.Parallel()
 	jit := filepath.Join(t.TempDir(), "jitconfig")
-	i := &idler{supervisor: &supervisor{files: filesIn(jit, "")}, ended: make(chan error, 1)}
+	i := &idler{supervisor: &supervisor{files: filesIn(jit, "")}}
 	i.begin(t, time.Hour)
-	i.stop()
+	i.stop(t)
 	i.awaitEnd(t)
 	i.begin(t, time.Hour)
 	require.NoError(t, i.placeSigns())
