@@ -28,7 +28,7 @@ type stopping struct {
 
 func (s stopping) Done() <-chan struct{} { return s.stops }
 
-// newIdler has a supervisor that shows that no job has started, and a container idle that looks at the directory only so often.
+// newIdler has a supervisor that shows that no job has started, and a container idle that reads the directory only so often.
 func newIdler(t *testing.T, every time.Duration) *idler {
 	t.Helper()
 	jit := filepath.Join(t.TempDir(), "jitconfig")
@@ -63,7 +63,7 @@ func (i *idler) awaitEnd(t *testing.T) {
 	require.NoError(t, await.Receive(t, i.ended, "the container idle exits"))
 }
 
-// EXCL-4: the container exits at a job's start, by the lock alone: it looks at the directory once an hour.
+// EXCL-4: the container exits at a job's start, by the lock alone: it reads the directory once an hour.
 func TestIdle_EXCL4_ExitsWhenAJobStarts(t *testing.T) {
 	t.Parallel()
 	i := newIdler(t, time.Hour)
