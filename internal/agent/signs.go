@@ -11,7 +11,7 @@ import (
 // placeSigns creates the files that say that this supervisor waits, and that no job has started in its container. The last one invites the
 // poller.
 func (s *supervisor) placeSigns() (err error) {
-	if s.files.apart() { // no container idle reads it
+	if s.RegistrationDir != "" || s.files.apart() && !s.Given { // a static runner, or one on a Mac: no container idle waits for it
 		err = os.WriteFile(s.files.jobless, nil, 0o600)
 	} else {
 		s.lock, err = placeLocked(s.files.jobless)

@@ -24,9 +24,9 @@ func Collected(pod *corev1.Pod) bool {
 	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == ReasonPodGC
 }
 
-// Taken reports whether a job may have started in a running runner (EXCL-4), and since when it shows that. In the pod of a RunnerPool on
-// Linux the container idle has exited; the kubelet reports that of itself, and it cannot be undone. Other pods, and those of earlier
-// releases, have no such container, and show it by the readiness of the runner.
+// Taken reports whether a job may have started in a running runner (EXCL-4), and since when it shows that. On Linux the container idle of a
+// runner for one job has exited; the kubelet reports that of itself, and it cannot be undone. Other pods, and those of earlier releases, have
+// no such container, and show it by the readiness of the runner.
 func Taken(pod *corev1.Pod, runner *corev1.ContainerStatus) (since time.Time, taken bool) {
 	if runner == nil || runner.State.Running == nil {
 		return time.Time{}, false
