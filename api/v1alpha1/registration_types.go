@@ -129,7 +129,7 @@ type RunnerSpec struct {
 	// +optional
 	Kubernetes *KubernetesMode `json:"kubernetes,omitempty"`
 
-	// AgentResources are the requests and limits of each container that Bullpen adds to the template: agent, and externals with
+	// AgentResources are the requests and limits of each container that Bullpen adds to the template: agent, idle, and externals with
 	// containerMode Dind. The defaults are requests of 10m cpu and 32Mi memory, limits of 500m cpu and 128Mi memory, and 128Mi
 	// ephemeral-storage for both.
 	// +optional

@@ -165,7 +165,7 @@ type RunnerTemplate struct {
 	// +optional
 	SecurityContext *corev1.SecurityContext `json:"securityContext,omitempty"`
 
-	// AgentResources are the requests and limits of each container that Bullpen adds to the pod: agent, poller and externals. The
+	// AgentResources are the requests and limits of each container that Bullpen adds to the pod: agent, poller, idle and externals. The
 	// defaults are requests of 10m cpu and 32Mi memory, limits of 500m cpu and 128Mi memory, and 128Mi ephemeral-storage for both. On
 	// macOS there are no default requests.
 	// +optional

@@ -1,6 +1,6 @@
 // Package agent is what runs inside a runner pod: the poller, which trades the pod's token for one JIT configuration and
 // stages it, and the supervisor, which waits for that file in the runner's container, runs the runner once and keeps its
-// exit code. Beside them: the readiness probe and the installer that puts the binary into the shared volume.
+// exit code. Beside them: what shows that no job has started, and the installer that puts the binary into the shared volume.
 //
 // Names of variables and files are passed in. Begin with poll.go and supervise.go.
 //
@@ -12,9 +12,9 @@
 //	jitconfig.taken   empty: an answer was staged here and taken; the poller never asks again
 //	runner.idle       the supervisor waits: exists as long as no configuration has reached this container. The poller
 //	                  asks for work only while it exists
-//	runner.jobless    no job has started in this container: the readiness probe checks for it. Removed by the hook, or by
-//	                  the supervisor when it sees the marker or the runner's worker; absent from the start where
-//	                  a job could not be detected
+//	runner.jobless    no job has started in this container: the container idle runs while it exists, and readiness probes
+//	                  check for it. Locked by the supervisor. Removed by the hook, or by the supervisor when it sees the
+//	                  marker or the runner's worker, or exits; absent from the start where a job could not be detected
 //	job-started.sh    the hook that the runner calls before a job's first step
 //	job-started       made by that hook
 //	job-completed.sh  the hook that a static runner calls after a job's last step; job-completed is made by it

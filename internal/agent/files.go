@@ -214,7 +214,8 @@ func fill(to *os.File, from string) error {
 	return to.Chmod(0o755)
 }
 
-// Ready is the readiness probe of the runner's container: nil while no job has started in it. It requires a positive sign,
+// Ready is nil while no job has started in the runner's container. Idle goes by it, and so do the readiness probes of static runners,
+// of RunnerSets, of runners on Macs, and of pods of earlier releases. It requires a positive sign,
 // so that a workflow which clears the directory does not make its runner look idle (EXCL-4, EXCL-6). A configuration alone
 // does not end it: the poller's exit says that one has arrived. statusDir is as in SuperviseOptions; with it, jit is not
 // needed. For a static runner it is nil again when the job has finished.

@@ -158,13 +158,10 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 	}
 	events, stop := s.watch()
 	defer stop()
-	for _, sign := range []string{s.files.jobless, s.files.idle} { // the last one invites the poller
-		if err := os.WriteFile(sign, nil, 0o600); err != nil {
-			return fail("starting the runner's supervisor: %v", err)
-		}
+	if err := s.placeSigns(); err != nil {
+		return fail("starting the runner's supervisor: %v", err)
 	}
-	// A supervisor that has exited is not idle: the poller must not fetch work for this container any more.
-	defer func() { _ = os.Remove(s.files.idle) }()
+	defer s.removeSigns()
 	if s.RegistrationDir != "" {
 		return s.static(ctx, events)
 	}
@@ -178,6 +175,7 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 type supervisor struct {
 	SuperviseOptions
 	files  files
+	lock   *os.File  // held while no job has started, for the container idle; nil where there is none
 	staged time.Time // when a configuration was first seen that is not released yet
 }
 
@@ -306,7 +304,7 @@ func (s *supervisor) environment(jit string) ([]string, error) {
 	} else {
 		s.Log.Warn("the image's own job hook is not a shell script: a job is detected only when the runner's worker starts")
 		if !seesWorkers { // EXCL-6: without this ability, it must not say that there is none
-			_ = os.Remove(s.files.jobless)
+			s.showJob()
 		}
 	}
 	env = append(without(env, envTellsVersion), envTellsVersion+"=true")
@@ -409,7 +407,7 @@ func (j *oneJob) started() bool {
 		}
 	}
 	if j.latched {
-		_ = os.Remove(j.files.jobless) // EXCL-6: the pod shows it from the next probe on
+		j.showJob() // EXCL-6
 	}
 	return j.latched
 }

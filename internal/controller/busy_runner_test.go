@@ -154,6 +154,15 @@ func takenRunner(pod *corev1.Pod) {
 	containersReady(pod, corev1.ConditionFalse, time.Minute)
 }
 
+// idleExited is a runner with a job, by the sign of a pod of a RunnerPool on Linux alone: its runner stays ready.
+func idleExited(pod *corev1.Pod) {
+	idle(pod)
+	pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+		Name: runnerpod.ContainerIdle, Image: "x", State: exited(0),
+	})
+	containersReady(pod, corev1.ConditionFalse, -time.Second)
+}
+
 func pollerEnded(pod *corev1.Pod) {
 	idle(pod)
 	pod.Status.ContainerStatuses[1].Ready = false
@@ -203,7 +212,7 @@ func TestBusyRunner_EXCL7_EachSignOfWorkKeepsEverybodyFromDeletingIt(t *testing.
 		"the scheduler":             y.env.ClientAs(t, y.env.As(t, "system:kube-scheduler", "system:authenticated")),
 	}
 	for name, state := range map[string]func(*corev1.Pod){
-		"owned": owned, "polled": pollerEnded, "taken": takenRunner, "working": working,
+		"owned": owned, "polled": pollerEnded, "taken": takenRunner, "started": idleExited, "working": working,
 	} {
 		pod := y.runner(name, state, on(node.Name))
 		for who, c := range people {

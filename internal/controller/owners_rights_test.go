@@ -12,9 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
@@ -51,4 +53,24 @@ func TestRoles_NET8_WhatBlocksItsOwnersDeletionNeedsTheOwnersFinalizers(t *testi
 	for resource, kind := range kinds {
 		require.Eventually(t, func() bool { return apierrors.IsForbidden(create(kind)) }, patience, interval, resource)
 	}
+}
+
+// A first installation creates runners at once. For an owner whose deletion is blocked, the API server looks up the kind in a list that may
+// be half a minute old, and refuses what it does not find.
+func TestRoles_ARunnerNeedsNoLookUpOfItsPoolsKind(t *testing.T) {
+	env := kit.Cluster(t)
+	namespace := env.Namespace(t)
+	env.ShippedRoles(t, namespace)
+	controller := env.ClientAs(t, env.As(t, controllerUser, "system:serviceaccounts", "system:authenticated"), v1alpha1.AddToScheme)
+	pool := newPool(namespace, "first", 1)
+	pool.UID = "a-uid"
+	_, account, err := runnerpod.Build(pool, runnerpod.Options{DispatchURL: "http://server", AgentImage: "agent:1"}, "aaaaaaaa")
+	require.NoError(t, err)
+	account.OwnerReferences[0].Kind = "NotServedYet"
+	create := func(object client.Object) error { return controller.Create(t.Context(), object, client.DryRunAll) }
+	require.Eventually(t, func() bool { return create(account.DeepCopy()) == nil }, patience, interval)
+	account.OwnerReferences[0].BlockOwnerDeletion = ptr.To(true)
+	err = create(account.DeepCopy())
+	require.True(t, apierrors.IsForbidden(err), "control: %v", err)
+	require.ErrorContains(t, err, "NotServedYet")
 }

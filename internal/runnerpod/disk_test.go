@@ -60,10 +60,10 @@ func TestBuild_TEN6_NoContainerOrVolumeOfAJobIsWithoutALimit(t *testing.T) {
 		pool *v1alpha1.RunnerPool
 		want int64 // mebibytes of the whole pod
 	}{
-		"the default":     {testPool(), 10<<10 + 128},
-		"as it says":      {withDisk(testPool(), "20Gi"), 20<<10 + 128},
-		"its own volumes": {own, 10<<10 + 128},
-		"with a daemon":   {dockerPool(), 10<<10 + 128 + 20<<10 + 2<<10 + 256 + 128},
+		"the default":     {testPool(), 10<<10 + 2*128},
+		"as it says":      {withDisk(testPool(), "20Gi"), 20<<10 + 2*128},
+		"its own volumes": {own, 10<<10 + 2*128},
+		"with a daemon":   {dockerPool(), 10<<10 + 2*128 + 20<<10 + 2<<10 + 256 + 128},
 	} {
 		pod, _, err := Build(c.pool, testOptions, "abcd1234")
 		require.NoError(t, err, name)

@@ -115,6 +115,9 @@ const (
 	ContainerPoller = "poller"
 	// ContainerRunner runs the runner once; it never sees the token (NET-3).
 	ContainerRunner = "runner"
+	// ContainerIdle runs while no job has started in ContainerRunner, and its exit shows that one has (EXCL-4). Runners on Linux that
+	// run one job have it.
+	ContainerIdle = "idle"
 )
 
 // EnvPodUID and the variables below configure the agent inside the pod.

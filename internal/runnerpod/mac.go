@@ -33,6 +33,8 @@ func checkMac(pool *v1alpha1.RunnerPool) error {
 // toMac makes the pod one for Macs. The containers agent and poller are processes of the Mac, of the node agent's user; the
 // container runner is the virtual machine, and takes one of the slots that Apple's licence grants (NODE-5).
 //
+// A job is shown by the readiness of the container runner. The node agent asks for it, costs little, and reports no failure as an Event.
+//
 // Settings that have no effect there are left out, so that no user relies on them: users, seccomp, capabilities and
 // read-only file systems. The helpers request no CPU and no memory of the node's, unless the pool says so: a runner usually
 // gets half of a Mac, and two must fit.
@@ -52,6 +54,7 @@ func toMac(spec *corev1.PodSpec, given *v1alpha1.ContainerResources) {
 				c.Resources = macResources(given) // POD-1
 				continue
 			}
+			c.ReadinessProbe = readinessProbe(c.Command[0], "agent", "ready") // EXCL-4
 			one := *resource.NewQuantity(1, resource.DecimalSI)
 			c.Resources.Requests[ResourceMacOSVM], c.Resources.Limits[ResourceMacOSVM] = one, one
 		}
@@ -76,7 +79,4 @@ func macAgent(c *corev1.Container) {
 		return
 	}
 	c.Command = append([]string{binary, "agent"}, c.Command[1:]...)
-	if probe := c.ReadinessProbe; probe != nil {
-		probe.Exec.Command = append([]string{binary, "agent"}, probe.Exec.Command[1:]...)
-	}
 }

@@ -61,6 +61,8 @@ func TestBuild_AMacPodStartsTheOneProgramOfAMac(t *testing.T) {
 	runner := container(t, pod, ContainerRunner)
 	require.Equal(t, append([]string{"/bullpen/shared/bullpen", "agent", "run", "--"}, DefaultMacRunnerCommand...), runner.Command)
 	require.Equal(t, []string{"/bullpen/shared/bullpen", "agent", "ready"}, runner.ReadinessProbe.Exec.Command)
+	require.EqualValues(t, 1, runner.ReadinessProbe.FailureThreshold)
+	require.False(t, slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == ContainerIdle }), "earlier node agents would not know it")
 }
 
 func TestBuild_AMacPodHasNothingThatMeansNothingThere(t *testing.T) {

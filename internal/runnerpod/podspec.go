@@ -22,6 +22,7 @@ func podSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.Pod
 		toMac(&spec, pool.Spec.Template.AgentResources)
 		return spec
 	}
+	spec.Containers = append(spec.Containers, idleContainer(options, pool.Spec.Template.AgentResources))
 	share := poolDisk(pool) // TEN-6
 	share.bound(spec.InitContainers, spec.Volumes)
 	share.bound(spec.Containers, nil)
@@ -120,8 +121,21 @@ func pollerContainer(options Options, resources *v1alpha1.ContainerResources) co
 	}
 }
 
-// runnerContainer runs the customer's job once. It has no token, and its readiness means "no job has started in me"
-// (EXCL-4): the one sign of work that needs neither GitHub nor a token.
+// idleContainer exits when a job has started in the runner's container (EXCL-4): the one sign of work that needs neither GitHub nor a
+// token. A readiness probe would start a process every few seconds, and report each failure as an Event (docs/adr/0055).
+func idleContainer(options Options, resources *v1alpha1.ContainerResources) corev1.Container {
+	return corev1.Container{
+		Name:            ContainerIdle,
+		Image:           options.AgentImage,
+		Command:         []string{agentBinary, "idle"},
+		Env:             []corev1.EnvVar{{Name: EnvSharedDir, Value: MountShared}},
+		Resources:       agentResources(resources), // POD-1
+		SecurityContext: noPrivileges(),
+		VolumeMounts:    []corev1.VolumeMount{sharedMount()},
+	}
+}
+
+// runnerContainer runs the customer's job once. It has no token.
 func runnerContainer(pool *v1alpha1.RunnerPool, template *v1alpha1.RunnerTemplate) corev1.Container {
 	command := template.Command
 	if len(command) == 0 {
@@ -142,7 +156,6 @@ func runnerContainer(pool *v1alpha1.RunnerPool, template *v1alpha1.RunnerTemplat
 		Env:             append(env, template.Env...),
 		Resources:       corev1.ResourceRequirements{Requests: shape, Limits: shape.DeepCopy()},
 		VolumeMounts:    append(mounts, template.VolumeMounts...),
-		ReadinessProbe:  readinessProbe(),
 		SecurityContext: runnerSecurity(template), // POD-2
 	}
 }

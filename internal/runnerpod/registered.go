@@ -64,6 +64,10 @@ type Registered struct {
 
 func (r *Registered) ephemeral() bool { return ptr.Deref(r.Spec.Ephemeral, true) }
 
+// showsByExit: the exit of the container idle shows its job. A static runner is idle again after each job, and a StatefulSet starts containers
+// again: those have a readiness probe.
+func (r *Registered) showsByExit() bool { return r.ephemeral() && !r.StatefulSet }
+
 // workPath is where jobs work, in the container of the runner.
 func (r *Registered) workPath() string {
 	dir := r.Spec.WorkFolder
@@ -99,13 +103,15 @@ func BuildRegistered(r Registered, options Options) (*corev1.Pod, error) {
 	share := registeredDisk(spec, runner) // TEN-6
 	added := r.additions(runner, options)
 	share.bound(added.first, added.volumes)
-	added.strip(spec, runner)
+	share.bound(added.beside, nil)
+	runner = added.strip(spec)
 	if err := r.check(spec, options); err != nil {
 		return nil, err
 	}
 	r.wrap(runner)
 	added.add(spec, runner)
 	share.boundRunner(runner)
+	spec.Containers = append(spec.Containers, added.beside...) // the last change: the runner may move
 	r.settle(spec)
 	meta, err := r.objectMeta(&template.ObjectMeta)
 	if err != nil {
@@ -183,7 +189,9 @@ func (r *Registered) wrap(runner *corev1.Container) {
 	}
 	command = append(command, "--status-dir", MountShared, "--")
 	runner.Command = append(command, runner.Command...)
-	runner.ReadinessProbe = readinessProbe("--status-dir", MountShared)
+	if !r.showsByExit() {
+		runner.ReadinessProbe = readinessProbe(agentBinary, "ready", "--status-dir", MountShared)
+	}
 }
 
 // unwrap undoes wrap.
@@ -191,7 +199,7 @@ func unwrap(runner *corev1.Container) {
 	if end := slices.Index(runner.Command, "--"); end > 1 && slices.Equal(runner.Command[:2], []string{agentBinary, "run"}) {
 		runner.Command = slices.Clone(runner.Command[end+1:])
 	}
-	if p := runner.ReadinessProbe; p != nil && equality.Semantic.DeepEqual(p, readinessProbe("--status-dir", MountShared)) {
+	if p := runner.ReadinessProbe; p != nil && equality.Semantic.DeepEqual(p, readinessProbe(agentBinary, "ready", "--status-dir", MountShared)) {
 		runner.ReadinessProbe = nil
 	}
 }

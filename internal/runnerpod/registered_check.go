@@ -64,7 +64,7 @@ func (r *Registered) checkPlaces() error {
 }
 
 func (r *Registered) checkContainers(spec *corev1.PodSpec) error {
-	reserved := []string{ContainerAgent, ContainerPoller}
+	reserved := []string{ContainerAgent, ContainerPoller, ContainerIdle}
 	if r.Spec.ContainerMode == v1alpha1.ContainerModeDind {
 		reserved = append(reserved, ContainerDind, ContainerExternals)
 	}

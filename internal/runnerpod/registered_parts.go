@@ -34,6 +34,7 @@ const LabelHookPod = "runner-pod"
 type additions struct {
 	volumes []corev1.Volume
 	first   []corev1.Container // init containers, before those of the template
+	beside  []corev1.Container // containers, after those of the template
 	mounts  []corev1.VolumeMount
 	set     []corev1.EnvVar // of the runner, instead of any of that name anywhere in the pod (RUN-5)
 	absent  []corev1.EnvVar // of the runner, where the template has none of that name
@@ -56,6 +57,9 @@ func (r *Registered) additions(runner *corev1.Container, options Options) *addit
 			{Name: VolumeRegistration, MountPath: MountRegistration, ReadOnly: true}, // NET-3: in the runner, and nowhere else
 		},
 		set: []corev1.EnvVar{{Name: EnvRunnerName, Value: r.Facts.Name}},
+	}
+	if r.showsByExit() {
+		a.beside = []corev1.Container{idleContainer(options, r.Spec.AgentResources)}
 	}
 	if !r.ephemeral() {
 		// NET-3: blank. A container's variables are visible to every job in its first process, and in each probe, for as
@@ -146,8 +150,10 @@ func same[T any](list []T) func(T) bool {
 }
 
 // strip removes from a template exactly what add adds, and every variable that the product sets (RUN-5). The CA is found by its name: a
-// template may have been built while another one was trusted.
-func (a *additions) strip(spec *corev1.PodSpec, runner *corev1.Container) {
+// template may have been built while another one was trusted. It returns the runner, which may have moved.
+func (a *additions) strip(spec *corev1.PodSpec) *corev1.Container {
+	spec.Containers = slices.DeleteFunc(spec.Containers, same(a.beside))
+	runner := named(spec.Containers, ContainerRunner)
 	addedVolume := same(a.volumes)
 	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == VolumeCA || addedVolume(v) })
 	spec.InitContainers = slices.DeleteFunc(spec.InitContainers, same(a.first))
@@ -162,6 +168,7 @@ func (a *additions) strip(spec *corev1.PodSpec, runner *corev1.Container) {
 			list[i].Env = slices.DeleteFunc(list[i].Env, ours)
 		}
 	}
+	return runner
 }
 
 func (a *additions) add(spec *corev1.PodSpec, runner *corev1.Container) {
@@ -188,11 +195,11 @@ func (a *additions) add(spec *corev1.PodSpec, runner *corev1.Container) {
 	}
 }
 
-// readinessProbe is of the runner's container, and means "no job has started in me" (EXCL-4): the one sign of work that
-// needs neither GitHub nor a token.
-func readinessProbe(flags ...string) *corev1.Probe {
+// readinessProbe is of the container of a runner whose pod has no container idle, and means "no job has started in me"
+// (EXCL-4).
+func readinessProbe(command ...string) *corev1.Probe {
 	return &corev1.Probe{
-		ProbeHandler:        corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: append([]string{agentBinary, "ready"}, flags...)}},
+		ProbeHandler:        corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: command}},
 		InitialDelaySeconds: 1, // the supervisor has begun to wait by then, or the next probe is a period away
 		PeriodSeconds:       5, // each probe starts a process; what it tells is a veto, and no hurry
 		TimeoutSeconds:      5,

@@ -169,7 +169,6 @@ func TestBuildRegistered_KeepsTheTemplateWhole(t *testing.T) {
 	require.Equal(t, []string{"/bullpen/shared/bullpen-agent", "run", "--jit-file", "/bullpen/registration/jitconfig", "--status-dir", "/bullpen/shared", "--",
 		"/opt/runner", "run"}, runner.Command)
 	require.Equal(t, []string{"--once"}, runner.Args)
-	require.Equal(t, []string{"/bullpen/shared/bullpen-agent", "ready", "--status-dir", "/bullpen/shared"}, runner.ReadinessProbe.Exec.Command)
 	require.Equal(t, "2", runner.Resources.Limits.Cpu().String())
 	require.Equal(t, "/cache", mountOf(t, runner, "cache"))
 	require.Equal(t, "proxy:1", container(t, pod, "proxy").Image)
@@ -184,6 +183,36 @@ func TestBuildRegistered_KeepsTheTemplateWhole(t *testing.T) {
 	facts, err := RegistrationOf(pod)
 	require.NoError(t, err)
 	require.Equal(t, registered(spec).Facts, facts, "an orphan can be unregistered by what is on it")
+}
+
+// EXCL-4: a job is shown by the exit of a container where an exit says it once and for all, and else by a probe.
+func TestBuildRegistered_EXCL4_ShowsAJobByAnExitOrByAProbe(t *testing.T) {
+	for name, c := range map[string]struct {
+		static, statefulSet, exits bool
+	}{
+		"ephemeral": {exits: true}, "static": {static: true}, "of a StatefulSet": {statefulSet: true},
+		"static, of a StatefulSet": {static: true, statefulSet: true},
+	} {
+		r := registered(registeredSpec(func(s *v1alpha1.RunnerSpec) {
+			s.Ephemeral = ptr.To(!c.static)
+			s.Template.Spec.Containers = append([]corev1.Container{{Name: "proxy", Image: "proxy:1"}}, s.Template.Spec.Containers...)
+		}))
+		r.StatefulSet = c.statefulSet
+		pod := mustBuild(t, r)
+		runner, idle := container(t, pod, ContainerRunner), named(pod.Spec.Containers, ContainerIdle)
+		require.Equal(t, c.exits, idle != nil, name)
+		require.Equal(t, !c.exits, runner.ReadinessProbe != nil, name)
+		if c.exits {
+			require.Equal(t, []string{"/bullpen/shared/bullpen-agent", "idle"}, idle.Command)
+			require.Len(t, idle.VolumeMounts, 1, "NET-3: not what the runner registers with")
+		} else {
+			require.Equal(t, []string{"/bullpen/shared/bullpen-agent", "ready", "--status-dir", "/bullpen/shared"}, runner.ReadinessProbe.Exec.Command, name)
+		}
+		r.Spec.Template.Spec = pod.Spec
+		slices.Reverse(r.Spec.Template.Spec.Containers) // the runner moves when idle is taken out before it
+		again := mustBuild(t, r)
+		require.ElementsMatch(t, pod.Spec.Containers, again.Spec.Containers, "RUN-5: %s", name)
+	}
 }
 
 // PR #1179 follow-ups 759349de, e46b90f7, b09c5404, 79a31328: runners were restarted in place, or stuck in Terminating.

@@ -65,7 +65,7 @@ func TestBuild_POD1_R6_EveryContainerHasRequestsAndLimits(t *testing.T) {
 	}
 	pod, _, err := Build(small, testOptions, "abcd1234")
 	require.NoError(t, err)
-	for _, c := range []string{ContainerAgent, ContainerPoller} {
+	for _, c := range []string{ContainerAgent, ContainerPoller, ContainerIdle} {
 		got := container(t, pod, c).Resources
 		require.Equal(t, "100m", got.Requests.Cpu().String(), c)
 		require.Equal(t, "200m", got.Limits.Cpu().String(), c)

@@ -171,13 +171,20 @@ func check(pool *v1alpha1.RunnerPool, options Options) error {
 
 func objectMeta(pool *v1alpha1.RunnerPool, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Namespace: pool.Namespace,
-		Name:      name,
-		Labels:    map[string]string{LabelRunner: "true", LabelPool: pool.Name},
-		OwnerReferences: []metav1.OwnerReference{
-			*metav1.NewControllerRef(pool, v1alpha1.GroupVersion.WithKind(v1alpha1.KindRunnerPool)),
-		},
+		Namespace:       pool.Namespace,
+		Name:            name,
+		Labels:          map[string]string{LabelRunner: "true", LabelPool: pool.Name},
+		OwnerReferences: []metav1.OwnerReference{ownerReference(pool)},
 	}
+}
+
+// ownerReference does not block the pool's deletion: the pool's own finalizer does (POOL-2). For a reference that blocks, the API server
+// looks up the owner's kind in a list that it renews every half minute, and right after the CustomResourceDefinitions are created it would
+// refuse every pod (docs/adr/0056).
+func ownerReference(pool *v1alpha1.RunnerPool) metav1.OwnerReference {
+	ref := metav1.NewControllerRef(pool, v1alpha1.GroupVersion.WithKind(v1alpha1.KindRunnerPool))
+	ref.BlockOwnerDeletion = nil
+	return *ref
 }
 
 // checkTemplate keeps the credentials away from the container that runs other people's code (NET-3).

@@ -51,7 +51,7 @@ func TestBuild_POOL1_PodAndServiceAccountShareOneName(t *testing.T) {
 		require.Len(t, owners, 1)
 		require.Equal(t, "RunnerPool", owners[0].Kind)
 		require.True(t, *owners[0].Controller)
-		require.True(t, *owners[0].BlockOwnerDeletion)
+		require.Nil(t, owners[0].BlockOwnerDeletion, "the API server would look up a kind that it may not know yet")
 	}
 	require.False(t, *account.AutomountServiceAccountToken)
 	require.Equal(t, corev1.RestartPolicyNever, pod.Spec.RestartPolicy)
@@ -144,13 +144,28 @@ func TestBuild_CommandsNameEveryPath(t *testing.T) {
 	runner := container(t, pod, ContainerRunner)
 	require.Equal(t, []string{"/bullpen/shared/bullpen-agent", "run", "--", "/home/runner/bin/Runner.Listener", "run"}, runner.Command)
 	require.Equal(t, runner.Resources.Requests, runner.Resources.Limits)
-	require.Equal(t, []string{"/bullpen/shared/bullpen-agent", "ready"}, runner.ReadinessProbe.Exec.Command)
-	require.EqualValues(t, 1, runner.ReadinessProbe.FailureThreshold)
+	require.Equal(t, []string{"/bullpen/shared/bullpen-agent", "idle"}, container(t, pod, ContainerIdle).Command)
 
 	pool.Spec.Template.Command = []string{"bullpen", "dev", "runner"}
 	pod, _, err = Build(pool, options, "abcd1234")
 	require.NoError(t, err)
 	require.Equal(t, []string{"bullpen", "dev", "runner"}, container(t, pod, ContainerRunner).Command[3:])
+}
+
+// EXCL-4: what shows that no job has started costs no process every few seconds, and no Event for each busy runner.
+func TestBuild_EXCL4_NoProbeOfARunnerOnLinux(t *testing.T) {
+	for name, pool := range map[string]*v1alpha1.RunnerPool{"plain": testPool(), "with a daemon": dockerPool()} {
+		pod, _, err := Build(pool, testOptions, "abcd1234")
+		require.NoError(t, err, name)
+		for _, c := range pod.Spec.Containers {
+			require.Nil(t, c.ReadinessProbe, "%s: %s", name, c.Name)
+			require.Nil(t, c.LivenessProbe, "%s: %s", name, c.Name)
+			require.Nil(t, c.StartupProbe, "%s: %s", name, c.Name)
+		}
+		idle := container(t, pod, ContainerIdle)
+		require.Equal(t, []corev1.EnvVar{{Name: EnvSharedDir, Value: MountShared}}, idle.Env, name)
+		require.Equal(t, []corev1.VolumeMount{{Name: VolumeShared, MountPath: MountShared}}, idle.VolumeMounts, name)
+	}
 }
 
 // A container runtime makes the directories that volumes are mounted in. Where a path to one leads through the binary
@@ -159,7 +174,7 @@ func TestBuild_NoVolumeIsMountedWhereTheImageHasItsBinary(t *testing.T) {
 	pod, _, err := Build(testPool(), testOptions, "abcd1234")
 	require.NoError(t, err)
 	require.Equal(t, DefaultAgentCommand, container(t, pod, ContainerAgent).Command[0])
-	for _, name := range []string{ContainerAgent, ContainerPoller} {
+	for _, name := range []string{ContainerAgent, ContainerPoller, ContainerIdle} {
 		c := container(t, pod, name)
 		require.Equal(t, testOptions.AgentImage, c.Image)
 		require.True(t, *c.SecurityContext.ReadOnlyRootFilesystem, name)

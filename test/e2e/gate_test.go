@@ -19,6 +19,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
 )
 
 const twoSeconds = "on: push\njobs:\n  %:\n    runs-on: bullpen\n    steps:\n      - run: sleep 2\n"
@@ -40,10 +41,8 @@ func idleRunner(t *testing.T, dir string, w *where) *gated {
 		all, err := pods(t, w, runnerpod.LabelRunner+"=true,!"+runnerpod.LabelOwner)
 		require.NoError(t, err)
 		for _, pod := range all {
-			for _, c := range pod.Status.ContainerStatuses {
-				if c.Name == runnerpod.ContainerRunner && c.Ready && pod.DeletionTimestamp == nil {
-					idle = append(idle, pod)
-				}
+			if podsigns.Jobless(&pod, podsigns.Container(&pod, runnerpod.ContainerRunner)) && pod.DeletionTimestamp == nil {
+				idle = append(idle, pod)
 			}
 		}
 		if len(idle) == 1 {

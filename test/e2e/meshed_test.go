@@ -65,7 +65,7 @@ func aMeshedRunnerIsGone(t *testing.T, dir string, box *running, w *where) {
 		for _, pod := range all {
 			switch {
 			case err != nil || !ready(pod) || pod.DeletionTimestamp != nil:
-			case len(pod.Spec.Containers) == 3:
+			case len(pod.Spec.Containers) == 4:
 				first = pod.Name
 			default: // it was made before the API server went by the policy
 				_ = runners.Delete(t.Context(), pod.Name, metav1.DeleteOptions{})

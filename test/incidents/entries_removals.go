@@ -110,7 +110,7 @@ var aboutRemovals = []Incident{
 		Report: Report{URL: "https://github.com/github-aws-runners/terraform-aws-github-runner/pull/5228", Date: "2026-07-28"},
 		Elsewhere: `The list said that a runner was not busy, for up to a minute after it had begun, and removing it succeeded all the same.
 			Its pod was deleted then, under the job.`,
-		Here: `The pod's own sign comes first: in a runner container that is not ready any more a job has started, and no answer of
+		Here: `The pod's own sign comes first: once its container idle has exited a job has started, and no answer of
 			GitHub outweighs that. Recovery reads it past every cache right before it takes anything, and once more a minute after
 			a removal, before the claim ends. A grant is necessary and never sufficient.`,
 		Rules: []string{"EXCL-4", "EXCL-6"},

@@ -22,6 +22,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
 	"github.com/bullpen-ci/bullpen/test/kit"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 	"github.com/bullpen-ci/bullpen/test/kit/rig"
@@ -119,9 +120,7 @@ func (y *yard) get(pool string) (*v1alpha1.RunnerPool, bool) {
 
 // ready is a pod that can take a job.
 func ready(p corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
-		return c.Name == runnerpod.ContainerRunner && c.Ready
-	})
+	return podsigns.Jobless(&p, podsigns.Container(&p, runnerpod.ContainerRunner))
 }
 
 func count(pods []corev1.Pod, is func(corev1.Pod) bool) (n int) {

@@ -15,7 +15,7 @@ func (q *pod) truth() shown {
 	case q.runner == runExited:
 		v |= shownRunnerEnd
 	case q.worked == 1:
-		v |= shownNotReady // the probe asks whether a job has started
+		v |= shownNotReady // its container idle exits
 	}
 	return v
 }

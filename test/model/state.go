@@ -91,7 +91,7 @@ const (
 	shownOwner     shown = 1 << iota // the owner label
 	shownExited0                     // the poller has exited 0
 	shownFailed                      // the poller has exited otherwise
-	shownNotReady                    // the runner's container is no longer ready: a job has started
+	shownNotReady                    // the container idle has exited: a job has started
 	shownRunnerEnd                   // the runner's container has ended
 )
 

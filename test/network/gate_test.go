@@ -19,6 +19,7 @@ import (
 	policygate "github.com/bullpen-ci/bullpen/internal/dev/netpolicy/gate"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
@@ -113,10 +114,8 @@ func (g *gated) warm(runners int) {
 	g.eventually("the runners are ready", func() bool {
 		ready := 0
 		for _, p := range g.runners() {
-			for _, c := range p.Status.ContainerStatuses {
-				if c.Name == runnerpod.ContainerRunner && c.Ready {
-					ready++
-				}
+			if podsigns.Jobless(&p, podsigns.Container(&p, runnerpod.ContainerRunner)) {
+				ready++
 			}
 		}
 		return ready >= runners

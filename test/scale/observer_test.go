@@ -17,6 +17,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/test/kit"
 )
@@ -96,9 +97,8 @@ func (o *observer) show(pod *corev1.Pod, gone bool) {
 		p = &seen{name: pod.Name, hash: pod.Labels[runnerpod.LabelTemplateHash]}
 		o.pods[string(pod.UID)] = p
 	}
-	ready, traded := false, false
+	ready, traded := podsigns.Jobless(pod, podsigns.Container(pod, runnerpod.ContainerRunner)), false
 	for _, c := range pod.Status.ContainerStatuses {
-		ready = ready || c.Name == runnerpod.ContainerRunner && c.Ready
 		traded = traded || c.Name == runnerpod.ContainerPoller && c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
 	}
 	p.active = p.active || traded

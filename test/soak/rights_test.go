@@ -22,7 +22,7 @@ const (
 var unusedRights = []rights.Exception{
 	{
 		User: controllerUser, Verbs: []string{"update"}, Group: "bullpen.dev", Resource: "runnerpools/finalizers", Namespace: runnerNamespace,
-		Why:  "it is no request: whoever makes a pod whose owner reference blocks the owner's deletion is asked whether they may",
+		Why:  "it is no request, and only a controller of an earlier release needs it, during an upgrade: its pods block their pool's deletion",
 		Test: "TestRoles_NET8_AreLeastPrivilege",
 	},
 	{

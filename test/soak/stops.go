@@ -114,7 +114,7 @@ func (s *System) terminateNode(ctx context.Context, node string) error {
 		return fmt.Errorf("listing what is on %s: %w", node, err)
 	}
 	for _, pod := range pods {
-		for _, container := range []string{runnerpod.ContainerPoller, runnerpod.ContainerRunner} {
+		for _, container := range []string{runnerpod.ContainerPoller, runnerpod.ContainerRunner, runnerpod.ContainerIdle} {
 			if err := box.Signal(ctx, pod.UID, container, sandbox.Terminate); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 				return fmt.Errorf("sending SIGTERM to %s: %w", pod.Name, err)
 			}

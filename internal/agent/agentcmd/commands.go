@@ -25,7 +25,7 @@ func Commands(program Program) []Command {
 	for _, word := range program.Prefix {
 		name += " " + word
 	}
-	return []Command{guestCommand(program), installCommand(name), pollCommand(name), readyCommand(name), runCommand(name)}
+	return []Command{guestCommand(program), idleCommand(name), installCommand(name), pollCommand(name), readyCommand(name), runCommand(name)}
 }
 
 // statusFlag adds --status-dir.
@@ -120,6 +120,28 @@ another; on TERM the current job is the last. Both need --status-dir. Both start
 					Reap:   os.Getpid() == 1,
 					Stdout: os.Stdout, Stderr: os.Stderr, Log: logger(),
 				})
+			}
+		},
+	}
+}
+
+func idleCommand(name string) Command {
+	return Command{
+		Use:   "idle",
+		Short: "Run until the runner has a job",
+		Long: `Waits in a container of its own, without CPU, and exits 0 when a job has started in the runner's container, or when the runner's
+supervisor has exited. The kubelet reports the exit, and so the pod shows that it is busy.
+
+TERM or INT ends it only while no supervisor runs, because a runner whose pod is being deleted may still be assigned a job.`,
+		Example: "  " + name + " idle --shared-dir /bullpen/shared",
+		Define: func(flags *flag.FlagSet) Run {
+			shared := sharedFlag(flags)
+			return func(ctx context.Context, _ []string) error {
+				file, err := shared()
+				if err != nil {
+					return err
+				}
+				return agent.Idle(ctx, agent.IdleOptions{JITFile: file, Log: logger()})
 			}
 		},
 	}

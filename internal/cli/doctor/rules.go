@@ -203,7 +203,8 @@ func levelOf(pod *corev1.Pod) string {
 // foreign are the containers of a pool's pod that Bullpen has not put there.
 func foreign(pod *corev1.Pod) []string {
 	known := []string{
-		runnerpod.ContainerAgent, runnerpod.ContainerExternals, runnerpod.ContainerDind, runnerpod.ContainerPoller, runnerpod.ContainerRunner,
+		runnerpod.ContainerAgent, runnerpod.ContainerExternals, runnerpod.ContainerDind,
+		runnerpod.ContainerPoller, runnerpod.ContainerRunner, runnerpod.ContainerIdle,
 	}
 	var names []string
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {

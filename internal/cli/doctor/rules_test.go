@@ -66,17 +66,17 @@ func TestRemedies_R6_R11_NameTheRuleAndTheField(t *testing.T) {
 		"no pod":     {ranged(corev1.LimitRangeItem{Min: list("cpu", "1")}), nil, nil},
 		"kept rules": {ranged(corev1.LimitRangeItem{Min: list("cpu", "10m", "memory", "32Mi"), Max: list("cpu", "4")}), testPod(t), nil},
 		"a minimum": {ranged(corev1.LimitRangeItem{Min: list("cpu", "100m")}), testPod(t), []string{
-			"at least 100m of cpu, and container agent requests 10m: raise spec.template.agentResources", "container poller",
+			"at least 100m of cpu, and container agent requests 10m: raise spec.template.agentResources", "container poller", "container idle",
 		}},
 		"a maximum": {ranged(corev1.LimitRangeItem{Max: list("memory", "8Gi")}), testPod(t), []string{"container runner has 16Gi: lower spec.resources of the pool"}},
-		"a ratio":   {ranged(corev1.LimitRangeItem{MaxLimitRequestRatio: list("memory", "2")}), testPod(t), []string{"container agent", "container poller"}},
+		"a ratio":   {ranged(corev1.LimitRangeItem{MaxLimitRequestRatio: list("memory", "2")}), testPod(t), []string{"container agent", "container poller", "container idle"}},
 		"a maximum of pods": {Rules{Ranges: []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
 			{Type: corev1.LimitTypePod, Max: list("cpu", "4"), Min: list("memory", "1Gi")},
-		}}}}}, testPod(t), []string{"at most 4 of cpu, and a runner has 4500m"}},
+		}}}}}, testPod(t), []string{"at most 4 of cpu, and a runner has 5"}},
 		"a quota": {quota(list("limits.cpu", "10", "pods", "10"), list("limits.cpu", "8")), testPod(t), []string{
-			"ResourceQuota quota has left: 2 of limits.cpu, of which a runner takes 4500m. Raise it",
+			"ResourceQuota quota has left: 2 of limits.cpu, of which a runner takes 5. Raise it",
 		}},
-		"a quota on requests": {quota(list("cpu", "8", "requests.memory", "64Gi"), list("cpu", "4")), testPod(t), []string{"4 of cpu, of which a runner takes 4010m"}},
+		"a quota on requests": {quota(list("cpu", "8", "requests.memory", "64Gi"), list("cpu", "4")), testPod(t), []string{"4 of cpu, of which a runner takes 4020m"}},
 		"room enough":         {quota(list("limits.cpu", "20", "limits.memory", "64Gi", "count/secrets", "0"), nil), testPod(t), nil},
 		"restricted":          {Rules{Enforced: "restricted"}, testPod(t), nil},
 		"restricted and root": {Rules{Enforced: "restricted"}, testPod(t, root), []string{"level restricted, and the pool's pods need baseline"}},

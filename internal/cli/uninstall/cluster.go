@@ -176,10 +176,11 @@ func ownerOf(kind string, object *unstructured.Unstructured) Owner {
 
 func runnerOf(pod *corev1.Pod) Runner {
 	poller, runner := podsigns.Container(pod, runnerpod.ContainerPoller), podsigns.Container(pod, runnerpod.ContainerRunner)
+	_, taken := podsigns.Taken(pod, runner)
 	signs := lifecycle.Signs{ // EXCL-4
 		Owner:       pod.Labels[runnerpod.LabelOwner],
 		PollerEnded: poller != nil && poller.State.Terminated != nil,
-		NotReady:    podsigns.WasReady(pod, runner),
+		NotReady:    taken,
 	}
 	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	return Runner{

@@ -34,7 +34,7 @@ func TestDecide_R9_NamesWhatItWaitsFor(t *testing.T) {
 		"one that has ended":                  {controller: Gone, owner: pool, runner: Runner{Name: "linux-a", Pool: "linux", Ended: true, Work: "its poller has ended"}, plan: func(p Plan) bool { return len(p.Remove) == 1 }},
 		"one whose node is gone":              {controller: Gone, owner: pool, runner: Runner{Name: "linux-a", Pool: "linux", Lost: true, Node: "n1"}, why: "its node n1 no longer exists", blocked: true},
 		"one that registers itself":           {controller: Gone, owner: Owner{Kind: v1alpha1.KindRunner, Name: "gpu-a", Deleting: true, Held: true}, runner: own, why: "only a controller unregisters it", blocked: true},
-		"one that registers itself, is busy":  {controller: Gone, owner: pool, runner: Runner{Name: "gpu-a", Work: "its runner is no longer ready"}, why: "busy: its runner is no longer ready"},
+		"one that registers itself, is busy":  {controller: Gone, owner: pool, runner: Runner{Name: "gpu-a", Work: "a job has started in it"}, why: "busy: a job has started in it"},
 		"a pool that is not deleted yet":      {controller: Gone, owner: Owner{Kind: v1alpha1.KindRunnerPool, Name: "linux", Held: true}, runner: own, plan: func(p Plan) bool { return len(p.Delete) == 1 && len(p.Release) == 0 }},
 		"a pool of which nothing is left":     {controller: Gone, owner: pool, runner: own, plan: func(p Plan) bool { return len(p.Release) == 1 }},
 		"a pool of which nothing is left yet": {controller: Running, owner: pool, runner: own, why: "the controller removes its finalizer after its last runner", plan: func(p Plan) bool { return len(p.Release) == 0 }},

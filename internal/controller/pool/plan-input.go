@@ -78,7 +78,7 @@ func observe(pod *corev1.Pod) podView {
 	}
 	poller, runner := podsigns.Container(pod, runnerpod.ContainerPoller), podsigns.Container(pod, runnerpod.ContainerRunner)
 	v.running = runner != nil && runner.State.Running != nil
-	v.ready = !v.terminal && v.running && runner.Ready && poller != nil && poller.State.Running != nil
+	v.ready = !v.terminal && podsigns.Jobless(pod, runner) && poller != nil && poller.State.Running != nil
 	if c := podsigns.Condition(pod, corev1.ContainersReady); v.ready && c != nil && c.Status == corev1.ConditionTrue {
 		v.readySince = c.LastTransitionTime.Time
 	}
@@ -100,10 +100,11 @@ func observe(pod *corev1.Pod) podView {
 
 // signsOfWork reads the signs of work that one observation shows (EXCL-4).
 func signsOfWork(pod *corev1.Pod, poller, runner *corev1.ContainerStatus) lifecycle.Signs {
+	_, taken := podsigns.Taken(pod, runner)
 	return lifecycle.Signs{
 		Owner:       pod.Labels[runnerpod.LabelOwner],
 		PollerEnded: poller != nil && poller.State.Terminated != nil,
-		NotReady:    podsigns.WasReady(pod, runner),
+		NotReady:    taken,
 	}
 }
 

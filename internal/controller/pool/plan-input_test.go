@@ -54,6 +54,13 @@ func idlePod(change ...func(*corev1.Pod)) *corev1.Pod {
 	return pod
 }
 
+// withIdle gives the pod the container whose exit shows that a job has started.
+func withIdle(state corev1.ContainerState) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: runnerpod.ContainerIdle, Ready: state.Running != nil, State: state})
+	}
+}
+
 func notReady(at time.Time) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.ContainerStatuses[1].Ready = false
@@ -78,6 +85,10 @@ func TestObserve_EXCL4_AnyOneSignOfWorkIsBusy(t *testing.T) {
 			pod: idlePod(func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = ended(1) })},
 		{name: "runner was ready and is not", pod: idlePod(notReady(t0.Add(5 * time.Second))), stage: lifecycle.StageBusy, work: true},
 		{name: "runner was never ready", pod: idlePod(notReady(t0.Add(-time.Second))), stage: lifecycle.StageBooting},
+		{name: "a job has started", pod: idlePod(withIdle(ended(0))), stage: lifecycle.StageBusy, work: true},
+		{name: "what shows that none has, has crashed", pod: idlePod(withIdle(ended(137))), stage: lifecycle.StageBusy, work: true},
+		{name: "no job has started", pod: idlePod(withIdle(runs())), stage: lifecycle.StageIdle},
+		{name: "what shows that none has, is starting", pod: idlePod(withIdle(waits("ContainerCreating", ""))), stage: lifecycle.StageBooting},
 		{name: "being deleted, and working", stage: lifecycle.StageBusy, work: true,
 			pod: idlePod(func(p *corev1.Pod) {
 				p.Labels[runnerpod.LabelOwner] = "acme"

@@ -21,7 +21,7 @@ type Signs struct {
 	Owner string
 	// PollerEnded: what trades its token for a job has ended, however it ended.
 	PollerEnded bool
-	// NotReady: its runner was ready for a job, and no longer is.
+	// NotReady: a job has started in its runner, or it cannot tell. It shows for certain when none has.
 	NotReady bool
 }
 
@@ -33,7 +33,7 @@ func (s Signs) Work() string {
 	case s.PollerEnded:
 		return "its poller exited"
 	case s.NotReady:
-		return "its runner is no longer ready"
+		return "a job has started in it"
 	default:
 		return ""
 	}

@@ -2,8 +2,11 @@ package podsigns
 
 import (
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // ExitOutdated is what GitHub's runner exits with when GitHub has refused its version at the poll for jobs, since Bullpen's agent sets
@@ -19,6 +22,31 @@ const ReasonPodGC = "DeletionByPodGC"
 func Collected(pod *corev1.Pod) bool {
 	c := Condition(pod, corev1.DisruptionTarget)
 	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == ReasonPodGC
+}
+
+// Taken reports whether a job may have started in a running runner (EXCL-4), and since when it shows that. On Linux the container idle of a
+// runner for one job has exited; the kubelet reports that of itself, and it cannot be undone. Other pods, and those of earlier releases, have
+// no such container, and show it by the readiness of the runner.
+func Taken(pod *corev1.Pod, runner *corev1.ContainerStatus) (since time.Time, taken bool) {
+	if runner == nil || runner.State.Running == nil {
+		return time.Time{}, false
+	}
+	if idle := Container(pod, runnerpod.ContainerIdle); idle != nil {
+		if idle.State.Terminated == nil {
+			return time.Time{}, false
+		}
+		return idle.State.Terminated.FinishedAt.Time, true
+	}
+	if !WasReady(pod, runner) {
+		return time.Time{}, false
+	}
+	return Condition(pod, corev1.ContainersReady).LastTransitionTime.Time, true
+}
+
+// Jobless reports whether a running runner shows for certain that no job has started in it.
+func Jobless(pod *corev1.Pod, runner *corev1.ContainerStatus) bool {
+	idle := Container(pod, runnerpod.ContainerIdle)
+	return runner != nil && runner.State.Running != nil && runner.Ready && (idle == nil || idle.State.Running != nil)
 }
 
 // WasReady reports whether a running runner that is not ready has been so before. The condition begins as false when the

@@ -79,7 +79,7 @@ func (v *View) TakeOffOwner(ctx context.Context, pod recovery.Pod) error {
 func freshPod(pod *corev1.Pod) recovery.Pod {
 	out := recovery.Pod{Pod: toPod(pod), ResourceVersion: pod.ResourceVersion, Since: pod.CreationTimestamp.Time}
 	out.Terminal = podsigns.Ended(pod) // POD-3
-	poller, runner := container(pod, runnerpod.ContainerPoller), container(pod, runnerpod.ContainerRunner)
+	poller, runner := podsigns.Container(pod, runnerpod.ContainerPoller), podsigns.Container(pod, runnerpod.ContainerRunner)
 	if poller != nil && poller.State.Terminated != nil {
 		out.Poller = recovery.Failed
 		if poller.State.Terminated.ExitCode == 0 {
@@ -87,20 +87,17 @@ func freshPod(pod *corev1.Pod) recovery.Pod {
 		}
 		out.Since = latest(out.Since, poller.State.Terminated.FinishedAt.Time)
 	}
-	ready := readiness(pod)
+	since, taken := podsigns.Taken(pod, runner)
 	switch {
 	case runner == nil:
 	case runner.State.Terminated != nil:
 		out.Runner = recovery.Stopped
 		out.Since = latest(out.Since, runner.State.Terminated.FinishedAt.Time)
-	case runner.State.Running == nil:
-	case runner.Ready:
-		out.Runner = recovery.Ready
-	case ready != nil && ready.Status == corev1.ConditionFalse && ready.LastTransitionTime.After(runner.State.Running.StartedAt.Time):
-		// The condition begins as false when the pod is placed; that it has changed since the runner was started means
-		// that it was true.
+	case taken:
 		out.Runner = recovery.NotReady
-		out.Since = latest(out.Since, ready.LastTransitionTime.Time)
+		out.Since = latest(out.Since, since)
+	case podsigns.Jobless(pod, runner):
+		out.Runner = recovery.Ready
 	}
 	return out
 }
@@ -110,22 +107,4 @@ func latest(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-func readiness(pod *corev1.Pod) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if pod.Status.Conditions[i].Type == corev1.ContainersReady {
-			return &pod.Status.Conditions[i]
-		}
-	}
-	return nil
-}
-
-func container(pod *corev1.Pod, name string) *corev1.ContainerStatus {
-	for i := range pod.Status.ContainerStatuses {
-		if pod.Status.ContainerStatuses[i].Name == name {
-			return &pod.Status.ContainerStatuses[i]
-		}
-	}
-	return nil
 }

@@ -28,6 +28,10 @@ func TestFreshPod_EXCL6_POOL7_ReadsThePodsOwnSigns(t *testing.T) {
 			{Name: runnerpod.ContainerPoller, State: poller}, {Name: runnerpod.ContainerRunner, State: runner, Ready: ready},
 		}}
 	}
+	with := func(s corev1.PodStatus, idle corev1.ContainerState) corev1.PodStatus {
+		s.ContainerStatuses = append(s.ContainerStatuses, corev1.ContainerStatus{Name: runnerpod.ContainerIdle, State: idle})
+		return s
+	}
 	byPodGC := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC"}
 	for name, c := range map[string]struct {
 		status   corev1.PodStatus
@@ -40,6 +44,11 @@ func TestFreshPod_EXCL6_POOL7_ReadsThePodsOwnSigns(t *testing.T) {
 		"it starts":                  {status(corev1.PodRunning, running, running, false, notReady(0)), recovery.Polls, recovery.Starting, false, 0},
 		"it waits":                   {status(corev1.PodRunning, running, running, true), recovery.Polls, recovery.Ready, false, 0},
 		"a configuration is there":   {status(corev1.PodRunning, ended(0, 5), running, false, notReady(6)), recovery.Delivered, recovery.NotReady, false, 6},
+		"no job has started":         {with(status(corev1.PodRunning, ended(0, 5), running, true, notReady(5)), running), recovery.Delivered, recovery.Ready, false, 5},
+		"a job has started":          {with(status(corev1.PodRunning, ended(0, 5), running, true, notReady(5)), ended(0, 6)), recovery.Delivered, recovery.NotReady, false, 6},
+		"it cannot tell":             {with(status(corev1.PodRunning, running, running, true, notReady(6)), ended(137, 6)), recovery.Polls, recovery.NotReady, false, 6},
+		"idle has not started yet":   {with(status(corev1.PodRunning, running, running, true), corev1.ContainerState{}), recovery.Polls, recovery.Starting, false, 0},
+		"its job has ended":          {with(status(corev1.PodRunning, ended(0, 5), ended(0, 9), false), ended(0, 6)), recovery.Delivered, recovery.Stopped, true, 9},
 		"the poller has crashed":     {status(corev1.PodRunning, ended(137, 5), running, true), recovery.Failed, recovery.Ready, false, 5},
 		"only the runner has ended":  {status(corev1.PodRunning, running, ended(1, 7), false), recovery.Polls, recovery.Stopped, false, 7},
 		"it has ended":               {status(corev1.PodSucceeded, ended(0, 5), ended(0, 9), false), recovery.Delivered, recovery.Stopped, true, 9},

@@ -16,6 +16,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
 )
 
 // labelFleet marks the nodes of one fleet, as several may share a control plane.
@@ -105,11 +106,10 @@ func (f *Fleet) idle(n int) sets.Set[string] {
 		return nil
 	}
 	ready := sets.New[string]()
-	for _, pod := range pods.Items {
-		for _, c := range pod.Status.ContainerStatuses {
-			if c.Name == runnerpod.ContainerRunner && c.Ready && pod.DeletionTimestamp == nil {
-				ready.Insert(pod.Name)
-			}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if podsigns.Jobless(pod, podsigns.Container(pod, runnerpod.ContainerRunner)) && pod.DeletionTimestamp == nil {
+			ready.Insert(pod.Name)
 		}
 	}
 	if len(ready) != n || len(pods.Items) != n || len(accounts.Items) != n {

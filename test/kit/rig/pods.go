@@ -32,6 +32,7 @@ type pods struct {
 
 	mu     sync.Mutex
 	answer map[string]chan struct{} // by pod UID; closed when its poller has ended
+	taken  map[string]chan struct{} // by pod UID; closed when a job has started in its runner, or the runner has exited
 }
 
 func newPods() *pods {
@@ -39,7 +40,7 @@ func newPods() *pods {
 	transport.MaxIdleConnsPerHost = 4096
 	github := http.DefaultTransport.(*http.Transport).Clone()
 	github.MaxIdleConnsPerHost = 1024
-	return &pods{server: transport, github: &http.Client{Transport: github}, answer: map[string]chan struct{}{}}
+	return &pods{server: transport, github: &http.Client{Transport: github}, answer: map[string]chan struct{}{}, taken: map[string]chan struct{}{}}
 }
 
 // shareConnections has the requests of runners share connections to GitHub: ten thousand that wait for a message would be more open
@@ -73,6 +74,7 @@ func (p *pods) programs() map[string]synthetic.Program {
 			return 0 // there is no binary to install
 		}},
 		runnerpod.ContainerPoller: {Run: p.poll},
+		runnerpod.ContainerIdle:   {Run: p.idle},
 		runnerpod.ContainerRunner: {Run: p.run, Exec: func(_ context.Context, c sandbox.Container, _ []string) (int, error) {
 			return int(exitCode(agent.Ready(jitFile(c), ""))), nil
 		}},
@@ -80,19 +82,47 @@ func (p *pods) programs() map[string]synthetic.Program {
 }
 
 // answered is closed when the pod's poller has ended.
-func (p *pods) answered(uid string) chan struct{} {
+func (p *pods) answered(uid string) chan struct{} { return p.one(p.answer, uid) }
+
+// started is closed when a job has started in the pod's runner, or the runner has exited.
+func (p *pods) started(uid string) chan struct{} { return p.one(p.taken, uid) }
+
+func (p *pods) one(of map[string]chan struct{}, uid string) chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.answer[uid] == nil {
-		p.answer[uid] = make(chan struct{})
+	if of[uid] == nil {
+		of[uid] = make(chan struct{})
 	}
-	return p.answer[uid]
+	return of[uid]
 }
 
-func (p *pods) forget(uid string) {
+func (p *pods) forget(of map[string]chan struct{}, uid string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.answer, uid)
+	delete(of, uid)
+}
+
+// idle is the container whose exit shows that a job has started. A stop ends it only while the runner does not run.
+func (p *pods) idle(ctx context.Context, terminate <-chan struct{}, pod *corev1.Pod, c sandbox.Container) int32 {
+	uid := string(pod.UID)
+	defer p.forget(p.taken, uid)
+	taken := p.started(uid)
+	select {
+	case <-taken:
+		return 0
+	case <-ctx.Done():
+		return 128 + 9
+	case <-terminate:
+	}
+	if agent.Ready(jitFile(c), "") != nil {
+		return 0
+	}
+	select {
+	case <-taken:
+		return 0
+	case <-ctx.Done():
+		return 128 + 9
+	}
 }
 
 // poll is the agent's poller.
@@ -126,7 +156,9 @@ func (p *pods) poll(ctx context.Context, terminate <-chan struct{}, pod *corev1.
 // configuration, and is no signal to the runner (EXCL-8).
 func (p *pods) run(ctx context.Context, terminate <-chan struct{}, pod *corev1.Pod, c sandbox.Container) int32 {
 	uid := string(pod.UID)
-	defer p.forget(uid)
+	defer p.forget(p.answer, uid)
+	started := sync.OnceFunc(func() { close(p.started(uid)) })
+	defer started()
 	idle := filepath.Join(hostPath(c, env(c, runnerpod.EnvSharedDir)), "runner.idle")
 	jobless := filepath.Join(filepath.Dir(idle), "runner.jobless")
 	for _, sign := range []string{jobless, idle} {
@@ -134,6 +166,7 @@ func (p *pods) run(ctx context.Context, terminate <-chan struct{}, pod *corev1.P
 			return 1
 		}
 	}
+	defer os.Remove(jobless)
 	defer os.Remove(idle)
 	select {
 	case <-p.answered(uid):
@@ -156,7 +189,7 @@ func (p *pods) run(ctx context.Context, terminate <-chan struct{}, pod *corev1.P
 	}
 	runner, err := devrunner.New(devrunner.Options{
 		JIT: strings.TrimSpace(string(jit)), WorkDir: hostPath(c, env(c, runnerpod.EnvWorkDir)), HTTP: github, WorkerAfter: p.gap,
-		Console: &jobSeen{jobless: jobless}, Within: sleep, NoFeed: true,
+		Console: &jobSeen{jobless: jobless, started: started}, Within: sleep, NoFeed: true,
 	})
 	if err != nil {
 		return 1
@@ -185,12 +218,16 @@ func sleep(ctx context.Context, args []string) (code int, ran bool) {
 	}
 }
 
-// jobSeen reads on a runner's console whether the worker of its job has started.
-type jobSeen struct{ jobless string } // is removed when it has
+// jobSeen reads on a runner's console whether the worker of its job has started. Then the file is removed, and started called.
+type jobSeen struct {
+	jobless string
+	started func()
+}
 
 func (j *jobSeen) Write(line []byte) (int, error) {
 	if bytes.Contains(line, []byte("Running job")) {
 		_ = os.Remove(j.jobless) // EXCL-6: the pod shows it
+		j.started()
 	}
 	return len(line), nil
 }

@@ -152,7 +152,7 @@ func (v *View) observeRunner(pod *corev1.Pod) {
 	v.Attended = !terminal && stopped != nil
 	v.Ended = terminal || stopped != nil // RUN-7: a StatefulSet restarts the container, but the runner is over
 	v.Running = runner != nil && runner.State.Running != nil && !v.Ended
-	v.Ready = v.Running && runner.Ready
+	v.Ready = v.Running && podsigns.Jobless(pod, runner)
 	if v.Ready {
 		v.ReadySince = runner.State.Running.StartedAt.Time // another container, which has ended, may keep the condition false for ever
 		if c := podsigns.Condition(pod, corev1.ContainersReady); c != nil && c.Status == corev1.ConditionTrue {
@@ -164,7 +164,8 @@ func (v *View) observeRunner(pod *corev1.Pod) {
 		v.End.Evicted = podsigns.Evicted(pod, runner)
 		return
 	}
-	v.Signs = lifecycle.Signs{NotReady: podsigns.WasReady(pod, runner)}
+	_, taken := podsigns.Taken(pod, runner)
+	v.Signs = lifecycle.Signs{NotReady: taken}
 	if !v.Ready {
 		v.Waiting = podsigns.WaitingFor(pod)
 	}

@@ -78,6 +78,18 @@ func busy(p *corev1.Pod) {
 	p.Status.Conditions[1] = corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse, LastTransitionTime: at(60)}
 }
 
+// withIdle gives the pod the container whose exit shows its job.
+func withIdle(state corev1.ContainerState) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: runnerpod.ContainerIdle, Ready: state.Running != nil, State: state})
+	}
+}
+
+var (
+	idleRuns  = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at(10)}}
+	idleEnded = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", FinishedAt: at(60)}}
+)
+
 func pending(p *corev1.Pod) {
 	p.Spec.NodeName = ""
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
@@ -169,6 +181,9 @@ func TestRunner_RUN7_EXCL4_EveryStateHasAStage(t *testing.T) {
 		"waits for its image":                        {pod: starting, want: expected{stage: lifecycle.StageBooting, since: 5, waiting: "runner: ErrImagePull: no such image"}},
 		"idle":                                       {pod: known, want: expected{stage: lifecycle.StageIdle, since: 20}},
 		"idle, not yet heard of":                     {pod: func(*corev1.Pod) {}, want: expected{stage: lifecycle.StageIdle, since: 20}},
+		"idle, by its container":                     {pod: all(known, withIdle(idleRuns)), want: expected{stage: lifecycle.StageIdle, since: 20}},
+		"busy, by its container":                     {pod: all(known, withIdle(idleEnded)), want: expected{stage: lifecycle.StageBusy, since: -1}},
+		"its container idle starts":                  {pod: all(known, withIdle(corev1.ContainerState{})), want: expected{stage: lifecycle.StageBooting, since: 5}},
 		"ephemeral, never heard of":                  {pod: unseen, now: at(320).Time, want: expected{stage: lifecycle.StageIdle, since: 20, unfit: ReasonRegistrationTimeout}},
 		"static, registering":                        {pod: static, want: expected{stage: lifecycle.StageBooting, since: 5}},
 		"static, a second too early":                 {pod: static, now: at(319).Time, want: expected{stage: lifecycle.StageBooting, since: 5}},

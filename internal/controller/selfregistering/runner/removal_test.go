@@ -71,7 +71,7 @@ func TestRunner_RUN2_c4b24f83_ABusyRunnerIsWaitedForWithoutADeadline(t *testing.
 			}
 			blocked := b.condition("r", v1alpha1.ConditionRemovalBlocked)
 			require.Equal(t, metav1.ConditionTrue, blocked.Status)
-			require.Contains(t, blocked.Message, "no longer ready")
+			require.Contains(t, blocked.Message, "a job has started in it")
 			require.Zero(t, b.github.Calls(registeredtest.Remove), "the pod's own sign is asked before GitHub")
 			b.github.Drop(r.Status.RunnerName)
 			b.finish("r", 0)
