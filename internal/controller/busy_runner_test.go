@@ -169,6 +169,14 @@ func pollerEnded(pod *corev1.Pod) {
 	pod.Status.ContainerStatuses[1].State = exited(0)
 }
 
+// pollerUnstarted is a pod whose runtime was restarted in the moment in which it started the poller, as a kubelet reports it.
+func pollerUnstarted(pod *corev1.Pod) {
+	pollerEnded(pod)
+	pod.Status.ContainerStatuses[1].State.Terminated = &corev1.ContainerStateTerminated{
+		ExitCode: 128, Reason: "StartError", Message: "failed to create containerd task: context canceled", StartedAt: metav1.Unix(0, 0), FinishedAt: metav1.Now(),
+	}
+}
+
 func owned(pod *corev1.Pod) {
 	idle(pod)
 	pod.Labels[runnerpod.LabelOwner] = "acme"
@@ -235,7 +243,7 @@ func TestBusyRunner_EXCL7_RunnersWithoutWorkMayGo(t *testing.T) {
 	y := newYard(t)
 	controller := y.as(controllerUser)
 	for name, state := range map[string]func(*corev1.Pod){
-		"idle": idle, "booting": bootingRunner, "pending": pending, "bare": func(*corev1.Pod) {},
+		"idle": idle, "booting": bootingRunner, "pending": pending, "bare": func(*corev1.Pod) {}, "unstarted": pollerUnstarted,
 		"succeeded": ended(corev1.PodSucceeded), "failed": ended(corev1.PodFailed),
 	} {
 		pod := y.runner(name, state)

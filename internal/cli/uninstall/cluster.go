@@ -179,7 +179,7 @@ func runnerOf(pod *corev1.Pod) Runner {
 	_, taken := podsigns.Taken(pod, runner)
 	signs := lifecycle.Signs{ // EXCL-4
 		Owner:       pod.Labels[runnerpod.LabelOwner],
-		PollerEnded: poller != nil && poller.State.Terminated != nil,
+		PollerEnded: podsigns.PollerEnded(poller),
 		NotReady:    taken,
 	}
 	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed

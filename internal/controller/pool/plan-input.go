@@ -86,9 +86,14 @@ func observe(pod *corev1.Pod) podView {
 		v.waiting = podsigns.WaitingFor(pod)
 	}
 	v.signs = signsOfWork(pod, poller, runner)
-	if v.signs.Work() == "" && !v.terminal && runner != nil && runner.State.Terminated != nil {
-		v.defect = "the runner exited before it received a job: " + runner.State.Terminated.Reason
-		v.broke = ending{exitCode: runner.State.Terminated.ExitCode, exited: true, reason: runner.State.Terminated.Reason}
+	if v.signs.Work() == "" && !v.terminal {
+		switch {
+		case runner != nil && runner.State.Terminated != nil:
+			v.defect = "the runner exited before it received a job: " + runner.State.Terminated.Reason
+			v.broke = ending{exitCode: runner.State.Terminated.ExitCode, exited: true, reason: runner.State.Terminated.Reason}
+		case podsigns.NeverStarted(poller):
+			v.defect = "the poller could not start: " + oneLine(poller.State.Terminated.Message, podsigns.LongestWaiting)
+		}
 	}
 	if v.terminal {
 		v.end = endOf(pod, runner)
@@ -103,7 +108,7 @@ func signsOfWork(pod *corev1.Pod, poller, runner *corev1.ContainerStatus) lifecy
 	_, taken := podsigns.Taken(pod, runner)
 	return lifecycle.Signs{
 		Owner:       pod.Labels[runnerpod.LabelOwner],
-		PollerEnded: poller != nil && poller.State.Terminated != nil,
+		PollerEnded: podsigns.PollerEnded(poller),
 		NotReady:    taken,
 	}
 }

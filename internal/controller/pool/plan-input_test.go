@@ -126,6 +126,24 @@ func TestObserve_EXCL4_AnyOneSignOfWorkIsBusy(t *testing.T) {
 
 // What a single observation cannot show is remembered: a runner that was ready and is not has been given a job, even
 // where the back end keeps no transition times.
+// EXCL-4: a poller that never started has asked for no configuration. Its pod has no work, and can never take any.
+func TestObserve_EXCL4_APollerThatNeverStartedIsADefect(t *testing.T) {
+	unstarted := func(reason string) podView {
+		return observe(idlePod(func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].Ready = false
+			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+				ExitCode: 128, Reason: reason, Message: "failed to create shim task: context canceled", FinishedAt: metav1.NewTime(t0),
+			}}
+		}))
+	}
+	v := unstarted("StartError")
+	require.Empty(t, v.signs.Work())
+	require.Equal(t, "the poller could not start: failed to create shim task: context canceled", v.defect)
+	v = unstarted("Error")
+	require.NotEmpty(t, v.signs.Work(), "whatever a poller that ran exited with")
+	require.Empty(t, v.defect)
+}
+
 func TestObserve_EXCL4_NoLongerReadyIsRemembered(t *testing.T) {
 	s := newTracker().pool(key)
 	s.podSeen(observe(idlePod()), t0)

@@ -43,6 +43,21 @@ func Taken(pod *corev1.Pod, runner *corev1.ContainerStatus) (since time.Time, ta
 	return Condition(pod, corev1.ContainersReady).LastTransitionTime.Time, true
 }
 
+// reasonStartError is what a kubelet gives as the reason of a container whose process was never there: containerd and runc could not start it. No
+// process can bring it about, and a container with restartPolicy Never stays so.
+const reasonStartError = "StartError"
+
+// NeverStarted reports whether a container has ended without having run, such as when the runtime restarts in the moment of its start.
+func NeverStarted(container *corev1.ContainerStatus) bool {
+	return container != nil && container.State.Terminated != nil && container.State.Terminated.Reason == reasonStartError
+}
+
+// PollerEnded reports whether the poller has exited, so that a configuration may have arrived (EXCL-4), whatever its exit code. One that never
+// started has asked for none.
+func PollerEnded(poller *corev1.ContainerStatus) bool {
+	return poller != nil && poller.State.Terminated != nil && !NeverStarted(poller)
+}
+
 // Jobless reports whether a running runner shows for certain that no job has started in it.
 func Jobless(pod *corev1.Pod, runner *corev1.ContainerStatus) bool {
 	idle := Container(pod, runnerpod.ContainerIdle)
