@@ -1,5 +1,5 @@
 // Command node-init is the first process of a node: PID 1 of its namespaces. It makes the node's own mounts, starts the programs that it is
-// asked to start, tells how they ended, and reaps every process that lost its parent. When it ends, the kernel kills all that runs on the
+// asked to start, reports how they ended, and reaps every process that lost its parent. When it ends, the kernel kills all that runs on the
 // node.
 //
 // It is asked on file descriptor 3, a stream socket, one JSON value a line; see Request and Reply. When the other side closes, node-init ends.
@@ -107,7 +107,7 @@ func run(control *os.File) error {
 	}
 }
 
-// node is the programs that run. A program's end is told after its start, for both hold the lock.
+// node is the programs that run. A program's end is reported after its start, for both hold the lock.
 type node struct {
 	mu   sync.Mutex
 	out  *json.Encoder
@@ -138,7 +138,7 @@ func (n *node) handle(request Request) {
 		s := request.Signal
 		pid, runs := n.pids[s.ID]
 		if !runs {
-			return // it has ended, and that has been told
+			return // it has ended, and that has been reported
 		}
 		if s.Group {
 			pid = -pid
@@ -265,7 +265,7 @@ func (s *Setup) directories() error {
 	return nil
 }
 
-// bindFile is for settings of the whole kernel: programs of the node read what they want to find, write in vain, and change nothing of the
+// bindFile is for settings of the whole kernel: programs of the node read what they want to find, and what they write changes nothing of the
 // machine.
 func bindFile(path, content string) error {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {

@@ -1,5 +1,5 @@
 // Command pause is the first process of each pod's sandbox: it holds the pod's namespaces, reaps what loses its parent in them, and ends when
-// it is told to.
+// it gets a signal.
 package main
 
 import (

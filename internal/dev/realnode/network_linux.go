@@ -38,7 +38,7 @@ type network struct {
 	ctx       context.Context //nolint:containedctx // of the forwarders, which Close ends
 }
 
-// openNetwork makes the namespace anew. One that an earlier process left ends with the last process in it.
+// openNetwork makes a fresh namespace. One that an earlier process left ends with the last process in it.
 func openNetwork(file string, log *slog.Logger) (*network, error) {
 	if err := netns.Remove(file); err != nil {
 		return nil, fmt.Errorf("removing the network of an earlier run: %w", err)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const hostImage = "bullpen.local/host:1"
@@ -124,7 +125,7 @@ func TestNode_RunsPodsAndLeavesNothing(t *testing.T) {
 	require.Contains(t, said, "machine")
 
 	require.NoError(t, w.cluster.Stop(w.ctx))
-	<-node.Done()
+	await.Receive(t, node.Done(), "the node has ended")
 	for _, pattern := range []string{w.cluster.sockets, cgroupMount + w.cluster.cgroup(), cgroupMount + "/*" + w.cluster.cgroup(), filepath.Join(w.state, "nodes"), filepath.Join(w.state, "network")} {
 		left, err := filepath.Glob(pattern)
 		require.NoError(t, err)
