@@ -49,7 +49,7 @@ func toMac(spec *corev1.PodSpec, given *v1alpha1.ContainerResources) {
 			c.SecurityContext = nil
 			macAgent(c)
 			if c.Name != ContainerRunner {
-				c.Resources = macResources(given) // POD-1
+				c.Resources = unreserved(given) // POD-1
 				continue
 			}
 			one := *resource.NewQuantity(1, resource.DecimalSI)
@@ -58,8 +58,9 @@ func toMac(spec *corev1.PodSpec, given *v1alpha1.ContainerResources) {
 	}
 }
 
-// macResources are those of a helper on a Mac. A request of nothing must be said, or the API server takes the limit for it.
-func macResources(given *v1alpha1.ContainerResources) corev1.ResourceRequirements {
+// unreserved are the resources of a helper that takes no room from runners: it requests nothing unless the pool says so. A request of nothing
+// must be said, or the API server takes the limit for it.
+func unreserved(given *v1alpha1.ContainerResources) corev1.ResourceRequirements {
 	defaults := agentDefaults()
 	for name := range defaults.Requests {
 		defaults.Requests[name] = resource.Quantity{Format: resource.DecimalSI}
