@@ -185,8 +185,13 @@ func newManager(options Options) (manager.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	prepulls, err := newPrepullCache(mgr, options.Namespace)
+	if err != nil {
+		return nil, err
+	}
 	err = pool.Setup(mgr, pool.Options{
-		Fence: options.Server, Reporter: options.Server, Logs: logs, Scaler: scaler, Wakes: scaler.Wakes(), Pod: options.Pod,
+		Prepulls: prepulls,
+		Fence:    options.Server, Reporter: options.Server, Logs: logs, Scaler: scaler, Wakes: scaler.Wakes(), Pod: options.Pod,
 		Workers: options.Workers, OrphanGrace: options.OrphanGrace, DisruptionTaints: &taints, Loads: loads,
 		Registry: options.Registry, Log: options.Log, Now: options.Now,
 	})
@@ -219,6 +224,7 @@ func unlimited(c *rest.Config) *rest.Config {
 
 func managerOptions(options Options) manager.Options {
 	ours := labels.SelectorFromSet(labels.Set{runnerpod.LabelRunner: "true"})
+	prepulled := labels.NewSelector().Add(prepullLabel())
 	selfRegistering := labels.SelectorFromSet(labels.Set{runnerpod.LabelSelfRegistering: "true"})
 	return manager.Options{
 		Scheme: NewScheme(),
@@ -231,6 +237,7 @@ func managerOptions(options Options) manager.Options {
 				&corev1.ServiceAccount{}: {Label: ours, UnsafeDisableDeepCopy: ptr.To(true)},
 				&corev1.Node{}:           {Transform: nodes.TrimNode, UnsafeDisableDeepCopy: ptr.To(true)},
 				&appsv1.StatefulSet{}:    {Label: selfRegistering},
+				&appsv1.DaemonSet{}:      {Label: prepulled},
 			},
 		},
 		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Pod{}, &corev1.ServiceAccount{}}}},

@@ -125,8 +125,8 @@ func imagesOf(pod *corev1.Pod) []string {
 
 // prepullResources request nothing by default, so that a pre-pull pod takes no runner's room on a node, and preempts none.
 func prepullResources(pool *v1alpha1.RunnerPool) corev1.ResourceRequirements {
-	resources := unreserved(pool.Spec.Template.AgentResources)
-	if poolDisk(pool).runner.Sign() <= 0 {
+	resources, share := unreserved(pool.Spec.Template.AgentResources), poolDisk(pool)
+	if share.runner.Sign() <= 0 {
 		return resources
 	}
 	const name = corev1.ResourceEphemeralStorage // TEN-6

@@ -62,13 +62,13 @@ func (s *Set) Want(images string) bool {
 	return true
 }
 
-// PutNode notes that pods of the pool can run on a node, whose hostname label is that. It reports whether Lacks has changed.
+// PutNode notes that pods of the pool can run on a node, whose hostname label is that. It reports whether that matters.
 func (s *Set) PutNode(node, host string) bool {
 	s.hosts[node] = host
 	return s.judge(node)
 }
 
-// DropNode notes that pods of the pool cannot run on a node, or that it is gone. It reports whether Lacks has changed.
+// DropNode notes that pods of the pool cannot run on a node, or that it is gone. It reports whether that matters.
 func (s *Set) DropNode(node string) bool {
 	delete(s.hosts, node)
 	return s.judge(node)
@@ -76,6 +76,9 @@ func (s *Set) DropNode(node string) bool {
 
 // Nodes that pods of the pool can run on.
 func (s *Set) Nodes() []string { return slices.Sorted(maps.Keys(s.hosts)) }
+
+// Pods is how many pre-pull pods there are.
+func (s *Set) Pods() int { return len(s.pods) }
 
 // PutPod notes what a pre-pull pod shows, and returns the nodes on which the images have become present, missing or impossible to pull.
 func (s *Set) PutPod(name string, pod Pod) []string {
@@ -109,8 +112,7 @@ func (s *Set) DropPod(name string) []string {
 }
 
 func (s *Set) turned(node string, changed []string) []string {
-	before := s.states[node]
-	if s.judge(node); shown(s.states[node]) != shown(before) {
+	if s.judge(node) {
 		changed = append(changed, node)
 	}
 	return changed
@@ -134,10 +136,9 @@ func (s *Set) Lacks(node string) bool {
 // State of a node; 0 for one that no pods of the pool can run on, and while no images are wanted.
 func (s *Set) State(node string) State { return s.states[node] }
 
-// judge brings the state of a node up to date, and reports whether Lacks has changed.
+// judge brings the state of a node up to date, and reports whether a plan or a condition depends on the change.
 func (s *Set) judge(node string) bool {
-	before, lacked := s.states[node], s.Lacks(node)
-	after := s.stateOf(node)
+	before, after := s.states[node], s.stateOf(node)
 	if before == after {
 		return false
 	}
@@ -150,7 +151,7 @@ func (s *Set) judge(node string) bool {
 		s.counts[after]++
 		s.states[node] = after
 	}
-	return lacked != s.Lacks(node)
+	return shown(before) != shown(after)
 }
 
 // stateOf is the best that a pod of the present images shows: while a DaemonSet replaces a pod, a node can have two.
