@@ -25,7 +25,7 @@ const prepullRetry = 30 * time.Second
 // imagesLook is how often a pool looks at its DaemonSet while images are missing on nodes and nothing happens.
 const imagesLook = 5 * time.Minute
 
-// imageBook knows on which nodes the images of each pool's template are (docs/adr/0055). It is safe for concurrent use; a pool's lock may be
+// imageBook knows on which nodes the images of each pool's template are (docs/adr/0058). It is safe for concurrent use; a pool's lock may be
 // held while it is asked, never the other way round. The book of nodes may be asked while its own is held.
 type imageBook struct {
 	mu    sync.Mutex
