@@ -108,10 +108,21 @@ func prepullPod(pool *v1alpha1.RunnerPool, options Options, runner *corev1.Pod, 
 		}
 	}
 	addClassNodes(&spec, class)
-	meta := metav1.ObjectMeta{Labels: map[string]string{LabelPrepull: pool.Name, LabelImages: shortHash([]byte(strings.Join(images, "\n")))}}
+	meta := metav1.ObjectMeta{Labels: map[string]string{LabelPrepull: pool.Name, LabelImages: nameImages(images)}}
 	addMetadata(&meta.Labels, &meta.Annotations, pool.Spec.Template.Metadata)
 	return corev1.PodTemplateSpec{ObjectMeta: meta, Spec: spec}
 }
+
+// Images names the images of a pool's pods: the label LabelImages of pre-pull pods that pull them.
+func Images(pool *v1alpha1.RunnerPool, options Options) (string, error) {
+	runner, _, err := Build(pool, options, "aaaaaaaa")
+	if err != nil {
+		return "", err
+	}
+	return nameImages(imagesOf(runner)), nil
+}
+
+func nameImages(images []string) string { return shortHash([]byte(strings.Join(images, "\n"))) }
 
 // imagesOf are the images of a pod, each once, in a stable order.
 func imagesOf(pod *corev1.Pod) []string {

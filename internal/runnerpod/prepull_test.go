@@ -191,6 +191,9 @@ func TestPrepull_WhatChangesWithWhat(t *testing.T) {
 		images, written := of(c.change)
 		require.Equal(t, c.images, images != image, name)
 		require.Equal(t, c.spec, written != spec, name)
+		named, err := Images(prepullPool(c.change), testOptions)
+		require.NoError(t, err)
+		require.Equal(t, images, named, name)
 	}
 	require.Equal(t, DefaultConcurrentPulls, prepullOf(t, prepullPool()).Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.StrVal)
 	_, err := Prepull(prepullPool(func(p *v1alpha1.RunnerPool) { p.Spec.Template.Image = "" }), testOptions, nil)

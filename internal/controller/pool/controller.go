@@ -289,7 +289,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.events.invalid(request.NamespacedName, invalid)
 	}
 	state.condemn(decision.Removals, r.now())
-	daemons, known := r.lookAtImages(ctx, pool, state, invalid)
+	r.lookAtImages(ctx, pool, state, invalid)
 	todo, err := r.plan(ctx, pool, state, wish)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -301,7 +301,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	for _, name := range todo.remove { // behind the creations: a replacement is waited for, the end of what it replaces is not
 		r.removals.add(request.NamespacedName, name)
 	}
-	images := r.keepImages(ctx, pool, state.key, daemons, known)
+	images := r.keepImages(ctx, pool, state.key, invalid)
 	todo.plan.Next = earlier(todo.plan.Next, images.next)
 	if wish.Terminating && todo.finished {
 		return r.release(ctx, pool)

@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,6 +37,7 @@ type imageBook struct {
 type poolImages struct {
 	set     *prepull.Set
 	wanted  prepullSpec
+	made    prepullMade
 	daemons daemonSet
 	failure string // why the DaemonSet is not as it should be; empty: it is
 }
@@ -45,7 +47,14 @@ type prepullSpec struct {
 	from      string // what it was made from; empty: it is made again
 	images    string
 	placement *nodes.Placement
-	daemons   *appsv1.DaemonSet
+	class     *nodev1.RuntimeClass // that the template names
+	unread    error                // why the class is not known
+}
+
+// prepullMade is the DaemonSet for a prepullSpec, and what it was made from.
+type prepullMade struct {
+	from    string
+	daemons *appsv1.DaemonSet
 }
 
 // daemonSet is the DaemonSet as the cache, or our own last write, shows it. The zero value is for none.
@@ -184,9 +193,15 @@ func (b *imageBook) read(pool types.NamespacedName) poolImages {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p := b.pools[pool]; p != nil {
-		return poolImages{wanted: p.wanted, daemons: p.daemons, failure: p.failure}
+		return poolImages{wanted: p.wanted, made: p.made, daemons: p.daemons, failure: p.failure}
 	}
 	return poolImages{}
+}
+
+func (b *imageBook) remember(pool types.NamespacedName, made prepullMade) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.of(pool).made = made
 }
 
 func (b *imageBook) fail(pool types.NamespacedName, failure string) {
@@ -231,78 +246,89 @@ func (b *imageBook) preference(pool types.NamespacedName) prepull.Preference {
 	return prepull.Preference{}
 }
 
-// lookAtImages notes which images the pool's template needs, so that this very pass rolls no runner without them, and returns the DaemonSet
-// to have (nil: none). Where it cannot be known, known is false, and the DaemonSet stays as it is.
-func (r *Reconciler) lookAtImages(ctx context.Context, pool *v1alpha1.RunnerPool, state *poolState, invalid error) (want *appsv1.DaemonSet, known bool) {
+// lookAtImages notes which images the pool's template needs, so that this very pass rolls no runner without them.
+func (r *Reconciler) lookAtImages(ctx context.Context, pool *v1alpha1.RunnerPool, state *poolState, invalid error) {
 	var spec prepullSpec
 	if runnerpod.Prepulls(pool) {
 		if invalid != nil {
-			return nil, false // no pod is built from it, and nothing is rolled
+			return // no pod is built from it, and nothing is rolled
 		}
 		var err error
 		if spec, err = r.prepullSpec(ctx, pool, r.tracker.images.read(state.key).wanted); err != nil {
-			r.options.Log.Warn("cannot read what a pre-pull pod needs; keeping the DaemonSet as it is", "pool", pool.Name, "error", err)
+			r.options.Log.Error("cannot read a template's images", "pool", pool.Name, "error", err) // it was built before
+			return
 		}
-		known = err == nil
-	} else {
-		known = true
 	}
 	if r.tracker.images.want(state.key, spec, r.tracker.nodes) {
 		state.settleAll(r.now())
 	}
-	return spec.daemons, known
 }
 
-// prepullSpec makes the pool's DaemonSet, or returns the last one if it was made from the same. With an error it lacks what could not be
-// read.
+// prepullSpec reads what a pool's template says of its images, or returns the last one if it is made from the same.
 func (r *Reconciler) prepullSpec(ctx context.Context, pool *v1alpha1.RunnerPool, last prepullSpec) (prepullSpec, error) {
-	class, err := r.runtimeClass(ctx, pool)
 	options := r.options.Pod
 	options.Around = runnerpod.Surroundings{Architecture: r.tracker.nodes.architecture()}
-	secrets, unread := r.pullSecrets.of(ctx, r.reader, pool.Namespace, r.now())
-	options.Around.PullSecrets = secrets
-	if err == nil {
-		err = unread
-	}
-	from := ""
-	if err == nil {
-		from = fmt.Sprint(pool.UID, pool.Generation, options.Around, classVersion(class))
-		if from == last.from {
+	spec := prepullSpec{}
+	if spec.class, spec.unread = r.runtimeClass(ctx, pool); spec.unread == nil {
+		spec.from = fmt.Sprint(pool.UID, pool.Generation, options.Around.Architecture, classVersion(spec.class))
+		if spec.from == last.from {
 			return last, nil
 		}
 	}
-	daemons, unbuilt := runnerpod.Prepull(pool, options, class)
-	if unbuilt != nil {
-		return last, unbuilt
+	var err error
+	if spec.images, err = runnerpod.Images(pool, options); err != nil {
+		return spec, err
 	}
-	placement, unbuilt := nodes.PlacementOf(pool, options, class)
-	if unbuilt != nil {
-		return last, unbuilt
-	}
-	return prepullSpec{from: from, images: daemons.Spec.Template.Labels[runnerpod.LabelImages], placement: &placement, daemons: daemons}, err
+	placement, err := nodes.PlacementOf(pool, options, spec.class)
+	spec.placement = &placement
+	return spec, err
 }
 
-// keepImages brings the pool's DaemonSet in line, if it is known what that should be. Runners do not wait for it: a failure is shown, and
-// repaired later.
-func (r *Reconciler) keepImages(ctx context.Context, pool *v1alpha1.RunnerPool, key types.NamespacedName, want *appsv1.DaemonSet, known bool) imageFacts {
+// keepImages brings the pool's DaemonSet in line, after the runners: they do not wait for it. A failure is shown, and repaired later.
+func (r *Reconciler) keepImages(ctx context.Context, pool *v1alpha1.RunnerPool, key types.NamespacedName, invalid error) imageFacts {
 	var retry time.Time
-	if known {
-		switch err := r.writeDaemons(ctx, pool, key, want); {
-		case err == nil:
-			r.tracker.images.fail(key, "")
-		case apierrors.IsConflict(err): // the cache lags
-			retry = r.now().Add(time.Second)
-		case ctx.Err() == nil:
-			r.options.Log.Warn("cannot write a pool's DaemonSet; retrying", "pool", pool.Name, "error", err)
-			r.tracker.images.fail(key, firstLine(err))
-			retry = r.now().Add(prepullRetry)
-		}
+	switch err := r.keepDaemons(ctx, pool, key, invalid); {
+	case err == nil:
+		r.tracker.images.fail(key, "")
+	case apierrors.IsConflict(err): // the cache lags
+		retry = r.now().Add(time.Second)
+	case ctx.Err() == nil:
+		r.options.Log.Warn("cannot keep a pool's DaemonSet; retrying", "pool", pool.Name, "error", err)
+		r.tracker.images.fail(key, firstLine(err))
+		retry = r.now().Add(prepullRetry)
 	}
 	facts := r.tracker.images.facts(key)
 	if facts.next = retry; facts.Missing() > 0 {
 		facts.next = earlier(retry, r.now().Add(imagesLook)) // what the pods need may have changed, such as pull secrets
 	}
 	return facts
+}
+
+func (r *Reconciler) keepDaemons(ctx context.Context, pool *v1alpha1.RunnerPool, key types.NamespacedName, invalid error) error {
+	known := r.tracker.images.read(key)
+	switch {
+	case !runnerpod.Prepulls(pool):
+		return r.writeDaemons(ctx, pool, key, nil)
+	case invalid != nil:
+		return nil // an invalid template takes nothing away
+	case known.wanted.unread != nil:
+		return fmt.Errorf("reading the RuntimeClass: %w", known.wanted.unread)
+	}
+	secrets, err := r.pullSecrets.of(ctx, r.reader, pool.Namespace, r.now())
+	if err != nil {
+		return err
+	}
+	if from := fmt.Sprint(known.wanted.from, secrets); from != known.made.from {
+		options := r.options.Pod
+		options.Around = runnerpod.Surroundings{Architecture: r.tracker.nodes.architecture(), PullSecrets: secrets}
+		daemons, err := runnerpod.Prepull(pool, options, known.wanted.class)
+		if err != nil {
+			return err
+		}
+		known.made = prepullMade{from: from, daemons: daemons}
+		r.tracker.images.remember(key, known.made)
+	}
+	return r.writeDaemons(ctx, pool, key, known.made.daemons)
 }
 
 func (r *Reconciler) writeDaemons(ctx context.Context, pool *v1alpha1.RunnerPool, key types.NamespacedName, want *appsv1.DaemonSet) error {

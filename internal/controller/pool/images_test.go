@@ -102,7 +102,7 @@ type imagesBench struct {
 }
 
 func newImagesBench(t *testing.T) *imagesBench {
-	api := &daemonsAPI{}
+	api := &daemonsAPI{version: 10}
 	tr := newTracker()
 	b := &imagesBench{t: t, api: api, state: tr.pool(key), queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())}
 	t.Cleanup(b.queue.ShutDown)
@@ -114,8 +114,8 @@ func newImagesBench(t *testing.T) *imagesBench {
 
 // pass does what a pass does for the images.
 func (b *imagesBench) pass(pool *v1alpha1.RunnerPool) imageFacts {
-	want, known := b.lookAtImages(b.t.Context(), pool, b.state, nil)
-	return b.keepImages(b.t.Context(), pool, key, want, known)
+	b.lookAtImages(b.t.Context(), pool, b.state, nil)
+	return b.keepImages(b.t.Context(), pool, key, nil)
 }
 
 // pulls is a pre-pull pod on a node, of the present images.
@@ -212,7 +212,7 @@ func TestImages_TheDaemonSetIsWrittenWhenItDiffers(t *testing.T) {
 	require.Equal(t, []string{"create"}, b.api.take(), "once, before the cache shows it")
 	seen := observeDaemons(b.api.daemons)
 	stale := seen
-	stale.resourceVersion, stale.spec = "0", "older"
+	stale.resourceVersion, stale.spec = "9", "older"
 	require.False(t, b.tracker.images.daemonsSeen(key, stale), "the cache lags")
 	require.False(t, b.tracker.images.daemonsSeen(key, seen))
 	b.pass(prepulling(func(p *v1alpha1.RunnerPool) { p.Generation, p.Spec.Template.Env = 4, []corev1.EnvVar{{Name: "A"}} }))
@@ -253,7 +253,7 @@ func TestImages_AFailedWriteIsShownAndRepeated(t *testing.T) {
 	require.Equal(t, t0.Add(time.Second), facts.next)
 
 	b.api.failure, b.api.calls = nil, nil
-	b.tracker.images.daemonsSeen(key, daemonSet{uid: "theirs", owner: "another-pool", resourceVersion: "9"})
+	b.tracker.images.daemonsSeen(key, daemonSet{uid: "theirs", owner: "another-pool", resourceVersion: "99"})
 	require.Contains(t, b.pass(prepulling()).failure, "belongs to another object")
 	b.pass(prepulling(off, func(p *v1alpha1.RunnerPool) { p.Generation = 6 }))
 	require.Empty(t, b.api.take(), "another object's is left alone")
@@ -264,9 +264,9 @@ func TestImages_AnInvalidTemplateKeepsTheDaemonSet(t *testing.T) {
 	b := newImagesBench(t)
 	b.pass(prepulling())
 	b.api.take()
-	want, known := b.lookAtImages(t.Context(), prepulling(func(p *v1alpha1.RunnerPool) { p.Spec.Template.Image = "" }), b.state, errors.New("no image"))
-	require.False(t, known)
-	b.keepImages(t.Context(), prepulling(), key, want, known)
+	broken, invalid := prepulling(func(p *v1alpha1.RunnerPool) { p.Generation, p.Spec.Template.Image = 4, "" }), errors.New("no image")
+	b.lookAtImages(t.Context(), broken, b.state, invalid)
+	b.keepImages(t.Context(), broken, key, invalid)
 	require.Empty(t, b.api.take())
 	require.NotEmpty(t, b.tracker.images.read(key).wanted.images)
 }
