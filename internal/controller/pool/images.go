@@ -23,7 +23,7 @@ import (
 // prepullRetry is the delay after a write of a DaemonSet that failed. Runners do not wait for it.
 const prepullRetry = 30 * time.Second
 
-// imagesLook is how often a pool looks at its DaemonSet while images are missing on nodes and nothing happens.
+// imagesLook is how often a pool checks its DaemonSet while images are missing on nodes and nothing happens.
 const imagesLook = 5 * time.Minute
 
 // imageBook knows on which nodes the images of each pool's template are (docs/adr/0058). It is safe for concurrent use; a pool's lock may be
@@ -84,7 +84,7 @@ func (b *imageBook) tidy(pool types.NamespacedName) {
 	}
 }
 
-// want notes what a pool's template says, and reports whether its runners must be looked at again.
+// want notes what a pool's template says, and reports whether that may change its plan.
 func (b *imageBook) want(pool types.NamespacedName, spec prepullSpec, known *nodeBook) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,7 +102,7 @@ func (b *imageBook) want(pool types.NamespacedName, spec prepullSpec, known *nod
 	return moved || changed
 }
 
-// place finds out anew on which nodes the pool's pods can run.
+// place determines on which nodes the pool's pods can run.
 func (p *poolImages) place(shown []*corev1.Node) {
 	gone := map[string]bool{}
 	for _, name := range p.set.Nodes() {

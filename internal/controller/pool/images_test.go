@@ -43,7 +43,7 @@ func prepulling(change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 
 func off(p *v1alpha1.RunnerPool) { p.Spec.ImagePrepull = nil }
 
-// daemonsAPI keeps one DaemonSet, as an API server does, and fails as it is told.
+// daemonsAPI keeps one DaemonSet, as an API server does, and fails with failure.
 type daemonsAPI struct {
 	client.Client
 	failure error
