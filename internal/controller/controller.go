@@ -181,21 +181,7 @@ func newManager(options Options) (manager.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	logs, err := newPodLogs(options.Config)
-	if err != nil {
-		return nil, err
-	}
-	prepulls, err := newPrepullCache(mgr, options.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	err = pool.Setup(mgr, pool.Options{
-		Prepulls: prepulls,
-		Fence:    options.Server, Reporter: options.Server, Logs: logs, Scaler: scaler, Wakes: scaler.Wakes(), Pod: options.Pod,
-		Workers: options.Workers, OrphanGrace: options.OrphanGrace, DisruptionTaints: &taints, Loads: loads,
-		Registry: options.Registry, Log: options.Log, Now: options.Now,
-	})
-	if err != nil {
+	if err := setupPools(mgr, scaler, taints, loads, options); err != nil {
 		return nil, err
 	}
 	if options.SelfRegistering != nil {
@@ -209,6 +195,22 @@ func newManager(options Options) (manager.Manager, error) {
 	return mgr, machost.Setup(mgr, machost.Options{
 		Bootstrapper: options.Macs.Bootstrapper, BinarySHA256: options.Macs.BinarySHA256, Namespace: options.Namespace, SecretsNamespace: options.Macs.SecretsNamespace,
 		Attempts: options.Macs.Attempts, Registry: options.Registry, Log: options.Log, Now: options.Now,
+	})
+}
+
+func setupPools(mgr manager.Manager, scaler *autoscaler.Autoscaler, taints nodes.Taints, loads *nodeload.Book, options Options) error {
+	logs, err := newPodLogs(options.Config)
+	if err != nil {
+		return err
+	}
+	prepulls, err := newPrepullCache(mgr, options.Namespace)
+	if err != nil {
+		return err
+	}
+	return pool.Setup(mgr, pool.Options{
+		Fence: options.Server, Reporter: options.Server, Logs: logs, Scaler: scaler, Wakes: scaler.Wakes(), Pod: options.Pod,
+		Workers: options.Workers, OrphanGrace: options.OrphanGrace, DisruptionTaints: &taints, Loads: loads, Prepulls: prepulls,
+		Registry: options.Registry, Log: options.Log, Now: options.Now,
 	})
 }
 
