@@ -301,7 +301,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	for _, name := range todo.remove { // behind the creations: a replacement is waited for, the end of what it replaces is not
 		r.removals.add(request.NamespacedName, name)
 	}
-	images := r.keepImages(ctx, pool, state.key, invalid)
+	images := r.keepImages(ctx, pool, state.key, invalid == nil)
 	todo.plan.Next = earlier(todo.plan.Next, images.next)
 	if wish.Terminating && todo.finished {
 		return r.release(ctx, pool)

@@ -285,9 +285,9 @@ func (r *Reconciler) prepullSpec(ctx context.Context, pool *v1alpha1.RunnerPool,
 }
 
 // keepImages brings the pool's DaemonSet in line, after the runners: they do not wait for it. A failure is shown, and repaired later.
-func (r *Reconciler) keepImages(ctx context.Context, pool *v1alpha1.RunnerPool, key types.NamespacedName, invalid error) imageFacts {
+func (r *Reconciler) keepImages(ctx context.Context, pool *v1alpha1.RunnerPool, key types.NamespacedName, valid bool) imageFacts {
 	var retry time.Time
-	switch err := r.keepDaemons(ctx, pool, key, invalid); {
+	switch err := r.keepDaemons(ctx, pool, key, valid); {
 	case err == nil:
 		r.tracker.images.fail(key, "")
 	case apierrors.IsConflict(err): // the cache lags
@@ -304,12 +304,12 @@ func (r *Reconciler) keepImages(ctx context.Context, pool *v1alpha1.RunnerPool, 
 	return facts
 }
 
-func (r *Reconciler) keepDaemons(ctx context.Context, pool *v1alpha1.RunnerPool, key types.NamespacedName, invalid error) error {
+func (r *Reconciler) keepDaemons(ctx context.Context, pool *v1alpha1.RunnerPool, key types.NamespacedName, valid bool) error {
 	known := r.tracker.images.read(key)
 	switch {
 	case !runnerpod.Prepulls(pool):
 		return r.writeDaemons(ctx, pool, key, nil)
-	case invalid != nil:
+	case !valid:
 		return nil // an invalid template takes nothing away
 	case known.wanted.unread != nil:
 		return fmt.Errorf("reading the RuntimeClass: %w", known.wanted.unread)

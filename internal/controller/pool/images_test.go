@@ -115,7 +115,7 @@ func newImagesBench(t *testing.T) *imagesBench {
 // pass does what a pass does for the images.
 func (b *imagesBench) pass(pool *v1alpha1.RunnerPool) imageFacts {
 	b.lookAtImages(b.t.Context(), pool, b.state, nil)
-	return b.keepImages(b.t.Context(), pool, key, nil)
+	return b.keepImages(b.t.Context(), pool, key, true)
 }
 
 // pulls is a pre-pull pod on a node, of the present images.
@@ -264,9 +264,9 @@ func TestImages_AnInvalidTemplateKeepsTheDaemonSet(t *testing.T) {
 	b := newImagesBench(t)
 	b.pass(prepulling())
 	b.api.take()
-	broken, invalid := prepulling(func(p *v1alpha1.RunnerPool) { p.Generation, p.Spec.Template.Image = 4, "" }), errors.New("no image")
-	b.lookAtImages(t.Context(), broken, b.state, invalid)
-	b.keepImages(t.Context(), broken, key, invalid)
+	broken := prepulling(func(p *v1alpha1.RunnerPool) { p.Generation, p.Spec.Template.Image = 4, "" })
+	b.lookAtImages(t.Context(), broken, b.state, errors.New("no image"))
+	b.keepImages(t.Context(), broken, key, false)
 	require.Empty(t, b.api.take())
 	require.NotEmpty(t, b.tracker.images.read(key).wanted.images)
 }
