@@ -136,6 +136,7 @@ type RunnerPool struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.architecture) || self.architecture == 'arm64' || self.platform == 'linux'",message="macOS runners are virtual machines on Apple silicon: remove architecture, or set it to arm64"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.securityContext) || self.platform == 'linux'",message="template.securityContext is for platform linux, jobs in a macOS virtual machine run as the image's user: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.dind) || self.platform == 'linux'",message="template.dind is a Docker daemon for runners of platform linux: remove dind, or put it into a RunnerPool for linux"
+// +kubebuilder:validation:XValidation:rule="!has(self.imagePrepull) || !self.imagePrepull.enabled || self.platform == 'linux'",message="imagePrepull is for platform linux, a Mac keeps the images of its virtual machines itself: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.runtimeClassName) || self.platform == 'linux'",message="template.runtimeClassName is for platform linux, a macOS runner is a virtual machine already: remove it"
 // +kubebuilder:validation:XValidation:rule="self.platform == 'linux' || (!has(self.template.volumes) || self.template.volumes.size() == 0) && (!has(self.template.volumeMounts) || self.template.volumeMounts.size() == 0)",message="template.volumes is for platform linux, a macOS virtual machine shares no directories of its host with jobs: remove volumes and volumeMounts, and add the files that jobs need to the image"
 // +kubebuilder:validation:XValidation:rule="self.platform == 'linux' || quantity(string(self.resources.cpu)).isInteger()",message="resources.cpu must be a whole number for platform macos, because a virtual machine has whole CPUs: write it without a unit, such as 4"
@@ -185,6 +186,10 @@ type RunnerPoolSpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Rollout Rollout `json:"rollout,omitempty,omitzero"`
+
+	// ImagePrepull pulls the images of the pool's pods onto every node on which they can run, before a runner needs them there.
+	// +optional
+	ImagePrepull *ImagePrepull `json:"imagePrepull,omitempty"`
 
 	// Provisioning sets timeouts and limits for starting runners.
 	// +optional
@@ -250,6 +255,24 @@ type Rollout struct {
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? int(self) >= 0 : string(self).matches('^(100|[0-9]{1,2})%$')",message="maxSurge must be 0 or greater, or a percentage from 0% to 100%"
 	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
+}
+
+// ImagePrepull pulls the images of the pool's pods (agent, runner, Docker daemon) with a DaemonSet, NAME-prepull, of one small pod per node.
+type ImagePrepull struct {
+	// Enabled turns pre-pulling on. After a template change with a new image, idle runners are then replaced only on nodes that have the
+	// image; a runner that exits is replaced at once, and new runners prefer nodes with the image. The condition ImagesPulled says on how
+	// many nodes the images are, and why a pull fails.
+	// +optional
+	// +kubebuilder:default=false
+	Enabled bool `json:"enabled"`
+
+	// MaxConcurrentPulls limits the nodes that pull changed images at once: a number, or a percentage of the nodes (rounded up). Nodes that
+	// cannot pull count. It has no effect when pre-pulling is turned on, and on new nodes: these pull at once.
+	// +optional
+	// +kubebuilder:default="25%"
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? int(self) >= 1 : string(self).matches('^(100|[1-9][0-9]?)%$')",message="maxConcurrentPulls must be 1 or greater, or a percentage from 1% to 100%"
+	MaxConcurrentPulls *intstr.IntOrString `json:"maxConcurrentPulls,omitempty"`
 }
 
 // Provisioning sets timeouts and limits for starting runners.
@@ -350,10 +373,16 @@ const (
 	// ConditionRefused: GitHub rejects registrations for some of the pool's jobs, or assigns its runners none of a repository's jobs. The
 	// message has GitHub's error and the next attempt; other jobs are not affected (CLAIM-19, CLAIM-20).
 	ConditionRefused = "RefusedByGitHub"
+	// ConditionImagesPulled: with spec.imagePrepull, the images of the template are on every node on which the pool's pods can run.
+	// False with reason PullFailed: a node cannot pull them.
+	ConditionImagesPulled = "ImagesPulled"
 	// ConditionScalingActive: the autoscaler has the data it needs. False: data is missing, and the size is unchanged.
 	// Unknown: no data yet.
 	ConditionScalingActive = "ScalingActive"
 )
+
+// ReasonPullFailed of the condition ImagesPulled: a node cannot pull an image, or cannot run the pod that pulls it.
+const ReasonPullFailed = "PullFailed"
 
 // RunnerPoolStatus is the observed state of a pool. The counts add up to the existing pods.
 type RunnerPoolStatus struct {
@@ -406,7 +435,7 @@ type RunnerPoolStatus struct {
 	TemplateHash string `json:"templateHash,omitempty"`
 
 	// Conditions: Available, Progressing, Draining, DeletionProtected, RemovalBlocked, Saturated, Starved, LabelConflict,
-	// StuckTerminating, Outdated, ScalingActive.
+	// StuckTerminating, Outdated, RefusedByGitHub, ImagesPulled, ScalingActive.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

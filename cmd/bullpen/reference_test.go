@@ -143,7 +143,7 @@ func controllerMetrics(t *testing.T) []reference.Metric {
 func emptyCluster(w http.ResponseWriter, r *http.Request) {
 	kinds := map[string]map[string]string{ // by group and version, what is listed of each
 		"v1":                   {"pods": "Pod", "serviceaccounts": "ServiceAccount", "nodes": "Node", "secrets": "Secret"},
-		"apps/v1":              {"statefulsets": "StatefulSet"},
+		"apps/v1":              {"daemonsets": "DaemonSet", "statefulsets": "StatefulSet"},
 		"bullpen.dev/v1alpha1": {"runnerpools": "RunnerPool", "runners": "Runner", "runnerreplicasets": "RunnerReplicaSet", "runnerdeployments": "RunnerDeployment", "runnersets": "RunnerSet", "machosts": "MacHost"},
 	}
 	group := func(name, version string) map[string]any {

@@ -181,16 +181,7 @@ func newManager(options Options) (manager.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	logs, err := newPodLogs(options.Config)
-	if err != nil {
-		return nil, err
-	}
-	err = pool.Setup(mgr, pool.Options{
-		Fence: options.Server, Reporter: options.Server, Logs: logs, Scaler: scaler, Wakes: scaler.Wakes(), Pod: options.Pod,
-		Workers: options.Workers, OrphanGrace: options.OrphanGrace, DisruptionTaints: &taints, Loads: loads,
-		Registry: options.Registry, Log: options.Log, Now: options.Now,
-	})
-	if err != nil {
+	if err := setupPools(mgr, scaler, taints, loads, options); err != nil {
 		return nil, err
 	}
 	if options.SelfRegistering != nil {
@@ -207,6 +198,22 @@ func newManager(options Options) (manager.Manager, error) {
 	})
 }
 
+func setupPools(mgr manager.Manager, scaler *autoscaler.Autoscaler, taints nodes.Taints, loads *nodeload.Book, options Options) error {
+	logs, err := newPodLogs(options.Config)
+	if err != nil {
+		return err
+	}
+	prepulls, err := newPrepullCache(mgr, options.Namespace)
+	if err != nil {
+		return err
+	}
+	return pool.Setup(mgr, pool.Options{
+		Fence: options.Server, Reporter: options.Server, Logs: logs, Scaler: scaler, Wakes: scaler.Wakes(), Pod: options.Pod,
+		Workers: options.Workers, OrphanGrace: options.OrphanGrace, DisruptionTaints: &taints, Loads: loads, Prepulls: prepulls,
+		Registry: options.Registry, Log: options.Log, Now: options.Now,
+	})
+}
+
 // unlimited removes the client's own rate limit: the bounded number of workers is the limit, and the API server has priority and fairness.
 func unlimited(c *rest.Config) *rest.Config {
 	c = rest.CopyConfig(c)
@@ -219,6 +226,7 @@ func unlimited(c *rest.Config) *rest.Config {
 
 func managerOptions(options Options) manager.Options {
 	ours := labels.SelectorFromSet(labels.Set{runnerpod.LabelRunner: "true"})
+	prepulled := labels.NewSelector().Add(prepullLabel())
 	selfRegistering := labels.SelectorFromSet(labels.Set{runnerpod.LabelSelfRegistering: "true"})
 	return manager.Options{
 		Scheme: NewScheme(),
@@ -231,6 +239,7 @@ func managerOptions(options Options) manager.Options {
 				&corev1.ServiceAccount{}: {Label: ours, UnsafeDisableDeepCopy: ptr.To(true)},
 				&corev1.Node{}:           {Transform: nodes.TrimNode, UnsafeDisableDeepCopy: ptr.To(true)},
 				&appsv1.StatefulSet{}:    {Label: selfRegistering},
+				&appsv1.DaemonSet{}:      {Label: prepulled},
 			},
 		},
 		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Pod{}, &corev1.ServiceAccount{}}}},

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,6 +30,9 @@ func TestRunnerPool_SCALE3_LimitsOutOfOrderAreRefusedWithASentence(t *testing.T)
 			spec.Autoscaling = &v1alpha1.Autoscaling{Enabled: true, MinIdle: ptr.To[int32](2), MaxReplicas: ptr.To[int32](9)}
 			change(spec.Autoscaling)
 		}
+	}
+	pulls := func(most intstr.IntOrString) *v1alpha1.ImagePrepull {
+		return &v1alpha1.ImagePrepull{Enabled: true, MaxConcurrentPulls: &most}
 	}
 	n := 0
 	try := func(change func(*v1alpha1.RunnerPoolSpec)) (*v1alpha1.RunnerPool, error) {
@@ -58,6 +62,11 @@ func TestRunnerPool_SCALE3_LimitsOutOfOrderAreRefusedWithASentence(t *testing.T)
 		"concurrent starts": {func(s *v1alpha1.RunnerPoolSpec) {
 			s.Provisioning.MaxConcurrentStarts = ptr.To[int32](0)
 		}, "greater than or equal to 1"},
+		"no pull at all":  {func(s *v1alpha1.RunnerPoolSpec) { s.ImagePrepull = pulls(intstr.FromInt32(0)) }, "maxConcurrentPulls must be 1 or greater"},
+		"a share of none": {func(s *v1alpha1.RunnerPoolSpec) { s.ImagePrepull = pulls(intstr.FromString("0%")) }, "or a percentage from 1% to 100%"},
+		"images of virtual machines": {func(s *v1alpha1.RunnerPoolSpec) {
+			s.Platform, s.ImagePrepull = v1alpha1.PlatformMacOS, &v1alpha1.ImagePrepull{Enabled: true}
+		}, "imagePrepull is for platform linux"},
 		"priority class": {func(s *v1alpha1.RunnerPoolSpec) { s.Template.PriorityClassName = "High Priority" }, "should match"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +76,10 @@ func TestRunnerPool_SCALE3_LimitsOutOfOrderAreRefusedWithASentence(t *testing.T)
 		})
 	}
 
-	pool, err := try(scaled(func(a *v1alpha1.Autoscaling) { *a = v1alpha1.Autoscaling{Enabled: true, MaxReplicas: ptr.To[int32](1)} }))
+	pool, err := try(func(s *v1alpha1.RunnerPoolSpec) { s.ImagePrepull = &v1alpha1.ImagePrepull{Enabled: true} })
+	require.NoError(t, err)
+	require.Equal(t, "25%", pool.Spec.ImagePrepull.MaxConcurrentPulls.StrVal)
+	pool, err = try(scaled(func(a *v1alpha1.Autoscaling) { *a = v1alpha1.Autoscaling{Enabled: true, MaxReplicas: ptr.To[int32](1)} }))
 	require.NoError(t, err)
 	require.Nil(t, pool.Spec.Autoscaling.MinIdle, "the controller has its default, which the former name of a stored pool overrides")
 	require.Equal(t, 5*time.Minute, pool.Spec.Autoscaling.ScaleDownCooldown.Duration)

@@ -60,6 +60,17 @@ const (
 	EnvRunnerToken = podenv.RunnerToken
 )
 
+// Keys of pre-pull pods and of the DaemonSet that has them (spec.imagePrepull). They are no runners: they never carry LabelRunner or
+// LabelPool, which a drained pool is waited for by.
+const (
+	// LabelPrepull names the RunnerPool, on the DaemonSet and on its pods.
+	LabelPrepull = "bullpen.dev/prepull"
+	// LabelImages names the images that a pre-pull pod pulls.
+	LabelImages = "bullpen.dev/images"
+	// AnnotationPrepullSpec of the DaemonSet is a hash of all that the controller wrote in it.
+	AnnotationPrepullSpec = "bullpen.dev/prepull-spec"
+)
+
 // SecretTypeRegistration is the type of the Secrets that self-registering runners register with.
 const SecretTypeRegistration = "bullpen.dev/registration"
 

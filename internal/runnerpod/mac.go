@@ -51,7 +51,7 @@ func toMac(spec *corev1.PodSpec, given *v1alpha1.ContainerResources) {
 			c.SecurityContext = nil
 			macAgent(c)
 			if c.Name != ContainerRunner {
-				c.Resources = macResources(given) // POD-1
+				c.Resources = unreserved(given) // POD-1
 				continue
 			}
 			c.ReadinessProbe = readinessProbe(c.Command[0], "agent", "ready") // EXCL-4
@@ -61,8 +61,9 @@ func toMac(spec *corev1.PodSpec, given *v1alpha1.ContainerResources) {
 	}
 }
 
-// macResources are those of a helper on a Mac. A request of nothing must be said, or the API server takes the limit for it.
-func macResources(given *v1alpha1.ContainerResources) corev1.ResourceRequirements {
+// unreserved are the resources of a helper that takes no room from runners: it requests nothing unless the pool says so. A request of nothing
+// must be said, or the API server takes the limit for it.
+func unreserved(given *v1alpha1.ContainerResources) corev1.ResourceRequirements {
 	defaults := agentDefaults()
 	for name := range defaults.Requests {
 		defaults.Requests[name] = resource.Quantity{Format: resource.DecimalSI}

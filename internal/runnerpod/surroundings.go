@@ -16,7 +16,13 @@ type Surroundings struct {
 	PullSecrets []corev1.LocalObjectReference
 	// Architecture is what runners need that choose none (POD-5); empty for any.
 	Architecture v1alpha1.Architecture
+	// ImageHosts are hostname labels of nodes that have the pod's images, BareHosts those of nodes that lack them. Runners prefer the former,
+	// and avoid the latter if they can.
+	ImageHosts, BareHosts []string
 }
+
+// imagesWeight is how much a node with the images counts among the preferences of a template, whose weights go from 1 to 100.
+const imagesWeight = 50
 
 // fit puts a pod and its ServiceAccount into these surroundings.
 func (s Surroundings) fit(pod *corev1.Pod, account *corev1.ServiceAccount) {
@@ -34,6 +40,24 @@ func (s Surroundings) fit(pod *corev1.Pod, account *corev1.ServiceAccount) {
 		selector[corev1.LabelArchStable] = string(s.Architecture)
 		pod.Spec.NodeSelector = selector
 	}
+	preferImages(&pod.Spec, corev1.NodeSelectorOpIn, s.ImageHosts)
+	preferImages(&pod.Spec, corev1.NodeSelectorOpNotIn, s.BareHosts)
+}
+
+func preferImages(spec *corev1.PodSpec, operator corev1.NodeSelectorOperator, hosts []string) {
+	if len(hosts) == 0 {
+		return
+	}
+	if spec.Affinity == nil {
+		spec.Affinity = &corev1.Affinity{}
+	}
+	if spec.Affinity.NodeAffinity == nil {
+		spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	preferred := &spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	*preferred = append(*preferred, corev1.PreferredSchedulingTerm{Weight: imagesWeight, Preference: corev1.NodeSelectorTerm{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: operator, Values: slices.Clone(hosts)}},
+	}})
 }
 
 // nodeSelectorOf is the template's, and the pool's architecture.

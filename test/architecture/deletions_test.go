@@ -16,6 +16,7 @@ import (
 var deletions = map[string]string{
 	"internal/controller/removal/Remover.Remove":                                "runner pods: the one remover, behind the fence",
 	"internal/controller/pool/removeAccount":                                    "the ServiceAccount of a runner whose pod is gone or going",
+	"internal/controller/pool/Reconciler.deleteDaemons":                         "the DaemonSet that pulls the images of a pool which no longer asks for it, or is being deleted; its pods are no runners",
 	"internal/controller/selfregistering/registered/Service.removeHelpers":      "pods and Secrets that jobs of a runner that has ended made by GitHub's container hooks",
 	"internal/controller/selfregistering/runner/Reconciler.end":                 "a Runner whose one pod has ended or goes; its finalizer waits for GitHub",
 	"internal/node/cluster.deletePod":                                           "a pod whose deletion was accepted and whose containers have ended, as a kubelet does",

@@ -38,6 +38,7 @@ var closures = []struct {
 		module + "/internal/server/admin"}, reason: "the answer is a pure function of evidence, whoever gathers it"},
 	{pkg: "internal/plan/scaling", strict: true, allow: []string{module + "/internal/plan/scaling"},
 		reason: "plans are pure functions, to be tested over every state with no cluster"},
+	{pkg: "internal/plan/prepull", strict: true, reason: "on which nodes images are is a function of what was observed"},
 	{pkg: "internal/plan/poolspec", deny: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/jackc", module + "/internal/server/ledger"},
 		reason: "what a field means is a pure function, for controllers and for the simulator"},
 	{pkg: "internal/dev/simulate", deny: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/jackc", module + "/internal/server/ledger", module + "/internal/controller"},

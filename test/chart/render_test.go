@@ -329,7 +329,7 @@ func TestRoles_NET8_OnlyTheControllerDeletesRunners(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[string][]string{
-		"Role bullpen-runners/bullpen-controller": {"pods", "serviceaccounts"},
+		"Role bullpen-runners/bullpen-controller": {"pods", "serviceaccounts", "daemonsets"},
 		"Role bullpen-runners/bullpen-drain":      {"runnerpools"},
 		"ClusterRole /bullpen-operator":           {"accounts"}, // which exist in roles only
 	}, deletes)

@@ -77,8 +77,26 @@ func TestValues_TheDispatchPortIsTheServers(t *testing.T) {
 }
 
 func TestValues_DisabledInstallsNone(t *testing.T) {
-	require.Len(t, renderPolicies(t, map[string]any{}), 2, "enabled by default")
+	require.Len(t, renderPolicies(t, map[string]any{}), 3, "enabled by default")
 	require.Empty(t, renderPolicies(t, map[string]any{"enabled": false}))
+}
+
+// A pod that pulls images needs no network: its node pulls them.
+func TestValues_PrepullPodsReachNothing(t *testing.T) {
+	pod := corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: runners, Name: "prepull", Labels: map[string]string{runnerpod.LabelPrepull: "small"}},
+		Status:     corev1.PodStatus{PodIP: "10.0.0.9"},
+	}
+	spaces := []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: runners, Labels: map[string]string{corev1.LabelMetadataName: runners}}}}
+	e, err := netpolicy.New(renderPolicies(t, map[string]any{}), []corev1.Pod{pod}, spaces)
+	require.NoError(t, err)
+	name := types.NamespacedName{Namespace: runners, Name: pod.Name}
+	for _, to := range []string{"140.82.112.3:443", "[2606:50c0:8000::154]:443", "10.96.0.10:53", "169.254.169.254:80"} {
+		require.False(t, e.Allows(name, netip.MustParseAddrPort(to), tcp), to)
+	}
+	without, err := netpolicy.New(nil, []corev1.Pod{pod}, spaces)
+	require.NoError(t, err)
+	require.True(t, without.Allows(name, netip.MustParseAddrPort("140.82.112.3:443"), tcp), "control: without the policy")
 }
 
 // Where pods have public addresses, only an exception keeps a runner mid-job from the server: the internet is open to it.

@@ -30,6 +30,14 @@ var unusedRights = []rights.Exception{
 		Why: "only pools that name a runtime class have it looked for", Test: "TestRoles_NET8_AreLeastPrivilege",
 	},
 	{
+		User: controllerUser, Verbs: []string{"create", "update", "delete"}, Group: "apps", Resource: "daemonsets", Namespace: runnerNamespace,
+		Why: "only pools with spec.imagePrepull have one", Test: "TestPrepull_NET8_TheDaemonSetFollowsItsPool",
+	},
+	{
+		User: controllerUser, Verbs: []string{"list"}, Group: "apps", Resource: "daemonsets", Namespace: runnerNamespace, Sometimes: true,
+		Why: "a watch that the API server begins with all there is asks for no list; one that was broken off, or an older server, does", Test: "TestPrepull_NET8_TheDaemonSetFollowsItsPool",
+	},
+	{
 		User: controllerUser, Verbs: []string{"get"}, Group: "bullpen.dev", Resource: "runnerpools", Namespace: runnerNamespace, Sometimes: true,
 		Why:  "a pool that the cache lacks while runners of it are left is looked for past the cache: its finalizer was taken off by force",
 		Test: "TestPool_POOL2_AForcedDeletionKillsNobody",

@@ -3,6 +3,7 @@ package agentcmd
 import (
 	"context"
 	"errors"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podenv"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const envMain = "BULLPEN_TEST_AGENT_MAIN"
@@ -49,7 +51,7 @@ func start(t *testing.T, env []string, args ...string) (stdout, stderr string, c
 // Exit 0 of a poller means that it has delivered a response, so a mistyped command must fail.
 func TestMain_FailsUnlessTheCommandIsKnown(t *testing.T) {
 	for wrong, says := range map[string][]string{
-		"missing subcommand: guest, idle, install, poll, ready, run":            {},
+		"missing subcommand: guest, idle, install, pause, poll, ready, run":     {},
 		`unknown command "pol": use one of guest`:                               {"pol"},
 		`poll takes no arguments, got "again"`:                                  {"poll", "again"},
 		"flag provided but not defined":                                         {"poll", "--nothing"},
@@ -80,7 +82,9 @@ func TestMain_ShowsVersionAndHelp(t *testing.T) {
 		help, stderr, code := start(t, nil, c.Name(), "--help")
 		require.Zero(t, code, stderr)
 		require.Contains(t, help, "bullpen-agent "+c.Name())
-		require.Contains(t, help, "--", "its flags")
+		if c.Name() != "pause" { // it has none
+			require.Contains(t, help, "--", "its flags")
+		}
 	}
 }
 
@@ -110,6 +114,20 @@ func TestMain_ExitsWithTheRunnersCode(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, podenv.FileJIT), []byte("configuration"), 0o600))
 	_, stderr, code := start(t, nil, "run", "--shared-dir", dir, "--", "sh", "-c", "exit 7")
 	require.Equal(t, 7, code, stderr)
+}
+
+// The pods that keep images on nodes run until they are deleted, and end at once then.
+func TestPause_RunsUntilItIsStopped(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	pause, done := pauseCommand("bullpen-agent").Define(flag.NewFlagSet("pause", flag.ContinueOnError)), make(chan error, 1)
+	go func() { done <- pause(ctx, nil) }()
+	select {
+	case err := <-done:
+		t.Fatalf("it has exited: %v", err)
+	default:
+	}
+	stop()
+	require.NoError(t, await.Result(done, "pause exits"))
 }
 
 func TestCheck_CountsArguments(t *testing.T) {

@@ -25,7 +25,7 @@ func Commands(program Program) []Command {
 	for _, word := range program.Prefix {
 		name += " " + word
 	}
-	return []Command{guestCommand(program), idleCommand(name), installCommand(name), pollCommand(name), readyCommand(name), runCommand(name)}
+	return []Command{guestCommand(program), idleCommand(name), installCommand(name), pauseCommand(name), pollCommand(name), readyCommand(name), runCommand(name)}
 }
 
 // statusFlag adds --status-dir.
@@ -42,6 +42,20 @@ func sharedFlag(flags *flag.FlagSet) func() (string, error) {
 			return "", fmt.Errorf("no shared directory: set $%s or --shared-dir", podenv.SharedDir)
 		}
 		return filepath.Join(*dir, podenv.FileJIT), nil
+	}
+}
+
+func pauseCommand(name string) Command {
+	return Command{
+		Use:     "pause",
+		Short:   "Do nothing until stopped (the pods that keep images on nodes)",
+		Example: "  " + name + " pause",
+		Define: func(*flag.FlagSet) Run {
+			return func(ctx context.Context, _ []string) error {
+				<-ctx.Done()
+				return nil
+			}
+		},
 	}
 }
 

@@ -84,6 +84,7 @@ type Pool struct {
 	DeletedAt  time.Time // zero: it lives
 	Finalizers []string
 	Refused    string // what its condition RefusedByGitHub says; empty: nothing
+	PullFailed string // what its condition ImagesPulled says of a node that cannot pull; empty: nothing
 	WantsMore  bool   // it has fewer runners than it may want
 
 	Architecture   string   // that its runners need; empty for any
@@ -234,6 +235,14 @@ func examinePools(r *Report, c Cluster, now time.Time) {
 				Code: "refused-by-github", Severity: SeverityWarning, Subject: p.Name, Sentence: "Jobs of pool " + p.Name + " are blocked: " + p.Refused + ".",
 				Remedy: "`bullpen why JOB` names the setting at GitHub, and `bullpen accounts get LOGIN -o json` lists all refusals of an account. " +
 					"Other jobs continue. After a fix at GitHub the next attempt succeeds.",
+			})
+		}
+		if p.PullFailed != "" {
+			r.found(Finding{
+				Code: "image-pull-failed", Severity: SeverityWarning, Subject: p.Name,
+				Sentence: "Images of pool " + p.Name + " cannot be pulled in advance: " + strings.TrimRight(p.PullFailed, ". ") + ". Idle runners there keep the previous template.",
+				Remedy: "Check the image's name and the pull secrets: `kubectl -n " + c.RunnerNamespace + " describe daemonset " + runnerpod.PrepullName(p.Name) + "`. " +
+					"To replace idle runners without waiting for the images, set spec.imagePrepull.enabled to false.",
 			})
 		}
 		label := strings.ToLower(p.Label)

@@ -219,6 +219,9 @@ func readPool(pool *v1alpha1.RunnerPool) Pool {
 	if c := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionRefused); c != nil && c.Status == metav1.ConditionTrue {
 		seen.Refused = c.Message
 	}
+	if c := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionImagesPulled); c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonPullFailed {
+		seen.PullFailed = c.Message
+	}
 	if pool.Spec.Platform == v1alpha1.PlatformLinux {
 		seen.Architecture = string(runnerpod.ArchitectureOf(pool))
 	}

@@ -165,3 +165,25 @@ func TestDoctor_R10_R16_R18_ByTheRealCluster(t *testing.T) {
 		require.Contains(t, r.Findings[0].Sentence, "istio-proxy")
 	})
 }
+
+func TestExaminePools_ImagesThatCannotBePulled(t *testing.T) {
+	now := time.Now()
+	says := func(status metav1.ConditionStatus, reason string) Pool {
+		return readPool(testPool(func(p *v1alpha1.RunnerPool) {
+			p.CreationTimestamp = metav1.NewTime(now)
+			p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionImagesPulled, Status: status, Reason: reason, Message: "failed on n1: manifest unknown"}}
+		}))
+	}
+	for _, quiet := range []Pool{says(metav1.ConditionTrue, "Pulled"), says(metav1.ConditionFalse, "Pulling")} {
+		var r Report
+		examinePools(&r, Cluster{Pools: []Pool{quiet}}, now)
+		require.Empty(t, r.Findings)
+	}
+	var r Report
+	examinePools(&r, Cluster{RunnerNamespace: "runners", Pools: []Pool{says(metav1.ConditionFalse, v1alpha1.ReasonPullFailed)}}, now)
+	require.Len(t, r.Findings, 1)
+	require.Equal(t, "image-pull-failed", r.Findings[0].Code)
+	require.Equal(t, SeverityWarning, r.Findings[0].Severity)
+	require.Contains(t, r.Findings[0].Sentence, "Images of pool linux cannot be pulled in advance: failed on n1: manifest unknown. Idle runners there keep")
+	require.Contains(t, r.Findings[0].Remedy, "kubectl -n runners describe daemonset linux-prepull")
+}

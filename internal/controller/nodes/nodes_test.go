@@ -146,6 +146,40 @@ func TestProblem_SaysWhyNothingCanStart(t *testing.T) {
 	}
 }
 
+// A DaemonSet tolerates what Kubernetes adds for it, and otherwise what the pool tolerates.
+func TestDaemons_AreWhereADaemonSetHasThem(t *testing.T) {
+	taint := func(key string, effect corev1.TaintEffect) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: key, Effect: effect}} }
+	}
+	tolerant := testPool(func(p *v1alpha1.RunnerPool) {
+		p.Spec.Template.Tolerations = []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}}
+	})
+	for name, c := range map[string]struct {
+		pool   *v1alpha1.RunnerPool
+		change func(*corev1.Node)
+		want   bool
+	}{
+		"well":                    {testPool(), func(*corev1.Node) {}, true},
+		"another fleet's":         {testPool(), func(n *corev1.Node) { n.Labels["fleet"] = "b" }, false},
+		"a taint":                 {testPool(), taint("gpu", corev1.TaintEffectNoSchedule), false},
+		"an evicting taint":       {testPool(), taint("gpu", corev1.TaintEffectNoExecute), false},
+		"a preference":            {testPool(), taint("gpu", corev1.TaintEffectPreferNoSchedule), true},
+		"a tolerated taint":       {tolerant, taint("gpu", corev1.TaintEffectNoSchedule), true},
+		"cordoned":                {testPool(), taint(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule), true},
+		"short of disk":           {testPool(), taint(corev1.TaintNodeDiskPressure, corev1.TaintEffectNoSchedule), true},
+		"unreachable":             {testPool(), taint(corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute), true},
+		"not ready yet":           {testPool(), taint(corev1.TaintNodeNotReady, corev1.TaintEffectNoSchedule), false},
+		"a Mac":                   {testPool(), taint(runnerpod.TaintMacOS, corev1.TaintEffectNoSchedule), false},
+		"not ready, by condition": {testPool(), func(n *corev1.Node) { n.Status.Conditions = nil }, true},
+	} {
+		p, node := placement(t, c.pool, nil), testNode(c.change)
+		require.Equal(t, c.want, p.Daemons(node), name)
+		trimmed, err := TrimNode(node.DeepCopy())
+		require.NoError(t, err)
+		require.Equal(t, c.want, p.Daemons(trimmed.(*corev1.Node)), name+", trimmed")
+	}
+}
+
 func TestSeats_AreTheLeastOfWhatShapeAndOverheadAllow(t *testing.T) {
 	class := &nodev1.RuntimeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "vm"},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,6 +88,32 @@ func (p Placement) Belongs(node *corev1.Node) bool {
 	return err == nil && matches
 }
 
+// daemonTolerations are those that Kubernetes adds to every pod of a DaemonSet.
+var daemonTolerations = []corev1.Toleration{
+	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	{Key: corev1.TaintNodeDiskPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodePIDPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+}
+
+// Daemons reports whether a DaemonSet whose pods are placed as the pool's has one on the node, in whatever state it is.
+func (p Placement) Daemons(node *corev1.Node) bool {
+	if !p.Belongs(node) {
+		return false
+	}
+	tolerations := append(slices.Clone(p.tolerations), daemonTolerations...)
+	_, untolerated := untoleratedTaint(node, tolerations)
+	return !untolerated
+}
+
+func untoleratedTaint(node *corev1.Node, tolerations []corev1.Toleration) (corev1.Taint, bool) {
+	return scheduling.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, tolerations, func(t *corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+	}, false)
+}
+
 // Problem says in a sentence why no runner of the pool can be started on the node now; empty when one can, as far as the node's state
 // allows. Requests of other pods on it are not considered.
 func (p Placement) Problem(node *corev1.Node) string {
@@ -96,10 +123,7 @@ func (p Placement) Problem(node *corev1.Node) string {
 	if unwell := Unwell(node); unwell != "" {
 		return unwell
 	}
-	taint, untolerated := scheduling.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, p.tolerations, func(t *corev1.Taint) bool {
-		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
-	}, false)
-	if untolerated {
+	if taint, untolerated := untoleratedTaint(node, p.tolerations); untolerated {
 		return fmt.Sprintf("node %s has the taint %s, which the pool does not tolerate", node.Name, taint.ToString())
 	}
 	if p.pod.Disk > 0 && Allocatable(node).Disk <= 0 { // as the scheduler has it

@@ -66,7 +66,7 @@ func (r *Reconciler) createAll(ctx context.Context, pool *v1alpha1.RunnerPool, s
 		failure error
 		queue   = make(chan string)
 	)
-	options := r.podOptions(ctx, pool.Namespace)
+	options := r.podOptions(ctx, state.key)
 	stopped := func() bool {
 		mu.Lock()
 		defer mu.Unlock()

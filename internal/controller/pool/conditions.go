@@ -31,6 +31,7 @@ type facts struct {
 	decision Decision
 	rivals   []rival
 	invalid  error // why no pod is built from the template
+	images   imageFacts
 	// newTemplate: the status that was written before is of another template.
 	newTemplate bool
 }
@@ -93,6 +94,7 @@ func conditionsOf(pool *v1alpha1.RunnerPool, before []metav1.Condition, f facts,
 	c.saturated(pool, f)
 	c.starved(f)
 	c.refused(f)
+	c.imagesPulled(pool, f)
 	c.labelConflict(f)
 	c.stuckTerminating(f)
 	c.outdated(f)
@@ -125,6 +127,8 @@ func (c *conditions) progressing(f facts) {
 		c.set(kind, false, reasonCreateFailed, f.counts.create)
 	case f.plan.Held > 0:
 		c.set(kind, false, "RunnersFailing", "runners exit before they can take a job; new ones are created with a backoff")
+	case f.counts.outdated > 0 && f.images.Missing() > 0:
+		c.set(kind, true, "RollingOut", fmt.Sprintf("replacing idle runners after a template change, on nodes with the images: %d of %d", f.images.Present, f.images.Nodes))
 	case f.counts.outdated > 0:
 		c.set(kind, true, "RollingOut", "replacing idle runners after a template change")
 	case present != f.wish.Desired || of[lifecycle.StageLeaving] > 0:
@@ -223,6 +227,30 @@ func (c *conditions) refused(f facts) {
 		c.clearLater(kind, "RunnersAccepted", "GitHub accepts the pool's runners")
 	default:
 		c.set(kind, true, "GitHubRefuses", demand.Refused)
+	}
+}
+
+// imagesPulled: on how many nodes the images are that the template needs.
+func (c *conditions) imagesPulled(pool *v1alpha1.RunnerPool, f facts) {
+	const kind = v1alpha1.ConditionImagesPulled
+	on := fmt.Sprintf("the images are on %d of %s", f.images.Present, many(f.images.Nodes, "node"))
+	switch {
+	case !f.images.Wanted:
+		meta.RemoveStatusCondition(&c.list, kind)
+	case f.images.failure != "":
+		c.set(kind, false, v1alpha1.ReasonPullFailed, on+": "+f.images.failure)
+	case f.images.Failed > 0:
+		where := f.images.FailedNode
+		if more := f.images.Failed - 1; more > 0 {
+			where += fmt.Sprintf(" and %d more", more)
+		}
+		c.set(kind, false, v1alpha1.ReasonPullFailed, fmt.Sprintf("%s; failed on %s: %s", on, where, f.images.Problem))
+	case f.images.Missing() > 0:
+		c.set(kind, false, "Pulling", on+"; see DaemonSet "+runnerpod.PrepullName(pool.Name))
+	case f.images.Nodes == 0:
+		c.set(kind, true, "NoNodes", "no node matches the pool's template")
+	default:
+		c.set(kind, true, "Pulled", on)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -62,6 +64,8 @@ type Options struct {
 	OrphanGrace time.Duration
 	// DisruptionTaints are the taints by which other tools say that they take a node away; nil: nodes.DefaultTaints.
 	DisruptionTaints *nodes.Taints
+	// Prepulls holds the pre-pull pods, trimmed by TrimPrepullPod. Required by Setup, which does not start it.
+	Prepulls cache.Cache
 	// Loads counts the runners on each node, those of other kinds included; nil: those of pools alone.
 	Loads *nodeload.Book
 	// Registry takes the metrics. Required.
@@ -129,13 +133,16 @@ func Setup(mgr manager.Manager, options Options) error {
 	if err := mgr.Add(r.removals); err != nil {
 		return fmt.Errorf("adding the removals: %w", err)
 	}
-	accounts := &metav1.PartialObjectMetadata{}
+	accounts, daemons := &metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadata{}
 	accounts.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceAccount"))
+	daemons.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("DaemonSet"))
 	controllers := builder.ControllerManagedBy(mgr).Named(Name).
 		For(&v1alpha1.RunnerPool{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Pod{}, r.podEvents())).
 		WatchesRawSource(source.Kind(mgr.GetCache(), accounts, r.accountEvents())).
 		WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Node{}, r.nodeEvents())).
+		WatchesRawSource(source.Kind(mgr.GetCache(), daemons, r.daemonSetEvents())).
+		WatchesRawSource(source.Kind(options.Prepulls, &corev1.Pod{}, r.prepullPodEvents())).
 		WatchesRawSource(source.TypedChannel(r.wake, wakeEvents())).
 		WithOptions(queues.Options(options.Pools))
 	if options.Wakes != nil {
@@ -282,6 +289,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.events.invalid(request.NamespacedName, invalid)
 	}
 	state.condemn(decision.Removals, r.now())
+	r.lookAtImages(ctx, pool, state, invalid)
 	todo, err := r.plan(ctx, pool, state, wish)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -293,12 +301,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	for _, name := range todo.remove { // behind the creations: a replacement is waited for, the end of what it replaces is not
 		r.removals.add(request.NamespacedName, name)
 	}
+	images := r.keepImages(ctx, pool, state.key, invalid == nil)
+	todo.plan.Next = earlier(todo.plan.Next, images.next)
 	if wish.Terminating && todo.finished {
 		return r.release(ctx, pool)
 	}
 	r.events.stuck(request.NamespacedName, todo.stuck)
 	status, look := statusOf(pool, before, facts{
 		wish: wish, plan: todo.plan, counts: state.counts(wish.TemplateHash), decision: decision, rivals: rivals, invalid: invalid,
+		images: images,
 	}, r.now())
 	state.shows(status.Conditions)
 	todo.plan.Next = earlier(todo.plan.Next, look)

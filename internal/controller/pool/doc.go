@@ -7,6 +7,7 @@
 // asks the fence, and removals.go reports ends and deletes, beside the passes, so that a slow server delays no replacement
 // (POOL-4). Pods are deleted by removal.Remover, the one place of the whole system that deletes a runner pod (EXCL-2).
 // nodes.go knows which runners are on which node and what happens to them when they should leave it, lost.go what happens when the node is
-// gone (POOL-7), starts.go how many may be starting on the nodes of a fleet. status.go and conditions.go have what users should know, with
-// the findings of stuck.go (pods that are not deleted in time) and rivals.go (pools that contend for a label). Begin with controller.go.
+// gone (POOL-7), images.go on which nodes the images of a pool are (spec.imagePrepull), starts.go how many may be starting on the nodes of a
+// fleet. status.go and conditions.go have what users should know, with the findings of stuck.go (pods that are not deleted in time) and
+// rivals.go (pools that contend for a label). Begin with controller.go.
 package pool

@@ -69,7 +69,8 @@ func (e *eventWriter) stuck(pool types.NamespacedName, pods []stuckPod) {
 type turn struct {
 	bad          metav1.ConditionStatus
 	begins, ends string
-	normal       bool // no problem: an Event of type Normal
+	normal       bool   // no problem: an Event of type Normal
+	reason       string // the only reason with which it is a problem; empty: with any
 }
 
 // turns are of the conditions whose turns are reported in an Event. An Event never carries the name of a problem that is over.
@@ -80,7 +81,13 @@ var turns = map[string]turn{
 	v1alpha1.ConditionOutdated:      {bad: metav1.ConditionTrue, begins: v1alpha1.ConditionOutdated, ends: "NoLongerOutdated"},
 	v1alpha1.ConditionRefused:       {bad: metav1.ConditionTrue, begins: v1alpha1.ConditionRefused, ends: "AcceptedByGitHub"},
 	v1alpha1.ConditionDraining:      {bad: metav1.ConditionTrue, begins: reasonDraining, ends: reasonDrained, normal: true},
+	v1alpha1.ConditionImagesPulled:  {bad: metav1.ConditionFalse, reason: v1alpha1.ReasonPullFailed, begins: "ImagePullFailed", ends: "ImagePullRecovered"},
 	v1alpha1.ConditionScalingActive: {bad: metav1.ConditionFalse, begins: "ScalingInactive", ends: v1alpha1.ConditionScalingActive},
+}
+
+// holds reports whether the condition is a problem.
+func (t turn) holds(c metav1.Condition) bool {
+	return c.Status == t.bad && (t.reason == "" || t.reason == c.Reason)
 }
 
 // turned writes an Event about each condition that has turned on or off.
@@ -88,8 +95,8 @@ func (e *eventWriter) turned(pool types.NamespacedName, before, after []metav1.C
 	for _, c := range after {
 		turn, reported := turns[c.Type]
 		old := meta.FindStatusCondition(before, c.Type)
-		was := old != nil && old.Status == turn.bad
-		switch is := c.Status == turn.bad; {
+		was := old != nil && turn.holds(*old)
+		switch is := turn.holds(c); {
 		case !reported || is == was:
 		case !is:
 			e.write(pool, corev1.EventTypeNormal, turn.ends, c.Reason, "%s", c.Message)

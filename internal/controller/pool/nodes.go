@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -148,6 +149,24 @@ func (b *nodeBook) found(name string, exists bool, now time.Time) []runnerKey {
 	return b.on(name)
 }
 
+// all lists the nodes that the watch shows.
+func (b *nodeBook) all() []*corev1.Node {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	shown := make([]*corev1.Node, 0, len(b.shown))
+	for _, node := range b.shown {
+		shown = append(shown, node)
+	}
+	return shown
+}
+
+// runnersOn lists the runners of a pool on a node.
+func (b *nodeBook) runnersOn(node string, pool types.NamespacedName) []runnerKey {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.DeleteFunc(b.on(node), func(key runnerKey) bool { return key.pool != pool })
+}
+
 // usable lists the nodes on which a runner of that placement could be started now.
 func (b *nodeBook) usable(p nodes.Placement) []string {
 	b.mu.Lock()
@@ -172,6 +191,7 @@ func (b *nodeBook) currentVersion() uint64 {
 func (r *Reconciler) nodeEvents() handler.TypedEventHandler[*corev1.Node, reconcile.Request] {
 	seen := func(node *corev1.Node, q queue) {
 		if news, runners := r.tracker.nodes.put(node); news {
+			imagesMoved(r.tracker.images.nodeSeen(node), q)
 			r.runnersMoved(runners, q)
 			r.tracker.starts.stir()
 			r.startsMayGoOn(q)
@@ -182,11 +202,19 @@ func (r *Reconciler) nodeEvents() handler.TypedEventHandler[*corev1.Node, reconc
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) { seen(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q queue) {
 			runners := r.tracker.nodes.drop(e.Object.Name)
+			imagesMoved(r.tracker.images.nodeGone(e.Object.Name), q)
 			if len(runners) > 0 {
 				r.removals.checkNode(e.Object.Name)
 			}
 			r.runnersMoved(runners, q)
 		},
+	}
+}
+
+// imagesMoved starts passes for the pools whose images are on more or fewer nodes now.
+func imagesMoved(pools []types.NamespacedName, q queue) {
+	for _, key := range pools {
+		q.Add(reconcile.Request{NamespacedName: key})
 	}
 }
 
@@ -222,6 +250,7 @@ func (s *poolState) locate(m *member) {
 		m.on = node
 	}
 	m.where = s.nodes.look(node, m.view.tolerations)
+	m.imageless = s.images.lacks(s.key, node)
 }
 
 // unfitOnItsNode says why a runner that shows no work should leave its node at once.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
@@ -54,24 +55,21 @@ func (p *pullSecrets) of(ctx context.Context, reader client.Reader, namespace st
 	return known.secrets, nil
 }
 
-// podOptions are the options of pods that are made now.
-func (r *Reconciler) podOptions(ctx context.Context, namespace string) runnerpod.Options {
+// podOptions are the options of a pool's pods that are made now.
+func (r *Reconciler) podOptions(ctx context.Context, pool types.NamespacedName) runnerpod.Options {
 	options := r.options.Pod
-	secrets, err := r.pullSecrets.of(ctx, r.reader, namespace, r.now())
+	secrets, err := r.pullSecrets.of(ctx, r.reader, pool.Namespace, r.now())
 	if err != nil { // most runners need none, and one that does is replaced when its start times out
 		r.options.Log.Warn("cannot read the image pull secrets; creating runners with the last known ones", "error", err)
 	}
-	options.Around = runnerpod.Surroundings{PullSecrets: secrets, Architecture: r.tracker.nodes.architecture()}
+	preferred := r.tracker.images.preference(pool)
+	options.Around = runnerpod.Surroundings{
+		PullSecrets: secrets, Architecture: r.tracker.nodes.architecture(), ImageHosts: preferred.In, BareHosts: preferred.NotIn,
+	}
 	return options
 }
 
 // architecture is what runners need that choose none.
 func (b *nodeBook) architecture() v1alpha1.Architecture {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	shown := make([]*corev1.Node, 0, len(b.shown))
-	for _, node := range b.shown {
-		shown = append(shown, node)
-	}
-	return runnerpod.DefaultArchitecture(shown)
+	return runnerpod.DefaultArchitecture(b.all())
 }

@@ -27,6 +27,7 @@ type tracker struct {
 	nodes       *nodeBook
 	loads       *nodeload.Book
 	starts      *startBook
+	images      *imageBook
 
 	mu      sync.Mutex
 	pools   map[types.NamespacedName]*poolState
@@ -34,7 +35,7 @@ type tracker struct {
 }
 
 func newTracker() *tracker {
-	return &tracker{orphanGrace: defaultOrphanGrace, nodes: newNodeBook(), loads: nodeload.New(), starts: newStartBook(),
+	return &tracker{orphanGrace: defaultOrphanGrace, nodes: newNodeBook(), loads: nodeload.New(), starts: newStartBook(), images: newImageBook(),
 		pools: map[types.NamespacedName]*poolState{}, rivalry: newRivalry()}
 }
 
@@ -44,7 +45,7 @@ func (t *tracker) pool(key types.NamespacedName) *poolState {
 	defer t.mu.Unlock()
 	state := t.pools[key]
 	if state == nil {
-		state = &poolState{key: key, orphanGrace: t.orphanGrace, nodes: t.nodes, loads: t.loads, starts: t.starts, runners: lifecycle.NewSet(),
+		state = &poolState{key: key, orphanGrace: t.orphanGrace, nodes: t.nodes, loads: t.loads, starts: t.starts, images: t.images, runners: lifecycle.NewSet(),
 			members: map[string]*member{}, watched: map[string]time.Time{}, expected: map[string]bool{}, unplaced: map[string]bool{},
 			unsure: map[string]bool{}}
 		t.pools[key] = state
@@ -81,6 +82,7 @@ type poolState struct {
 	nodes  *nodeBook
 	loads  *nodeload.Book
 	starts *startBook
+	images *imageBook
 	// orphanGrace is how old a ServiceAccount without a pod must be to go.
 	orphanGrace time.Duration
 
@@ -141,10 +143,12 @@ type member struct {
 
 	over string // the server's proof that its work is over, although it is still there
 
-	on     string          // the node that the book has it on
-	where  whereabouts     // what its node means for it
-	weight nodeload.Weight // what it is counted as on its node
-	start  startPlace      // where it counts as starting
+	on    string      // the node that the book has it on
+	where whereabouts // what its node means for it
+	// imageless: the images of the pool's template are not on its node.
+	imageless bool
+	weight    nodeload.Weight // what it is counted as on its node
+	start     startPlace      // where it counts as starting
 }
 
 // sign of work: what the pod shows now, or that it was ready and is not (EXCL-4).
@@ -184,7 +188,7 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 
 // waits fills in what a runner shows that has no work yet, whether or not its removal was asked for.
 func (m *member) waits(r *lifecycle.Runner, now time.Time) {
-	r.Unfit, r.Doubt = m.unfitOnItsNode(now), m.doubtOnItsNode(now)
+	r.Unfit, r.Doubt, r.ImagesMissing = m.unfitOnItsNode(now), m.doubtOnItsNode(now), m.imageless
 	if m.view.ready {
 		r.Stage, r.Since = lifecycle.StageIdle, m.view.readySince
 		if r.Since.IsZero() {
@@ -238,6 +242,15 @@ func (s *poolState) settle(m *member, now time.Time) bool {
 	sooner := s.leaving.note(m.name, m.due())
 	before.Waiting = after.Waiting // it explains a time-out when that falls due; by itself it changes no plan
 	return had != has || before != after || m.gone || sooner || turned
+}
+
+// settleAll is settle for every member.
+func (s *poolState) settleAll(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.members {
+		s.settle(m, now)
+	}
 }
 
 // noteUnplaced notes whether the scheduler has said that no node takes a runner. It reports whether that turns the pool's

@@ -13,7 +13,7 @@
 //     is left alone.
 //     Where runners register themselves (Wish.KeepBooting, KeepPending), one that a node has taken is left alone until its time is over.
 //   - idle: counts, and serves. It is asked for at once when it is unfit; within the limits of a roll when it is of an
-//     older template, too old, or idle for too long; and when there are too many.
+//     older template (and its node has the images of the present one), too old, or idle for too long; and when there are too many.
 //   - busy: counts, serves, and is in no plan (EXCL-4).
 //   - leaving, asked for: counts, does not serve, and stays the victim while there is a reason to remove it. Every plan finds
 //     the reason again from what the runner shows beneath (Shown, Unfit). When the reason has passed, the request is

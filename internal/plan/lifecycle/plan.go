@@ -70,6 +70,9 @@ type planner struct {
 func (p *planner) outdated(g group) bool { return g.hash != p.wish.TemplateHash || g.doubt }
 func (p *planner) current(g group) bool  { return !p.outdated(g) }
 
+// due are the outdated runners that a roll may take now: serving ones keep their template while their node lacks the images of the new one.
+func (p *planner) due(g group) bool { return p.outdated(g) && (!g.imageless || g.doubt) }
+
 // removeEnded removes what has ended before anything is counted, so that its place is free at once (POOL-4).
 func (p *planner) removeEnded() {
 	p.runners.each(finished, byAge, func(r Runner) bool {

@@ -9,7 +9,7 @@ import (
 func (p *planner) stale(r Runner) (Unfit, bool) {
 	shown, since := r.shows()
 	switch {
-	case r.TemplateHash != p.wish.TemplateHash:
+	case r.TemplateHash != p.wish.TemplateHash && !r.ImagesMissing:
 		return Unfit{ReasonTemplate, "the template has changed"}, true
 	case r.Doubt != (Unfit{}):
 		return r.Doubt, true
@@ -22,13 +22,17 @@ func (p *planner) stale(r Runner) (Unfit, bool) {
 	}
 }
 
-// toReplace counts the runners that a roll will replace or is replacing. One that is too old and idle for too long may be
+// not is the filter for the groups that this one does not pick.
+func (f filter) not() filter { return func(g group) bool { return !f(g) } }
+
+// toReplace counts the runners that a roll will replace now or is replacing. One that is too old and idle for too long may be
 // counted once for another that is either: a surge too small by some only takes another step.
 func (p *planner) toReplace() int {
-	n := p.runners.size(of(booting, p.outdated)) + p.runners.size(of(idle, p.outdated)) + p.going(p.outdated)
-	oldBooting, _ := p.overdue(of(booting, p.current), byAge, p.wish.MaxAge)
-	oldIdle, _ := p.overdue(of(idle, p.current), byAge, p.wish.MaxAge)
-	tired, _ := p.overdue(of(waiting, p.current), bySince, p.wish.IdleTimeout)
+	others := filter(p.due).not()
+	n := p.runners.size(of(booting, p.due)) + p.runners.size(of(idle, p.due)) + p.going(p.outdated)
+	oldBooting, _ := p.overdue(of(booting, others), byAge, p.wish.MaxAge)
+	oldIdle, _ := p.overdue(of(idle, others), byAge, p.wish.MaxAge)
+	tired, _ := p.overdue(of(waiting, others), bySince, p.wish.IdleTimeout)
 	n += oldBooting + max(oldIdle, tired)
 	p.runners.each(asked, byAge, func(r Runner) bool {
 		if _, is := p.stale(r); is {
@@ -40,10 +44,10 @@ func (p *planner) toReplace() int {
 }
 
 // eachStale calls visit for the runners that a roll replaces, in order of preference, until visit returns false: those
-// of an older template or in doubt, then those that are too old, then those that have been idle for too long.
-func (p *planner) eachStale(those filter, visit func(Runner) bool) bool {
+// that are first (of an older template or in doubt), then those that are too old, then those that have been idle for too long.
+func (p *planner) eachStale(those, first filter, visit func(Runner) bool) bool {
 	more := true
-	p.runners.each(of(those, p.outdated), byAge, func(r Runner) bool {
+	p.runners.each(of(those, first), byAge, func(r Runner) bool {
 		more = visit(r)
 		return more
 	})
@@ -55,7 +59,7 @@ func (p *planner) eachStale(those filter, visit func(Runner) bool) bool {
 		if !more || clock.timeout <= 0 {
 			continue
 		}
-		overdue := of(clock.those, p.current)
+		overdue := of(clock.those, first.not())
 		if due := p.runners.sizeUntil(overdue, clock.order, p.now.Add(-clock.timeout)); due > 0 {
 			p.runners.each(overdue, clock.order, func(r Runner) bool {
 				due--
@@ -86,7 +90,7 @@ func (p *planner) candidates(visit func(Runner) bool) {
 		serving = func(r Runner) bool { return p.serving > p.wish.Desired && step(r) }
 	}
 	stale := func(those filter) eachRunner {
-		return func(visit func(Runner) bool) { p.eachStale(those, visit) }
+		return func(visit func(Runner) bool) { p.eachStale(those, p.outdated, visit) }
 	}
 	every := func(those filter) eachRunner {
 		return func(visit func(Runner) bool) { p.runners.each(those, byAge, visit) }
@@ -144,7 +148,7 @@ func (p *planner) roll() {
 		why, _ := p.stale(r)
 		return p.choose(r, why)
 	}
-	p.eachStale(p.free(), func(r Runner) bool {
+	p.eachStale(p.free(), p.due, func(r Runner) bool {
 		replace(r)
 		return true
 	})
@@ -152,7 +156,7 @@ func (p *planner) roll() {
 	if room <= 0 {
 		return
 	}
-	p.eachStale(idle, func(r Runner) bool {
+	p.eachStale(idle, p.due, func(r Runner) bool {
 		if replace(r) {
 			room--
 			p.plan.Rolled++

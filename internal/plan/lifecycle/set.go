@@ -24,7 +24,9 @@ type group struct {
 	expected bool
 	timed    bool // Since is known
 	doubt    bool // only of runners that show no work and were not asked for
-	hash     string
+	// imageless: its node lacks the images of the present template; only of idle runners that were not asked for.
+	imageless bool
+	hash      string
 }
 
 // filter picks groups.
@@ -115,6 +117,9 @@ func (r Runner) normal() Runner {
 	if r.Stage != StageBooting && r.Stage != StageIdle && r.Stage != StageLeaving {
 		r.Doubt = Unfit{}
 	}
+	if r.Stage != StageIdle && (r.Stage != StageLeaving || r.Shown != StageIdle) {
+		r.ImagesMissing = false
+	}
 	return r
 }
 
@@ -170,8 +175,9 @@ func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 func groupOf(r *Runner) group {
 	return group{
 		stage: r.Stage, removal: r.Removal, expected: r.Expected, timed: !r.Since.IsZero(), hash: r.TemplateHash,
-		unfit: r.Unfit != (Unfit{}) && (r.Stage == StageBooting || r.Stage == StageIdle),
-		doubt: r.Doubt != (Unfit{}) && (r.Stage == StageBooting || r.Stage == StageIdle),
+		unfit:     r.Unfit != (Unfit{}) && (r.Stage == StageBooting || r.Stage == StageIdle),
+		doubt:     r.Doubt != (Unfit{}) && (r.Stage == StageBooting || r.Stage == StageIdle),
+		imageless: r.ImagesMissing && r.Stage == StageIdle,
 	}
 }
 

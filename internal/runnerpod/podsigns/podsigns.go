@@ -81,13 +81,28 @@ const LongestWaiting = 300
 // WaitingFor says what a pod is waiting for, in a line. Without a node it is what the scheduler has said; afterwards
 // the first container that the kubelet cannot start, init containers first, because the others only wait for them.
 func WaitingFor(pod *corev1.Pod) string {
+	container, text, _ := waiting(pod)
+	if container != "" {
+		return container + ": " + text
+	}
+	return text
+}
+
+// Trouble says what keeps a pod from starting, without the container's name; empty while it waits for what every pod waits for.
+func Trouble(pod *corev1.Pod) string {
+	if _, text, trouble := waiting(pod); trouble {
+		return text
+	}
+	return ""
+}
+
+func waiting(pod *corev1.Pod) (container, text string, trouble bool) {
 	if pod.Spec.NodeName == "" {
 		if c := Condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
-			return reasonAndMessage(c.Reason, c.Message)
+			return "", reasonAndMessage(c.Reason, c.Message), true
 		}
-		return ""
+		return "", "", false
 	}
-	ordinary := ""
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range statuses {
 			w := statuses[i].State.Waiting
@@ -95,14 +110,14 @@ func WaitingFor(pod *corev1.Pod) string {
 				continue
 			}
 			if w.Message != "" || w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
-				return statuses[i].Name + ": " + reasonAndMessage(w.Reason, w.Message)
+				return statuses[i].Name, reasonAndMessage(w.Reason, w.Message), true
 			}
-			if ordinary == "" {
-				ordinary = statuses[i].Name + ": " + w.Reason
+			if text == "" {
+				container, text = statuses[i].Name, w.Reason
 			}
 		}
 	}
-	return ordinary
+	return container, text, false
 }
 
 func reasonAndMessage(reason, message string) string {

@@ -78,10 +78,17 @@ func paused(pool *v1alpha1.RunnerPool) []adminapi.Problem {
 func problems(conditions []metav1.Condition, known why.Pool) []adminapi.Problem {
 	found := []adminapi.Problem{}
 	for _, kind := range []string{
-		v1alpha1.ConditionLabelConflict, v1alpha1.ConditionOutdated, v1alpha1.ConditionStuckTerminating, v1alpha1.ConditionRemovalBlocked, v1alpha1.ConditionRefused, v1alpha1.ConditionStarved, v1alpha1.ConditionSaturated,
+		v1alpha1.ConditionLabelConflict, v1alpha1.ConditionOutdated, v1alpha1.ConditionStuckTerminating, v1alpha1.ConditionRemovalBlocked, v1alpha1.ConditionRefused,
+		v1alpha1.ConditionImagesPulled, v1alpha1.ConditionStarved, v1alpha1.ConditionSaturated,
 	} {
-		if kind == v1alpha1.ConditionSaturated && known.Saturated == "" {
+		switch {
+		case kind == v1alpha1.ConditionSaturated && known.Saturated == "":
 			continue // it holds on for a while after a runner is idle again
+		case kind == v1alpha1.ConditionImagesPulled && known.PullFailed != "":
+			found = append(found, adminapi.Problem{Condition: kind, Sentence: known.PullFailed})
+			continue
+		case kind == v1alpha1.ConditionImagesPulled:
+			continue // that they are there is no problem
 		}
 		if c := meta.FindStatusCondition(conditions, kind); c != nil && c.Status == metav1.ConditionTrue {
 			found = append(found, adminapi.Problem{Condition: kind, Sentence: c.Message})
@@ -130,6 +137,9 @@ func poolStatus(pool *v1alpha1.RunnerPool) why.Pool {
 		return ""
 	}
 	out.Saturated, out.Starved = said(v1alpha1.ConditionSaturated, metav1.ConditionTrue), said(v1alpha1.ConditionStarved, metav1.ConditionTrue)
+	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionImagesPulled); c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonPullFailed {
+		out.PullFailed = c.Message
+	}
 	if out.Idle > 0 { // the condition outlives what it says for a while, so that it does not come and go
 		out.Saturated = ""
 	}

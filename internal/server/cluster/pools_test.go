@@ -43,6 +43,24 @@ func TestPoolStatus_IsWhatThePoolSays(t *testing.T) {
 	require.Empty(t, got.Starved)
 }
 
+// That images are being pulled is no problem, and that a node cannot pull them is one.
+func TestDescribePool_ImagesThatCannotBePulledAreAProblem(t *testing.T) {
+	for reason, want := range map[string][]adminapi.Problem{
+		"Pulling":                 {},
+		v1alpha1.ReasonPullFailed: {{Condition: v1alpha1.ConditionImagesPulled, Sentence: "failed on n1"}},
+	} {
+		pool := &v1alpha1.RunnerPool{Status: v1alpha1.RunnerPoolStatus{Conditions: []metav1.Condition{
+			{Type: v1alpha1.ConditionImagesPulled, Status: metav1.ConditionFalse, Reason: reason, Message: "failed on n1"},
+		}}}
+		require.Equal(t, want, describePool(pool).Problems, reason)
+		require.Equal(t, len(want) > 0, poolStatus(pool).PullFailed != "", reason)
+	}
+	pulled := &v1alpha1.RunnerPool{Status: v1alpha1.RunnerPoolStatus{Conditions: []metav1.Condition{
+		{Type: v1alpha1.ConditionImagesPulled, Status: metav1.ConditionTrue, Reason: "Pulled", Message: "all"},
+	}}}
+	require.Empty(t, describePool(pulled).Problems)
+}
+
 // Administrators see the same of a pod and of its trimmed copy.
 func TestTrimPod_KeepsWhatOperatorsSee(t *testing.T) {
 	created := metav1.NewTime(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))

@@ -218,6 +218,12 @@ func runners(e Evidence) *Reason {
 		return &Reason{Code: PoolStarved, Sentence: "Pool " + p.Ref.Name + " cannot start more runners: " + stop(p.Starved), Remedy: "Fix the cause in the message; for Events, run `kubectl describe runnerpool " + p.Ref.Name + "`."}
 	case p.Desired == 0 && p.Replicas == 0:
 		return &Reason{Code: PoolEmpty, Sentence: "Pool " + p.Ref.Name + " has 0 desired runners.", Remedy: "Raise spec.replicas, or set spec.autoscaling."}
+	case p.Starting > 0 && p.PullFailed != "":
+		return &Reason{
+			Code:     PoolStarting,
+			Sentence: fmt.Sprintf("No runner of pool %s is idle; %s. A node cannot pull the pool's images: %s", p.Ref.Name, starting(p.Starting), stop(p.PullFailed)) + ahead(e),
+			Remedy:   "Fix the cause in the message: the image's name, its tag, or the pull secrets.",
+		}
 	case p.Starting > 0:
 		return &Reason{Code: PoolStarting, Sentence: fmt.Sprintf("No runner of pool %s is idle; %s.", p.Ref.Name, starting(p.Starting)) + ahead(e)}
 	default:

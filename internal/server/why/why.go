@@ -122,6 +122,8 @@ type Pool struct {
 	Desired, Idle, Busy, Starting, Replicas int64
 	// Saturated and Starved are the messages of those conditions, where they hold.
 	Saturated, Starved string
+	// PullFailed is why a node cannot pull the pool's images, where one cannot.
+	PullFailed string
 }
 
 // Evidence is what is known of one job at one moment.

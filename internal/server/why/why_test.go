@@ -124,12 +124,16 @@ func TestExplain(t *testing.T) {
 		"starved":         {func(e *Evidence) { e.Pool.Idle, e.Pool.Starved = 0, "no node fits" }, PoolStarved, "Pool linux-4 cannot start more runners: no node fits"},
 		"no runners":      {func(e *Evidence) { e.Pool.Idle, e.Pool.Desired, e.Pool.Replicas = 0, 0, 0 }, PoolEmpty, "Pool linux-4 has 0 desired runners."},
 		"starting":        {func(e *Evidence) { e.Pool.Idle, e.Pool.Starting = 0, 1 }, PoolStarting, "No runner of pool linux-4 is idle; 1 is starting."},
-		"busy":            {func(e *Evidence) { e.Pool.Idle, e.Pool.Busy = 0, 5 }, PoolSaturated, "No runner of pool linux-4 is idle: 5 busy."},
-		"behind":          {func(e *Evidence) { e.Ahead = 1 }, BehindOthers, "1 job from acme is ahead of it in the queue."},
-		"nothing":         {func(*Evidence) {}, AboutToBeClaimed, "The next idle runner of pool linux-4 takes it."},
-		"registering":     {claim(func(c *Claim) { c.State = fleet.ClaimClaimed }), Registering, "Runner linux-4-x7k2p of pool linux-4 was claimed for it 9s ago"},
-		"runner starts":   {claim(func(*Claim) {}), RunnerStarting, "Runner linux-4-x7k2p was registered 8s ago"},
-		"not assigned":    {claim(func(c *Claim) { c.AcknowledgedAt = t0.Add(-3 * time.Second) }), NotAssigned, "Runner linux-4-x7k2p got its configuration 3s ago"},
+		"no image": {func(e *Evidence) {
+			e.Pool.Idle, e.Pool.Starting, e.Pool.PullFailed = 0, 1, "failed on n1: manifest unknown"
+		}, PoolStarting,
+			"No runner of pool linux-4 is idle; 1 is starting. A node cannot pull the pool's images: failed on n1: manifest unknown."},
+		"busy":          {func(e *Evidence) { e.Pool.Idle, e.Pool.Busy = 0, 5 }, PoolSaturated, "No runner of pool linux-4 is idle: 5 busy."},
+		"behind":        {func(e *Evidence) { e.Ahead = 1 }, BehindOthers, "1 job from acme is ahead of it in the queue."},
+		"nothing":       {func(*Evidence) {}, AboutToBeClaimed, "The next idle runner of pool linux-4 takes it."},
+		"registering":   {claim(func(c *Claim) { c.State = fleet.ClaimClaimed }), Registering, "Runner linux-4-x7k2p of pool linux-4 was claimed for it 9s ago"},
+		"runner starts": {claim(func(*Claim) {}), RunnerStarting, "Runner linux-4-x7k2p was registered 8s ago"},
+		"not assigned":  {claim(func(c *Claim) { c.AcknowledgedAt = t0.Add(-3 * time.Second) }), NotAssigned, "Runner linux-4-x7k2p got its configuration 3s ago"},
 		"registering, limited": {func(e *Evidence) {
 			claim(func(c *Claim) { c.State = fleet.ClaimClaimed })(e)
 			e.Mint = Mint{Until: t0.Add(time.Minute), Limited: true}
