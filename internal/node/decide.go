@@ -30,13 +30,14 @@ type containerView struct {
 	Starting bool // an operation that starts it is under way
 	TermSent bool
 	KillSent bool
+	Spared   bool // a preStop hook, or TERM after one, is not over yet: no KILL
 }
 
 // view is the input of decide.
 type view struct {
 	Presence      presence
 	Deleting      bool // has a deletionTimestamp
-	Terminal      bool // the API server shows Succeeded or Failed
+	Terminal      bool // the API server shows Succeeded or Failed, or the pod's deadline is over
 	HasFinalizer  bool
 	StatusCurrent bool // the API server shows what we would write
 
@@ -173,6 +174,7 @@ func stop(v view) []action {
 	for _, c := range v.Containers {
 		switch {
 		case c.Stage != running:
+		case v.KillDue && c.Spared:
 		case v.KillDue && !c.KillSent:
 			steps = append(steps, action{doKill, c.Name})
 		case !v.KillDue && !c.TermSent:

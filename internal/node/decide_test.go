@@ -15,7 +15,8 @@ func containerViews(name string, init bool) []containerView {
 			containerView{Name: name, Init: init, Stage: unstarted, Starting: flag},
 			containerView{Name: name, Init: init, Stage: exited, OK: flag},
 			containerView{Name: name, Init: init, Stage: running, TermSent: flag},
-			containerView{Name: name, Init: init, Stage: running, TermSent: flag, KillSent: true})
+			containerView{Name: name, Init: init, Stage: running, TermSent: flag, KillSent: true},
+			containerView{Name: name, Init: init, Stage: running, TermSent: flag, Spared: true})
 	}
 	return all
 }
@@ -146,7 +147,7 @@ func settle(v *view) bool {
 
 func TestDecide_NODE1_WhateverIsDeletedGoes(t *testing.T) {
 	everyView(func(v view) {
-		killed := slices.ContainsFunc(v.Containers, func(c containerView) bool { return c.KillSent })
+		killed := slices.ContainsFunc(v.Containers, func(c containerView) bool { return c.KillSent || c.Spared })
 		// Carrying out a requested kill is the sandbox's duty; fields that cannot matter here keep one value.
 		if v.Presence != present || !v.Deleting || killed || v.Refused || v.KillDue || v.Containers[0].Starting {
 			return
@@ -186,4 +187,16 @@ func TestDecide_RunsInitContainersInOrderThenAllOthersAtOnce(t *testing.T) {
 	require.Equal(t, []action{{doStart, "m1"}, {doStart, "m2"}}, decide(v))
 	v.Refused = true
 	require.Empty(t, decide(v))
+}
+
+// A preStop hook that is being ended, and TERM after it, come before KILL.
+func TestDecide_NothingIsKilledBeforeItsHookIsOver(t *testing.T) {
+	everyView(func(v view) {
+		for _, a := range decide(v) {
+			i := slices.IndexFunc(v.Containers, func(c containerView) bool { return c.Name == a.Container })
+			if a.Verb == doKill && v.Containers[i].Spared {
+				t.Fatalf("kills %s: %+v", a.Container, v)
+			}
+		}
+	})
 }

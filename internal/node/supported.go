@@ -38,28 +38,36 @@ func supportedContainer(field string, c *corev1.Container) error {
 		is   *corev1.Probe
 	}{{"readinessProbe", c.ReadinessProbe}, {"livenessProbe", c.LivenessProbe}, {"startupProbe", c.StartupProbe}} {
 		if !supportedProbe(probe.is) {
-			return refuse(field+"."+probe.name, "container %q has a probe that is neither exec nor httpGet (over http, at the pod's own address): the Bullpen node agent supports no other", c.Name)
+			return refuse(field+"."+probe.name, "container %q has a probe that is none of exec, tcpSocket and httpGet (over http, at the pod's own address): the Bullpen node agent supports no other", c.Name)
 		}
 	}
 	switch {
-	case c.Lifecycle != nil && (c.Lifecycle.PostStart != nil || c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Sleep == nil):
-		return refuse(field+".lifecycle", "container %q has a lifecycle hook other than a preStop sleep: the Bullpen node agent does not support it", c.Name)
+	case c.Lifecycle != nil && !supportedHooks(c.Lifecycle):
+		return refuse(field+".lifecycle", "container %q has a lifecycle hook other than a preStop sleep, command or httpGet (over http, at the pod's own "+
+			"address): the Bullpen node agent does not support it", c.Name)
 	case len(c.VolumeDevices) > 0:
 		return refuse(field+".volumeDevices", "container %q has volumeDevices: the Bullpen node agent does not support them", c.Name)
-	}
-	for i, m := range c.VolumeMounts {
-		if m.SubPathExpr != "" {
-			return refuse(fmt.Sprintf("%s.volumeMounts[%d].subPathExpr", field, i), "container %q uses subPathExpr: the Bullpen node agent supports subPath only", c.Name)
-		}
 	}
 	return nil
 }
 
 func supportedProbe(p *corev1.Probe) bool {
-	if p == nil || p.Exec != nil {
+	switch {
+	case p == nil || p.Exec != nil:
 		return true
+	case p.TCPSocket != nil:
+		return p.TCPSocket.Host == ""
 	}
-	return p.HTTPGet != nil && p.HTTPGet.Scheme != corev1.URISchemeHTTPS && p.HTTPGet.Host == ""
+	return supportedGet(p.HTTPGet)
+}
+
+func supportedHooks(l *corev1.Lifecycle) bool {
+	stop := l.PreStop
+	return l.PostStart == nil && (stop == nil || stop.Sleep != nil || stop.Exec != nil || supportedGet(stop.HTTPGet))
+}
+
+func supportedGet(get *corev1.HTTPGetAction) bool {
+	return get != nil && get.Scheme != corev1.URISchemeHTTPS && get.Host == ""
 }
 
 func supportedVolume(field string, v corev1.Volume) error {
