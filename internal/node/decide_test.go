@@ -200,3 +200,34 @@ func TestDecide_NothingIsKilledBeforeItsHookIsOver(t *testing.T) {
 		}
 	})
 }
+
+func TestDecide_SidecarsStartInOrderAndStopInReverse(t *testing.T) {
+	v := view{
+		Adopted: true, StatusCurrent: true, HasFinalizer: true, Prepared: true,
+		Containers: []containerView{{Name: "s1", Init: true, Sidecar: true}, {Name: "s2", Init: true, Sidecar: true}, {Name: "m"}},
+	}
+	s1, s2, m := &v.Containers[0], &v.Containers[1], &v.Containers[2]
+	require.Equal(t, []action{{doStart, "s1"}}, decide(v))
+	s1.Stage = running
+	require.Empty(t, decide(v), "its startup probe has not succeeded")
+	s1.Up = true
+	require.Equal(t, []action{{doStart, "s2"}}, decide(v))
+	s2.Stage, s2.Up = running, true
+	require.Equal(t, []action{{doStart, "m"}}, decide(v))
+	m.Stage = running
+	require.Empty(t, decide(v))
+
+	deleted := v
+	deleted.Deleting = true
+	require.Equal(t, []action{{doTerminate, "m"}}, decide(deleted))
+	m.Stage, m.OK = exited, true
+	require.Equal(t, []action{{doTerminate, "s2"}}, decide(v), "the pod is over")
+	s2.TermSent = true
+	require.Empty(t, decide(v))
+	s2.Stage = exited
+	require.Equal(t, []action{{doTerminate, "s1"}}, decide(v))
+	v.KillDue = true
+	require.Equal(t, []action{{doKill, "s1"}}, decide(v))
+	s1.Stage = exited
+	require.Empty(t, decide(v))
+}

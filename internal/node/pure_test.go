@@ -237,7 +237,10 @@ func TestWhatIsNotSupportedIsRefusedWithASentence(t *testing.T) {
 	require.NoError(t, supported(good()))
 	for want, change := range map[string]func(*corev1.PodSpec){
 		"spec.initContainers[0].restartPolicy: ": func(s *corev1.PodSpec) {
-			s.InitContainers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
+			s.InitContainers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyNever)
+		},
+		"spec.containers[0].restartPolicy: ": func(s *corev1.PodSpec) {
+			s.Containers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 		},
 		"spec.containers[0].livenessProbe: ": func(s *corev1.PodSpec) { s.Containers[0].LivenessProbe = &corev1.Probe{} },
 		"at the pod's own address": func(s *corev1.PodSpec) {

@@ -57,9 +57,10 @@ func podStatus(pod *corev1.Pod, o observed) corev1.PodStatus {
 	initializing := len(pod.Spec.InitContainers) > 0
 	st.InitContainerStatuses = containerStatuses(pod.Spec.InitContainers, st.InitContainerStatuses, o, initializing)
 	st.ContainerStatuses = containerStatuses(pod.Spec.Containers, st.ContainerStatuses, o, initializing)
-	for i, c := range st.InitContainerStatuses { // one that has succeeded counts as ready
-		if end := c.State.Terminated; end != nil {
-			st.InitContainerStatuses[i].Ready = succeeded(o.containers[c.Name]) && end.ExitCode == 0
+	for i := range pod.Spec.InitContainers { // one that has succeeded counts as ready
+		c, status := &pod.Spec.InitContainers[i], &st.InitContainerStatuses[i]
+		if end := status.State.Terminated; end != nil && !isSidecar(c) {
+			status.Ready = succeeded(o.containers[c.Name]) && end.ExitCode == 0
 		}
 	}
 	st.Phase = phase(pod, o)
@@ -79,8 +80,9 @@ func phase(pod *corev1.Pod, o observed) corev1.PodPhase {
 		return pod.Status.Phase // the last word
 	}
 	started, ended, failed := 0, 0, false
-	for _, c := range pod.Spec.InitContainers {
-		if seen := o.containers[c.Name]; seen.stage == exited && !succeeded(seen) {
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if seen := o.containers[c.Name]; seen.stage == exited && !succeeded(seen) && !isSidecar(c) {
 			failed = true
 		}
 	}
@@ -101,6 +103,8 @@ func phase(pod *corev1.Pod, o observed) corev1.PodPhase {
 	switch {
 	case !o.stopping && startAgain(pod, o) != "", o.expired && !anyRunning:
 		return corev1.PodFailed
+	case ended == len(pod.Spec.Containers) && anyRunning: // sidecars
+		return corev1.PodRunning
 	case ended == len(pod.Spec.Containers) && !failed:
 		return corev1.PodSucceeded
 	case ended == len(pod.Spec.Containers), !anyRunning && (o.stopping || failed && started == 0):
@@ -111,14 +115,26 @@ func phase(pod *corev1.Pod, o observed) corev1.PodPhase {
 	return corev1.PodPending
 }
 
-// startAgain names a container that has ended although its pod's restartPolicy demands a restart. This agent never restarts one: the pod
-// has failed, and its owner (a ReplicaSet, a Job) makes another.
+// startAgain names a container that has ended although a kubelet would restart it. This agent never restarts one: the pod has failed, and its owner
+// (a ReplicaSet, a Job) makes another. Once all containers have started, a pod goes on without a sidecar that has exited.
 func startAgain(pod *corev1.Pod, o observed) string {
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
 		seen := o.containers[c.Name]
-		isInit := slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name })
 		switch {
-		case seen.stage != exited, isInit && succeeded(seen):
+		case seen.stage != exited:
+		case isSidecar(c):
+			if !allStarted(pod, o) {
+				return c.Name
+			}
+		case !succeeded(seen) && pod.Spec.RestartPolicy != corev1.RestartPolicyNever && pod.Spec.RestartPolicy != "":
+			return c.Name
+		}
+	}
+	for _, c := range pod.Spec.Containers {
+		seen := o.containers[c.Name]
+		switch {
+		case seen.stage != exited:
 		case pod.Spec.RestartPolicy == corev1.RestartPolicyAlways, pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure && !succeeded(seen):
 			return c.Name
 		}
@@ -126,16 +142,38 @@ func startAgain(pod *corev1.Pod, o observed) string {
 	return ""
 }
 
+func allStarted(pod *corev1.Pod, o observed) bool {
+	return !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return o.containers[c.Name].stage == unstarted })
+}
+
+// isSidecar reports whether an init container runs beside the others.
+func isSidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
 func terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
 
 // succeeded reports whether a container succeeded. NODE-4: an end that was not observed is no success, whatever its code.
 func succeeded(c containerObserved) bool { return c.exit.Code == 0 && !c.exit.Unknown }
 
+// initialized reports whether init containers let the others start: sidecars run, and the rest has succeeded. That stays so.
 func initialized(pod *corev1.Pod, o observed) bool {
-	return !slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {
+	return len(incomplete(pod, o)) == 0
+}
+
+func incomplete(pod *corev1.Pod, o observed) []string {
+	if slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return o.containers[c.Name].stage != unstarted }) {
+		return nil
+	}
+	var names []string
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
 		seen := o.containers[c.Name]
-		return seen.stage != exited || !succeeded(seen)
-	})
+		if done := seen.stage == exited && succeeded(seen); isSidecar(c) && (seen.stage != running || seen.starting) || !isSidecar(c) && !done {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 func containerStatuses(specs []corev1.Container, old []corev1.ContainerStatus, o observed, initializing bool) []corev1.ContainerStatus {
@@ -221,8 +259,8 @@ func setConditions(st *corev1.PodStatus, pod *corev1.Pod, o observed, initialize
 		set(corev1.PodScheduled, verdict(true, "", "")) // bound to the node without a scheduler
 	}
 	set(corev1.PodReadyToStartContainers, verdict(o.prepared && !o.removed && !terminal(st.Phase), "", ""))
-	set(corev1.PodInitialized, initializedCondition(st, pod, o, initialized))
-	ready := containersReady(st, initialized)
+	set(corev1.PodInitialized, initializedCondition(st, pod, o))
+	ready := containersReady(st, pod, initialized)
 	set(corev1.ContainersReady, ready)
 	if unmet := unmetGates(st, pod); ready.Status == corev1.ConditionTrue && unmet != "" {
 		ready = verdict(false, "ReadinessGatesNotReady", unmet)
@@ -238,20 +276,15 @@ func verdict(ok bool, reason, message string) corev1.PodCondition {
 	return corev1.PodCondition{Status: corev1.ConditionFalse, Reason: reason, Message: message}
 }
 
-func initializedCondition(st *corev1.PodStatus, pod *corev1.Pod, o observed, initialized bool) corev1.PodCondition {
+func initializedCondition(st *corev1.PodStatus, pod *corev1.Pod, o observed) corev1.PodCondition {
 	if st.Phase == corev1.PodSucceeded {
 		return corev1.PodCondition{Status: corev1.ConditionTrue, Reason: "PodCompleted"}
 	}
-	var incomplete []string
-	for _, c := range pod.Spec.InitContainers {
-		if seen := o.containers[c.Name]; seen.stage != exited || !succeeded(seen) {
-			incomplete = append(incomplete, c.Name)
-		}
-	}
-	return verdict(initialized, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %s", incomplete))
+	names := incomplete(pod, o)
+	return verdict(len(names) == 0, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %s", names))
 }
 
-func containersReady(st *corev1.PodStatus, initialized bool) corev1.PodCondition {
+func containersReady(st *corev1.PodStatus, pod *corev1.Pod, initialized bool) corev1.PodCondition {
 	switch st.Phase {
 	case corev1.PodSucceeded:
 		return verdict(false, "PodCompleted", "")
@@ -259,6 +292,11 @@ func containersReady(st *corev1.PodStatus, initialized bool) corev1.PodCondition
 		return verdict(false, "PodFailed", "")
 	}
 	var unready []string
+	for i, c := range st.InitContainerStatuses {
+		if isSidecar(&pod.Spec.InitContainers[i]) && !c.Ready {
+			unready = append(unready, c.Name)
+		}
+	}
 	for _, c := range st.ContainerStatuses {
 		if !c.Ready {
 			unready = append(unready, c.Name)

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
@@ -184,4 +185,35 @@ func TestStatus_ConditionsSayWhichContainers(t *testing.T) {
 	said = say()
 	require.Equal(t, "True PodCompleted", said[corev1.PodInitialized])
 	require.Equal(t, "False PodCompleted", said[corev1.PodReady])
+}
+
+func TestStatus_SidecarsRunBesideTheOthers(t *testing.T) {
+	pod := podWith([]string{"s", "i"}, []string{"a"})
+	pod.Spec.InitContainers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
+	starting := containerObserved{stage: running, startedAt: t0, starting: true}
+	for _, test := range []struct {
+		what    string
+		s, i, a containerObserved
+		phase   corev1.PodPhase
+		say     string // the condition Initialized
+	}{
+		{"it starts", starting, containerObserved{}, containerObserved{}, corev1.PodPending, "containers with incomplete status: [s i]"},
+		{"it has started", isUp, containerObserved{}, containerObserved{}, corev1.PodPending, "containers with incomplete status: [i]"},
+		{"it exits before the others start", failed, done, containerObserved{}, corev1.PodFailed, "containers with incomplete status: [s]"},
+		{"all run", isUp, done, isUp, corev1.PodRunning, ""},
+		{"it exits beside the others", failed, done, isUp, corev1.PodRunning, ""},
+		{"the others have exited", isUp, done, done, corev1.PodRunning, ""},
+		{"its exit code does not count", failed, done, done, corev1.PodSucceeded, ""},
+		{"theirs do", done, done, failed, corev1.PodFailed, ""},
+	} {
+		st := podStatus(pod, observed{containers: map[string]containerObserved{"s": test.s, "i": test.i, "a": test.a}, prepared: true, now: t0})
+		require.Equal(t, test.phase, st.Phase, test.what)
+		for _, c := range st.Conditions {
+			if c.Type == corev1.PodInitialized {
+				require.Equal(t, test.say, c.Message, test.what)
+			}
+		}
+	}
+	st := podStatus(pod, observed{containers: map[string]containerObserved{"s": notReady, "i": done, "a": isUp}, now: t0})
+	require.Equal(t, corev1.ConditionFalse, conditionsOf(st)[corev1.PodReady], "the sidecar is not ready")
 }

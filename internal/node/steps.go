@@ -352,11 +352,11 @@ func (w *worker) attend(ctx context.Context, v view) {
 		}
 		anyRunning = true
 		w.await(ctx, name)
-		if !v.Deleting {
+		if !v.Deleting && !sidecarsAlone(v.Containers) {
 			w.probe(ctx, name)
 			continue
 		}
-		// The deletion stops the container, and nothing else does.
+		// The pod's end stops the container, and nothing else does.
 		w.cancelOp(probeKey(name, startupProbe))
 		w.cancelOp(probeKey(name, livenessProbe))
 	}

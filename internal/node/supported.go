@@ -17,15 +17,19 @@ func supported(pod *corev1.Pod) error {
 	}
 	for i := range pod.Spec.InitContainers {
 		c, field := &pod.Spec.InitContainers[i], fmt.Sprintf("spec.initContainers[%d]", i)
-		if c.RestartPolicy != nil {
-			return refuse(field+".restartPolicy", "init container %q has a restartPolicy: sidecars are not supported by the Bullpen node agent", c.Name)
+		if c.RestartPolicy != nil && !isSidecar(c) {
+			return refuse(field+".restartPolicy", "init container %q has a restartPolicy other than Always: the Bullpen node agent does not support it", c.Name)
 		}
 		if err := supportedContainer(field, c); err != nil {
 			return err
 		}
 	}
 	for i := range pod.Spec.Containers {
-		if err := supportedContainer(fmt.Sprintf("spec.containers[%d]", i), &pod.Spec.Containers[i]); err != nil {
+		c, field := &pod.Spec.Containers[i], fmt.Sprintf("spec.containers[%d]", i)
+		if c.RestartPolicy != nil {
+			return refuse(field+".restartPolicy", "container %q has a restartPolicy of its own: the Bullpen node agent does not support it", c.Name)
+		}
+		if err := supportedContainer(field, c); err != nil {
 			return err
 		}
 	}

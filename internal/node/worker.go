@@ -25,6 +25,7 @@ const minGrace = 2 * time.Second
 type track struct {
 	observed containerObserved
 	init     bool
+	sidecar  bool
 	termSent bool
 	killSent bool
 
@@ -163,7 +164,7 @@ func (w *worker) introduce() {
 		}
 	}
 	for _, c := range w.pod.Spec.InitContainers {
-		w.containers[c.Name].init = true
+		w.containers[c.Name].init, w.containers[c.Name].sidecar = true, isSidecar(&c)
 	}
 	err := supported(w.pod)
 	if err == nil {
@@ -194,15 +195,16 @@ func (w *worker) view() view {
 		v.Terminal = terminal(w.pod.Status.Phase) || w.expired()
 		v.HasFinalizer = slices.Contains(w.pod.Finalizers, runnerpod.FinalizerSandbox)
 	}
-	stopping := v.Deleting || v.Terminal || w.presence == gone
-	v.KillDue = w.killDue(stopping)
 	for _, name := range w.order() {
 		t := w.containers[name]
 		v.Containers = append(v.Containers, containerView{
 			Name: name, Init: t.init, Stage: t.observed.stage, OK: t.observed.stage == exited && succeeded(t.observed),
+			Sidecar: t.sidecar, Up: t.observed.stage == running && !t.observed.starting,
 			Starting: w.underWay(startKey(name)), TermSent: t.termSent, KillSent: t.killSent, Spared: w.spared(name),
 		})
 	}
+	stopping := v.Deleting || v.Terminal || w.presence == gone || sidecarsAlone(v.Containers)
+	v.KillDue = w.killDue(stopping)
 	if w.pod != nil && w.adopted {
 		v.StatusCurrent = w.compose(stopping)
 	}

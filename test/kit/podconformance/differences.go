@@ -34,18 +34,7 @@ var NodeAgent = []Difference{
 	{Row: "Process/PIDOne", Here: "the container has a process ID of the machine", Why: noNamespaces},
 	{Row: "Grace/NoHandler", Here: "TERM ends it at once, with code 143", Why: noNamespaces},
 	{Row: "Deletion/NoFinalizer", Here: "the agent's finalizer `bullpen.dev/vm-cleanup` holds the pod until its sandbox is gone", Why: "no virtual machine outlives its pod"},
-	{
-		Row: "Sidecars/StartInOrder", Here: "the pod is rejected", Why: "no runner pod has one",
-		Refusal: "sidecars are not supported",
-	},
-	{
-		Row: "Sidecars/EndInReverseOrder", Here: "the pod is rejected", Why: "no runner pod has one",
-		Refusal: "sidecars are not supported",
-	},
-	{
-		Row: "Sidecars/Restarted", Here: "the pod is rejected", Why: "no runner pod has one",
-		Refusal: "sidecars are not supported",
-	},
+	{Row: "Sidecars/Restarted", Here: "the pod goes on without it, and fails if a container has not started yet", Why: noRestarts},
 	{Row: "Probes/UnhealthyEvent", Here: "no Event for a readiness probe", Why: "each Event is a write to the API server"},
 	{Row: "Status/Resources", Here: "not reported", Why: "resources are not limited, and a pod is not resized"},
 	{Row: "Status/User", Here: "not reported", Why: "the back ends do not return it"},
