@@ -59,6 +59,7 @@ var sidecars = []row{
 		run: func(t *T) {
 			slow := sidecar("slow", "sleep 2; touch /shared/up; "+forever)
 			slow.StartupProbe = execProbe("test -e /shared/up")
+			slow.StartupProbe.FailureThreshold = 1000
 			t.prints("first slow", "ls /shared | tr '\\n' ' '", initContainers(slow, sh("first", "[ -e /shared/up ] && touch /shared/first; mv /shared/up /shared/slow")), shared)
 		},
 	},

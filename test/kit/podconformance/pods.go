@@ -155,8 +155,9 @@ func (p *live) awaitRunning() *corev1.Pod {
 // output requires that the pod succeeds and returns what its container main has written.
 func (p *live) output() string {
 	pod := p.awaitEnd()
-	text := p.log("main", nil)
+	text, err := p.tryLog("main", nil)
 	require.Equal(p, corev1.PodSucceeded, pod.Status.Phase, "%s%s", describe(pod), text)
+	require.NoError(p, err)
 	return text
 }
 
