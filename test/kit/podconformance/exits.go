@@ -151,7 +151,7 @@ var graces = []row{
 			p := t.runUp(`trap '' TERM`, grace(3))
 			at := p.delete()
 			end := terminated(p.awaitGone(), "main")
-			t.took(at, 3*time.Second, 12*time.Second)
+			t.took(at, end, 3*time.Second, 10*time.Second)
 			require.Equal(t, "137 Error", codeAndReason(end))
 			require.Zero(t, end.Signal)
 		},
@@ -170,8 +170,9 @@ var graces = []row{
 		run: func(t *T) {
 			p := t.runUp(`trap 'exit 4' TERM`, grace(30), preStop(corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 3}}))
 			at := p.delete()
-			require.Equal(t, "4 Error", codeAndReason(terminated(p.awaitGone(), "main")))
-			t.took(at, 3*time.Second, 20*time.Second)
+			end := terminated(p.awaitGone(), "main")
+			require.Equal(t, "4 Error", codeAndReason(end))
+			t.took(at, end, 3*time.Second, 12*time.Second)
 		},
 	},
 	{
@@ -188,8 +189,9 @@ var graces = []row{
 		run: func(t *T) {
 			p := t.runUp(`trap '' TERM`, grace(5), preStop(corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"sleep", "4"}}}))
 			at := p.delete()
-			require.Equal(t, "137 Error", codeAndReason(terminated(p.awaitGone(), "main")))
-			t.took(at, 6*time.Second, 14*time.Second)
+			end := terminated(p.awaitGone(), "main")
+			require.Equal(t, "137 Error", codeAndReason(end))
+			t.took(at, end, 6*time.Second, 8500*time.Millisecond)
 		},
 	},
 	{
@@ -197,8 +199,9 @@ var graces = []row{
 		run: func(t *T) {
 			p := t.runUp(`trap 'exit 4' TERM`, grace(3), preStop(corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"sleep", "1000"}}}))
 			at := p.delete()
-			require.Equal(t, "4 Error", codeAndReason(terminated(p.awaitGone(), "main")))
-			t.took(at, 3*time.Second, 12*time.Second)
+			end := terminated(p.awaitGone(), "main")
+			require.Equal(t, "4 Error", codeAndReason(end))
+			t.took(at, end, 3*time.Second, 10*time.Second)
 		},
 	},
 	{
@@ -206,8 +209,9 @@ var graces = []row{
 		run: func(t *T) {
 			p := t.runUp(`trap 'exit 4' TERM`, grace(30), preStop(corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/no/such/program"}}}))
 			at := p.delete()
-			require.Equal(t, "4 Error", codeAndReason(terminated(p.awaitGone(), "main")))
-			t.took(at, 0, 15*time.Second)
+			end := terminated(p.awaitGone(), "main")
+			require.Equal(t, "4 Error", codeAndReason(end))
+			t.took(at, end, 0, 10*time.Second)
 		},
 	},
 	{
@@ -230,9 +234,9 @@ func preStop(handler corev1.LifecycleHandler) change {
 	return inMain(func(c *corev1.Container) { c.Lifecycle = &corev1.Lifecycle{PreStop: &handler} })
 }
 
-// took bounds the time since then. Statuses have times in seconds, so a second is allowed at the lower end.
-func (t *T) took(since time.Time, atLeast, atMost time.Duration) {
-	took := time.Since(since)
+// took bounds the time from a deletion to the container's end. Statuses have whole seconds, so the lower bound has one second less.
+func (t *T) took(since time.Time, end corev1.ContainerStateTerminated, atLeast, atMost time.Duration) {
+	took := end.FinishedAt.Sub(since)
 	require.GreaterOrEqual(t, took, atLeast-time.Second)
 	require.LessOrEqual(t, took, atMost)
 }
