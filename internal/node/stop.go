@@ -19,6 +19,7 @@ type stopPlan struct {
 	pod   *corev1.Pod
 	hook  hook // nil for none
 	grace time.Duration
+	cut   context.Context // ends the hook when it ends; nil for never
 }
 
 var errHookRefused = errors.New("the request failed")
@@ -64,14 +65,15 @@ func (w *worker) preStop(name string) hook {
 
 // stop runs the hook until it returns, its time is up or it is cut short, and then sends TERM. It runs beside the worker. When ctx ends, the
 // agent ends or something else stops the container, and TERM is not sent.
-func (w *worker) stop(ctx context.Context, name string, s stopPlan, cut context.Context) error {
+func (w *worker) stop(ctx context.Context, name string, s stopPlan) error {
 	if s.hook != nil && s.grace > 0 {
 		hookCtx, cancel := context.WithCancel(ctx)
 		timer := w.a.opts.Clock.AfterFunc(s.grace, cancel)
-		unhook := context.AfterFunc(cut, cancel)
+		if s.cut != nil {
+			defer context.AfterFunc(s.cut, cancel)()
+		}
 		err := s.hook(hookCtx)
 		timer.Stop()
-		unhook()
 		cancel()
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -92,11 +94,12 @@ func (w *worker) terminate(ctx context.Context, name string) {
 	if w.underWay(termKey(name)) {
 		return
 	}
-	cut, cutHook := context.WithCancel(context.Background())
+	var cutHook context.CancelFunc
+	s.cut, cutHook = context.WithCancel(context.Background())
 	t.cutHook, t.hooked = cutHook, s.hook != nil
 	w.begin(ctx, termKey(name), 0, func(ctx context.Context) error {
 		defer cutHook()
-		return w.stop(ctx, name, s, cut)
+		return w.stop(ctx, name, s)
 	}, func(err error) {
 		if err != nil {
 			return
@@ -155,7 +158,7 @@ func (w *worker) unhealthy(ctx context.Context, name string, kind probeKind, s s
 	began := clock.Now()
 	w.log.Warn("a container's probe failed: stopping the container", "container", name, "probe", string(kind))
 	w.a.events.Eventf(s.pod, corev1.EventTypeWarning, "Unhealthy", "Stopping container %s: its %s probe failed", name, kind)
-	if err := w.stop(ctx, name, s, context.Background()); err != nil {
+	if err := w.stop(ctx, name, s); err != nil {
 		return // the probe is asked again
 	}
 	w.post(ctx, func() { w.containers[name].termSent = true })
