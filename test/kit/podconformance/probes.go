@@ -63,12 +63,14 @@ var probes = []row{
 		},
 	},
 	{
+		// Where no other container runs, and none is restarted, a kubelet stops the pod, with the pod's grace period (computePodActions).
 		name: "Probes/LivenessGrace", fact: "a probe's own `terminationGracePeriodSeconds` overrides the pod's; KILL follows",
 		run: func(t *T) {
-			pod := t.run(`trap '' TERM; `+forever, grace(600), inMain(func(c *corev1.Container) {
+			p := t.create([]corev1.Container{sh("main", `trap '' TERM; `+forever), sh("other", forever)}, grace(600), inMain(func(c *corev1.Container) {
 				c.LivenessProbe = execProbe("exit 1")
 				c.LivenessProbe.TerminationGracePeriodSeconds = ptr.To[int64](2)
-			})).awaitEnd()
+			}))
+			pod := p.await("without main", func(pod *corev1.Pod) bool { return terminated(pod, "main").ExitCode >= 0 })
 			require.Equal(t, "137 Error", codeAndReason(terminated(pod, "main")))
 		},
 	},

@@ -191,8 +191,11 @@ var logs = []row{
 	{
 		name: "Logs/Previous", fact: "`previous` returns the log of the container before its restart",
 		run: func(t *T) {
-			p := t.run("[ -e /shared/once ] && { echo second; exit 0; }; touch /shared/once; echo first; exit 1", shared, restartPolicy(corev1.RestartPolicyOnFailure))
-			p.awaitEnd()
+			// The log is gone some time after the pod's end.
+			p := t.run("[ -e /shared/once ] && sleep 1000; touch /shared/once; echo first; exit 1", shared, restartPolicy(corev1.RestartPolicyOnFailure))
+			p.await("restarted", func(pod *corev1.Pod) bool {
+				return ended(pod) || status(pod, "main").RestartCount > 0 && status(pod, "main").State.Running != nil
+			})
 			text, err := p.tryLog("main", func(o *corev1.PodLogOptions) { o.Previous = true })
 			require.NoError(t, err)
 			require.Equal(t, "first\n", text)

@@ -24,6 +24,9 @@ const (
 	defaultAtOnce = 24
 )
 
+// Programs are those that the image needs on PATH.
+var Programs = []string{"cat", "date", "env", "id", "ls", "mv", "printf", "readlink", "rm", "sh", "sleep", "stat", "test", "touch", "tr", "true"}
+
 // Env is a node under test, and how to reach it.
 type Env struct {
 	// Kube and Config have an administrator's rights. Config is for commands in containers.
@@ -33,7 +36,8 @@ type Env struct {
 	Namespace func(t testing.TB) string
 	// Node is the name of the node that all pods are bound to.
 	Node string
-	// Image has /bin/sh and coreutils. Its user is root, and users 12345 and above are not in its /etc/passwd.
+	// Image has the Programs, and a directory /tmp that every user may write to. Its user is root, and users 12345 and above are not in its
+	// /etc/passwd. It does not have to be pulled.
 	Image string
 	// Differences are the rows in which this node differs from a kubelet.
 	Differences []Difference
