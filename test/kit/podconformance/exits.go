@@ -44,12 +44,12 @@ var exits = []row{
 	{
 		name: "Exit/OneOfTwo", fact: "a pod runs until its last container has exited, and has failed if one has",
 		run: func(t *T) {
-			p := t.create([]corev1.Container{sh("main", "while [ ! -e /shared/stop ]; do sleep 0.1; done; exit 0"), sh("other", "exit 2")}, shared)
+			p := t.create([]corev1.Container{sh("main", "while [ ! -e /shared/stop ]; do sleep 0.1; done; sleep 3"), sh("other", "exit 2")}, shared)
 			pod := p.await("half over", func(pod *corev1.Pod) bool {
 				return ended(pod) || status(pod, "main").State.Running != nil && terminated(pod, "other").ExitCode == 2
 			})
 			require.Equal(t, corev1.PodRunning, pod.Status.Phase)
-			_, _, err := p.exec("", "touch", "/shared/stop")
+			_, _, err := p.exec("", "touch", "/shared/stop") // which returns before the container exits
 			require.NoError(t, err)
 			pod = p.awaitEnd()
 			require.Equal(t, corev1.PodFailed, pod.Status.Phase)
