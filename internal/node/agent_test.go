@@ -32,7 +32,7 @@ import (
 
 const patience = 30 * time.Second
 
-// The test binary is also the shim, and a node agent that can be killed.
+// The test binary is also the shim, what enters an enclosure, and a node agent that can be killed.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "shim" {
 		if err := process.RunShim(os.Args[2]); err != nil {
@@ -40,6 +40,14 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	if len(os.Args) >= 3 && os.Args[1] == "enter" {
+		command := os.Args[3:]
+		if len(command) > 0 {
+			command = command[1:] // "--"
+		}
+		fmt.Fprintln(os.Stderr, process.RunEnter(os.Args[2], command))
+		os.Exit(128)
 	}
 	if len(os.Args) == 5 && os.Args[1] == "agent" {
 		if err := agentThatIsKilled(os.Args[2], os.Args[3], os.Args[4]); err != nil {
@@ -96,6 +104,10 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Parallel()
+	return makeFixture(t)
+}
+
+func makeFixture(t *testing.T) *fixture {
 	env := kit.Cluster(t)
 	dir, err := os.MkdirTemp("", "bullpen-node-")
 	require.NoError(t, err)

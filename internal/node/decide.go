@@ -25,18 +25,21 @@ const (
 type containerView struct {
 	Name     string
 	Init     bool
+	Sidecar  bool // an init container that runs beside the others until they have exited
+	Up       bool // runs, and its startup probe has succeeded
 	Stage    stage
 	OK       bool // exited with code 0
 	Starting bool // an operation that starts it is under way
 	TermSent bool
 	KillSent bool
+	Spared   bool // a preStop hook, or TERM after one, is not over yet: no KILL
 }
 
 // view is the input of decide.
 type view struct {
 	Presence      presence
 	Deleting      bool // has a deletionTimestamp
-	Terminal      bool // the API server shows Succeeded or Failed
+	Terminal      bool // the API server shows Succeeded or Failed, or the pod's deadline is over
 	HasFinalizer  bool
 	StatusCurrent bool // the API server shows what we would write
 
@@ -87,7 +90,7 @@ func decide(v view) []action {
 	// NODE-1: deletion comes before terminal phase. The other way round every pod that is both stays for ever.
 	case v.Deleting:
 		return decideDeleting(v)
-	case v.Terminal:
+	case v.Terminal, sidecarsAlone(v.Containers):
 		return append(stop(v), report(v)...)
 	}
 	return decideRunning(v)
@@ -140,7 +143,8 @@ func decideRunning(v view) []action {
 		switch {
 		case c.Stage == unstarted:
 			return append(steps, action{doStart, c.Name})
-		case c.Stage == running, !c.OK:
+		case c.Sidecar && c.Up, !c.Sidecar && c.Stage == exited && c.OK:
+		default:
 			return steps
 		}
 	}
@@ -170,14 +174,24 @@ func stop(v view) []action {
 	if v.Preparing || slices.ContainsFunc(v.Containers, func(c containerView) bool { return c.Starting }) {
 		steps = append(steps, action{Verb: doCancelStarts})
 	}
-	for _, c := range v.Containers {
+	for i, c := range v.Containers {
 		switch {
 		case c.Stage != running:
+		case v.KillDue && c.Spared:
 		case v.KillDue && !c.KillSent:
 			steps = append(steps, action{doKill, c.Name})
-		case !v.KillDue && !c.TermSent:
+		case !v.KillDue && !c.TermSent && !(c.Sidecar && anyRunning(v.Containers[i+1:])):
 			steps = append(steps, action{doTerminate, c.Name})
 		}
 	}
 	return steps
+}
+
+func anyRunning(containers []containerView) bool {
+	return slices.ContainsFunc(containers, func(c containerView) bool { return c.Stage == running })
+}
+
+// sidecarsAlone reports whether sidecars run, and all other containers have exited: the pod is over, and sidecars are stopped, the last one first.
+func sidecarsAlone(containers []containerView) bool {
+	return anyRunning(containers) && !slices.ContainsFunc(containers, func(c containerView) bool { return !c.Sidecar && c.Stage != exited })
 }

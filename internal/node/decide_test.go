@@ -15,7 +15,8 @@ func containerViews(name string, init bool) []containerView {
 			containerView{Name: name, Init: init, Stage: unstarted, Starting: flag},
 			containerView{Name: name, Init: init, Stage: exited, OK: flag},
 			containerView{Name: name, Init: init, Stage: running, TermSent: flag},
-			containerView{Name: name, Init: init, Stage: running, TermSent: flag, KillSent: true})
+			containerView{Name: name, Init: init, Stage: running, TermSent: flag, KillSent: true},
+			containerView{Name: name, Init: init, Stage: running, TermSent: flag, Spared: true})
 	}
 	return all
 }
@@ -146,7 +147,7 @@ func settle(v *view) bool {
 
 func TestDecide_NODE1_WhateverIsDeletedGoes(t *testing.T) {
 	everyView(func(v view) {
-		killed := slices.ContainsFunc(v.Containers, func(c containerView) bool { return c.KillSent })
+		killed := slices.ContainsFunc(v.Containers, func(c containerView) bool { return c.KillSent || c.Spared })
 		// Carrying out a requested kill is the sandbox's duty; fields that cannot matter here keep one value.
 		if v.Presence != present || !v.Deleting || killed || v.Refused || v.KillDue || v.Containers[0].Starting {
 			return
@@ -185,5 +186,48 @@ func TestDecide_RunsInitContainersInOrderThenAllOthersAtOnce(t *testing.T) {
 	v.Containers[1].Stage, v.Containers[1].OK = exited, true
 	require.Equal(t, []action{{doStart, "m1"}, {doStart, "m2"}}, decide(v))
 	v.Refused = true
+	require.Empty(t, decide(v))
+}
+
+// A preStop hook that is being ended, and TERM after it, come before KILL.
+func TestDecide_NothingIsKilledBeforeItsHookIsOver(t *testing.T) {
+	everyView(func(v view) {
+		for _, a := range decide(v) {
+			i := slices.IndexFunc(v.Containers, func(c containerView) bool { return c.Name == a.Container })
+			if a.Verb == doKill && v.Containers[i].Spared {
+				t.Fatalf("kills %s: %+v", a.Container, v)
+			}
+		}
+	})
+}
+
+func TestDecide_SidecarsStartInOrderAndStopInReverse(t *testing.T) {
+	v := view{
+		Adopted: true, StatusCurrent: true, HasFinalizer: true, Prepared: true,
+		Containers: []containerView{{Name: "s1", Init: true, Sidecar: true}, {Name: "s2", Init: true, Sidecar: true}, {Name: "m"}},
+	}
+	s1, s2, m := &v.Containers[0], &v.Containers[1], &v.Containers[2]
+	require.Equal(t, []action{{doStart, "s1"}}, decide(v))
+	s1.Stage = running
+	require.Empty(t, decide(v), "its startup probe has not succeeded")
+	s1.Up = true
+	require.Equal(t, []action{{doStart, "s2"}}, decide(v))
+	s2.Stage, s2.Up = running, true
+	require.Equal(t, []action{{doStart, "m"}}, decide(v))
+	m.Stage = running
+	require.Empty(t, decide(v))
+
+	deleted := v
+	deleted.Deleting = true
+	require.Equal(t, []action{{doTerminate, "m"}}, decide(deleted))
+	m.Stage, m.OK = exited, true
+	require.Equal(t, []action{{doTerminate, "s2"}}, decide(v), "the pod is over")
+	s2.TermSent = true
+	require.Empty(t, decide(v))
+	s2.Stage = exited
+	require.Equal(t, []action{{doTerminate, "s1"}}, decide(v))
+	v.KillDue = true
+	require.Equal(t, []action{{doKill, "s1"}}, decide(v))
+	s1.Stage = exited
 	require.Empty(t, decide(v))
 }

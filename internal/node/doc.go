@@ -4,9 +4,10 @@
 //
 // # What it supports
 //
-// Init containers in order, then all containers at once; emptyDir, ConfigMap, Secret, downward API and projected
+// Init containers and sidecars in order, then all containers at once; emptyDir, ConfigMap, Secret, downward API and projected
 // volumes (service account tokens are renewed, everything else stays as it was when the pod started), owned as runAsUser and fsGroup
-// say; env and envFrom with every kind of reference; subPath; probes by exec and httpGet; a preStop sleep; graceful deletion.
+// say; env and envFrom with every kind of reference; subPath and subPathExpr; probes by exec, httpGet and tcpSocket; preStop hooks;
+// termination messages; active deadlines; graceful deletion. Package test/kit/podconformance compares all of it with a kubelet.
 // Whatever else a pod asks for is refused with a sentence in the container's waiting state, not ignored, except resources and
 // security contexts, which are the sandbox's business. Logs and commands are served by package kubeletapi, beside the agent.
 //

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -47,11 +46,11 @@ func (r resolver) container(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 		out.Command = append(out.Command, expand(arg, lookup))
 	}
 	for _, m := range c.VolumeMounts {
-		host := filepath.Join(r.volume(m.Name), m.SubPath)
-		if m.SubPath != "" && !filepath.IsLocal(m.SubPath) {
-			return out, fmt.Errorf("the subPath %q of volume %q leaves the volume", m.SubPath, m.Name)
+		mount, err := r.mount(pod, m, lookup)
+		if err != nil {
+			return out, err
 		}
-		out.Mounts = append(out.Mounts, sandbox.Mount{MountPath: filepath.Clean(m.MountPath), HostPath: host, ReadOnly: m.ReadOnly})
+		out.Mounts = append(out.Mounts, mount)
 	}
 	return out, nil
 }

@@ -20,7 +20,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
@@ -408,8 +407,8 @@ func TestBadPods_AreToldWhatIsWrongAndStayPending(t *testing.T) {
 	f.run(f.process())
 	for want, pod := range map[string]*corev1.Pod{
 		"has no command": f.create(nil, corev1.Container{Name: "main", Image: "x"}),
-		"a probe that is neither": f.create(func(p *corev1.Pod) {
-			p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(80)}}}
+		"a probe that is none of": f.create(func(p *corev1.Pod) {
+			p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 80}}}
 		}, sh("main", "")),
 	} {
 		got := f.await(pod, "refused", func(p *corev1.Pod) bool {

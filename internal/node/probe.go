@@ -6,9 +6,11 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
@@ -21,7 +23,7 @@ const (
 	startupProbe probeKind = "startup"
 	// readinessProbe: the container counts as ready while it succeeds.
 	readinessProbe probeKind = "readiness"
-	// livenessProbe: the container is ended when it fails.
+	// livenessProbe: the container is stopped when it fails.
 	livenessProbe probeKind = "liveness"
 )
 
@@ -68,19 +70,19 @@ func (w *worker) probe(ctx context.Context, name string) {
 	}
 	for _, kind := range kinds {
 		probe := w.probeOf(name, kind)
-		if probe == nil || kind != readinessProbe && w.containers[name].killSent {
+		if t := w.containers[name]; probe == nil || kind != readinessProbe && (t.termSent || t.killSent) {
 			continue
 		}
-		target := w.probeTarget(name, probe)
+		ask, stop := w.question(name, probe), w.stopOf(name, probe)
 		w.begin(ctx, probeKey(name, kind), 0, func(ctx context.Context) error {
-			w.probeLoop(ctx, name, kind, probe, target)
+			w.probeLoop(ctx, name, kind, probe, ask, stop)
 			return ctx.Err()
 		}, func(error) {})
 	}
 }
 
 // probeLoop asks until ctx ends or, but for readiness, until there is an answer.
-func (w *worker) probeLoop(ctx context.Context, name string, kind probeKind, probe *corev1.Probe, target string) {
+func (w *worker) probeLoop(ctx context.Context, name string, kind probeKind, probe *corev1.Probe, ask func(context.Context) bool, stop stopPlan) {
 	clock := w.a.opts.Clock
 	period := secondsOr(probe.PeriodSeconds, 10)
 	counter := probeCounter{successThreshold: max(probe.SuccessThreshold, 1), failureThreshold: orDefault(probe.FailureThreshold, 3)}
@@ -93,7 +95,7 @@ func (w *worker) probeLoop(ctx context.Context, name string, kind probeKind, pro
 		case <-next:
 		}
 		next = clock.After(period)
-		ok := w.probeOnce(ctx, name, probe, target)
+		ok := probeOnce(ctx, probe, ask)
 		if ctx.Err() != nil {
 			return
 		}
@@ -109,57 +111,68 @@ func (w *worker) probeLoop(ctx context.Context, name string, kind probeKind, pro
 			})
 			return
 		case kind != readinessProbe && failed:
-			w.unhealthy(ctx, name, kind)
+			w.unhealthy(ctx, name, kind, stop)
 			return
 		}
 	}
 }
 
-// unhealthy ends a container that its probe has given up.
-func (w *worker) unhealthy(ctx context.Context, name string, kind probeKind) {
-	if err := w.a.opts.Sandbox.Signal(ctx, w.ref.UID, name, sandbox.Kill); err != nil {
-		return // it is asked again
-	}
-	w.post(ctx, func() {
-		w.log.Warn("a container's probe failed: stopping the container", "container", name, "probe", string(kind))
-		w.containers[name].killSent = true
-		if w.pod != nil {
-			w.a.events.Eventf(w.pod, corev1.EventTypeWarning, "Unhealthy", "Stopping container %s: its %s probe failed", name, kind)
-		}
-	})
-}
-
-// probeTarget is the URL of an httpGet, or "".
-func (w *worker) probeTarget(name string, probe *corev1.Probe) string {
-	if probe.HTTPGet == nil {
-		return ""
-	}
-	port := probe.HTTPGet.Port.IntValue()
-	if c, err := containerOf(w.pod, nil, name); err == nil && port == 0 {
-		for _, p := range c.Ports {
-			if p.Name == probe.HTTPGet.Port.StrVal {
-				port = int(p.ContainerPort)
-			}
-		}
-	}
-	return "http://" + net.JoinHostPort(w.a.machine(w.address).PodIP, strconv.Itoa(port)) + "/" + trimSlash(probe.HTTPGet.Path)
-}
-
-func trimSlash(path string) string {
-	if len(path) > 0 && path[0] == '/' {
-		return path[1:]
-	}
-	return path
-}
-
-func (w *worker) probeOnce(ctx context.Context, name string, probe *corev1.Probe, target string) bool {
+func probeOnce(ctx context.Context, probe *corev1.Probe, ask func(context.Context) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, secondsOr(probe.TimeoutSeconds, 1))
 	defer cancel()
-	if probe.HTTPGet != nil {
-		return w.get(ctx, target, probe.HTTPGet.HTTPHeaders)
+	return ask(ctx)
+}
+
+// question is what a probe asks, ready to be asked beside the worker.
+func (w *worker) question(name string, probe *corev1.Probe) func(context.Context) bool {
+	c, err := containerOf(w.pod, nil, name)
+	switch {
+	case err != nil:
+		return func(context.Context) bool { return false }
+	case probe.HTTPGet != nil:
+		return w.getting(c, probe.HTTPGet)
+	case probe.TCPSocket != nil:
+		address := w.addressOf(c, probe.TCPSocket.Port)
+		return func(ctx context.Context) bool {
+			conn, err := w.a.opts.Dial(ctx, "tcp", address)
+			return err == nil && conn.Close() == nil
+		}
 	}
-	code, err := w.a.opts.Sandbox.Exec(ctx, w.ref.UID, name, probe.Exec.Command, sandbox.Streams{})
-	return err == nil && code == 0
+	command := probeCommand(c, probe.Exec.Command)
+	return func(ctx context.Context) bool {
+		code, err := w.a.opts.Sandbox.Exec(ctx, w.ref.UID, name, command, sandbox.Streams{})
+		return err == nil && code == 0
+	}
+}
+
+// probeCommand expands references as a kubelet does for probes: to variables that the container has a value for in its specification.
+func probeCommand(c *corev1.Container, command []string) []string {
+	values := map[string]string{}
+	for _, e := range c.Env {
+		values[e.Name] = e.Value
+	}
+	expanded := make([]string, 0, len(command))
+	for _, arg := range command {
+		expanded = append(expanded, expand(arg, func(name string) (string, bool) { v, ok := values[name]; return v, ok }))
+	}
+	return expanded
+}
+
+// addressOf is where a container's port is, which may have a name.
+func (w *worker) addressOf(c *corev1.Container, port intstr.IntOrString) string {
+	number := port.IntValue()
+	for _, p := range c.Ports {
+		if number == 0 && p.Name == port.StrVal {
+			number = int(p.ContainerPort)
+		}
+	}
+	return net.JoinHostPort(w.a.machine(w.address).PodIP, strconv.Itoa(number))
+}
+
+// getting is an httpGet of the pod's own address.
+func (w *worker) getting(c *corev1.Container, get *corev1.HTTPGetAction) func(context.Context) bool {
+	url := "http://" + w.addressOf(c, get.Port) + "/" + strings.TrimPrefix(get.Path, "/")
+	return func(ctx context.Context) bool { return w.get(ctx, url, get.HTTPHeaders) }
 }
 
 // get asks over a connection of its own, and takes any answer from 200 to 399 for a yes, as a kubelet does.

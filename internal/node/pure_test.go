@@ -137,7 +137,9 @@ func TestContainerIsResolvedInKubernetesOrder(t *testing.T) {
 		secrets:    map[string]*corev1.Secret{"s": {Data: map[string][]byte{"K": []byte("v")}}},
 		configMaps: map[string]*corev1.ConfigMap{"c": {Data: map[string]string{"B": "b", "A": "a"}}},
 	}
-	r := resolver{refs: st, volume: func(name string) string { return "/host/" + name }}
+	host := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(host, "v"), 0o755))
+	r := resolver{refs: st, volume: func(name string) string { return filepath.Join(host, name) }}
 	named := func(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
 	c := &corev1.Container{
 		Name: "c", Command: []string{"$(LATE)", "$$(A)"}, Args: []string{"$(K)"}, WorkingDir: "/w",
@@ -157,7 +159,7 @@ func TestContainerIsResolvedInKubernetesOrder(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []sandbox.EnvVar{{Name: "A", Value: "a"}, {Name: "B", Value: "b"}, {Name: "EARLY", Value: "$(LATE) a"}, {Name: "LATE", Value: "$(LATE) a!"}, {Name: "K", Value: "v"}}, got.Env)
 	require.Equal(t, []string{"$(LATE) a!", "$(A)", "v"}, got.Command)
-	require.Equal(t, []sandbox.Mount{{MountPath: "/w", HostPath: "/host/v/sub", ReadOnly: true}}, got.Mounts)
+	require.Equal(t, []sandbox.Mount{{MountPath: "/w", HostPath: filepath.Join(host, "v/sub"), ReadOnly: true}}, got.Mounts)
 
 	for want, env := range map[string]corev1.EnvVarSource{
 		`Secret "s" has no key "X"`: {SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: named("s"), Key: "X"}},
@@ -235,7 +237,10 @@ func TestWhatIsNotSupportedIsRefusedWithASentence(t *testing.T) {
 	require.NoError(t, supported(good()))
 	for want, change := range map[string]func(*corev1.PodSpec){
 		"spec.initContainers[0].restartPolicy: ": func(s *corev1.PodSpec) {
-			s.InitContainers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
+			s.InitContainers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyNever)
+		},
+		"spec.containers[0].restartPolicy: ": func(s *corev1.PodSpec) {
+			s.Containers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 		},
 		"spec.containers[0].livenessProbe: ": func(s *corev1.PodSpec) { s.Containers[0].LivenessProbe = &corev1.Probe{} },
 		"at the pod's own address": func(s *corev1.PodSpec) {
@@ -244,8 +249,10 @@ func TestWhatIsNotSupportedIsRefusedWithASentence(t *testing.T) {
 		"spec.containers[0].lifecycle: ": func(s *corev1.PodSpec) {
 			s.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{}}
 		},
-		"spec.containers[0].volumeDevices: ":               func(s *corev1.PodSpec) { s.Containers[0].VolumeDevices = []corev1.VolumeDevice{{}} },
-		"spec.containers[0].volumeMounts[0].subPathExpr: ": func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts = []corev1.VolumeMount{{SubPathExpr: "x"}} },
+		"spec.containers[0].lifecycle: container": func(s *corev1.PodSpec) {
+			s.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{}}}
+		},
+		"spec.containers[0].volumeDevices: ": func(s *corev1.PodSpec) { s.Containers[0].VolumeDevices = []corev1.VolumeDevice{{}} },
 		`spec.volumes[0]: volume "h" is of a`: func(s *corev1.PodSpec) {
 			s.Volumes = []corev1.Volume{{Name: "h", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}
 		},

@@ -16,6 +16,7 @@ func security(pod *corev1.Pod, c *corev1.Container) sandbox.Security {
 		User: runAsUser(pod, c), Group: ptr.Deref(own.RunAsGroup, ptr.Deref(of.RunAsGroup, 0)),
 		Groups:       append([]int64{}, of.SupplementalGroups...),
 		ReadOnlyRoot: ptr.Deref(own.ReadOnlyRootFilesystem, false), NoNewPrivileges: !ptr.Deref(own.AllowPrivilegeEscalation, true),
+		NonRoot: ptr.Deref(own.RunAsNonRoot, ptr.Deref(of.RunAsNonRoot, false)),
 	}
 	if of.FSGroup != nil {
 		s.Groups = append(s.Groups, *of.FSGroup)
@@ -38,7 +39,7 @@ func namedUser(pod *corev1.Pod, c *corev1.Container) *int64 {
 // stay the node agent's, as its containers are.
 type ownership struct {
 	group *int64 // fsGroup: it may read every file, and write where root may
-	user  *int64 // the one that all containers are named to run as: projected tokens are its own, where there is no fsGroup
+	user  *int64 // the one that all containers are named to run as: projected tokens are its own
 }
 
 func ownershipOf(pod *corev1.Pod) ownership {
@@ -66,13 +67,13 @@ func (o ownership) tokenMode(defaultMode *int32) os.FileMode {
 
 // of is whose a file of that mode becomes on a node agent that is root.
 func (o ownership) of(mode os.FileMode, token bool) (user, group int, as os.FileMode) {
-	switch {
-	case o.group != nil:
-		return 0, int(*o.group), mode | 0o040
-	case token && o.user != nil:
-		return int(*o.user), 0, mode
+	if token && o.user != nil {
+		user = int(*o.user)
 	}
-	return 0, 0, mode
+	if o.group != nil {
+		return user, int(*o.group), mode | 0o440
+	}
+	return user, 0, mode
 }
 
 // give hands a file of that mode over.

@@ -1,7 +1,9 @@
 package node
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +32,7 @@ type observed struct {
 	prepared   bool
 	removed    bool
 	stopping   bool // what has not started never will
+	expired    bool // activeDeadlineSeconds are over
 	refusal    *sandbox.InvalidError
 	machine    machine
 	now        time.Time
@@ -51,9 +54,19 @@ func podStatus(pod *corev1.Pod, o observed) corev1.PodStatus {
 		st.PodIPs = []corev1.PodIP{{IP: o.machine.PodIP}}
 	}
 	initialized := initialized(pod, o)
-	st.InitContainerStatuses = containerStatuses(pod.Spec.InitContainers, st.InitContainerStatuses, o, true)
-	st.ContainerStatuses = containerStatuses(pod.Spec.Containers, st.ContainerStatuses, o, initialized)
+	initializing := len(pod.Spec.InitContainers) > 0
+	st.InitContainerStatuses = containerStatuses(pod.Spec.InitContainers, st.InitContainerStatuses, o, initializing)
+	st.ContainerStatuses = containerStatuses(pod.Spec.Containers, st.ContainerStatuses, o, initializing)
+	for i := range pod.Spec.InitContainers { // one that has succeeded counts as ready
+		c, status := &pod.Spec.InitContainers[i], &st.InitContainerStatuses[i]
+		if end := status.State.Terminated; end != nil && !isSidecar(c) {
+			status.Ready = succeeded(o.containers[c.Name]) && end.ExitCode == 0
+		}
+	}
 	st.Phase = phase(pod, o)
+	if o.expired && st.Phase == corev1.PodFailed && !terminal(pod.Status.Phase) {
+		st.Reason, st.Message = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
+	}
 	if ended := startAgain(pod, o); st.Phase == corev1.PodFailed && !terminal(pod.Status.Phase) && !o.stopping && ended != "" {
 		st.Reason = "ContainerEnded"
 		st.Message = "container " + ended + " has exited, and the Bullpen node agent restarts no containers: the pod's owner creates another pod"
@@ -67,8 +80,9 @@ func phase(pod *corev1.Pod, o observed) corev1.PodPhase {
 		return pod.Status.Phase // the last word
 	}
 	started, ended, failed := 0, 0, false
-	for _, c := range pod.Spec.InitContainers {
-		if seen := o.containers[c.Name]; seen.stage == exited && !succeeded(seen) {
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if seen := o.containers[c.Name]; seen.stage == exited && !succeeded(seen) && !isSidecar(c) {
 			failed = true
 		}
 	}
@@ -86,28 +100,41 @@ func phase(pod *corev1.Pod, o observed) corev1.PodPhase {
 	for _, seen := range o.containers {
 		anyRunning = anyRunning || seen.stage == running
 	}
-	if !o.stopping && startAgain(pod, o) != "" {
-		return corev1.PodFailed
-	}
 	switch {
+	case !o.stopping && startAgain(pod, o) != "", o.expired && !anyRunning:
+		return corev1.PodFailed
+	case ended == len(pod.Spec.Containers) && anyRunning: // sidecars
+		return corev1.PodRunning
 	case ended == len(pod.Spec.Containers) && !failed:
 		return corev1.PodSucceeded
 	case ended == len(pod.Spec.Containers), !anyRunning && (o.stopping || failed && started == 0):
 		return corev1.PodFailed
-	case started > 0:
+	case started == len(pod.Spec.Containers), started > 0 && o.stopping:
 		return corev1.PodRunning
 	}
 	return corev1.PodPending
 }
 
-// startAgain names a container that has ended although its pod's restartPolicy demands a restart. This agent never restarts one: the pod
-// has failed, and its owner (a ReplicaSet, a Job) makes another.
+// startAgain names a container that has ended although a kubelet would restart it. This agent never restarts one: the pod has failed, and its owner
+// (a ReplicaSet, a Job) makes another. Once all containers have started, a pod goes on without a sidecar that has exited.
 func startAgain(pod *corev1.Pod, o observed) string {
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
 		seen := o.containers[c.Name]
-		isInit := slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name })
 		switch {
-		case seen.stage != exited, isInit && succeeded(seen):
+		case seen.stage != exited:
+		case isSidecar(c):
+			if !allStarted(pod, o) {
+				return c.Name
+			}
+		case !succeeded(seen) && pod.Spec.RestartPolicy != corev1.RestartPolicyNever && pod.Spec.RestartPolicy != "":
+			return c.Name
+		}
+	}
+	for _, c := range pod.Spec.Containers {
+		seen := o.containers[c.Name]
+		switch {
+		case seen.stage != exited:
 		case pod.Spec.RestartPolicy == corev1.RestartPolicyAlways, pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure && !succeeded(seen):
 			return c.Name
 		}
@@ -115,19 +142,41 @@ func startAgain(pod *corev1.Pod, o observed) string {
 	return ""
 }
 
+func allStarted(pod *corev1.Pod, o observed) bool {
+	return !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return o.containers[c.Name].stage == unstarted })
+}
+
+// isSidecar reports whether an init container runs beside the others.
+func isSidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
 func terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
 
 // succeeded reports whether a container succeeded. NODE-4: an end that was not observed is no success, whatever its code.
 func succeeded(c containerObserved) bool { return c.exit.Code == 0 && !c.exit.Unknown }
 
+// initialized reports whether init containers let the others start: sidecars run, and the rest has succeeded. That stays so.
 func initialized(pod *corev1.Pod, o observed) bool {
-	return !slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {
-		seen := o.containers[c.Name]
-		return seen.stage != exited || !succeeded(seen)
-	})
+	return len(incomplete(pod, o)) == 0
 }
 
-func containerStatuses(specs []corev1.Container, old []corev1.ContainerStatus, o observed, mayStart bool) []corev1.ContainerStatus {
+func incomplete(pod *corev1.Pod, o observed) []string {
+	if slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return o.containers[c.Name].stage != unstarted }) {
+		return nil
+	}
+	var names []string
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		seen := o.containers[c.Name]
+		if done := seen.stage == exited && succeeded(seen); isSidecar(c) && (seen.stage != running || seen.starting) || !isSidecar(c) && !done {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+func containerStatuses(specs []corev1.Container, old []corev1.ContainerStatus, o observed, initializing bool) []corev1.ContainerStatus {
 	if len(specs) == 0 {
 		return nil
 	}
@@ -141,13 +190,13 @@ func containerStatuses(specs []corev1.Container, old []corev1.ContainerStatus, o
 				continue
 			}
 		}
-		fillStatus(&st, o, mayStart)
+		fillStatus(&st, o, initializing)
 		statuses = append(statuses, st)
 	}
 	return statuses
 }
 
-func fillStatus(st *corev1.ContainerStatus, o observed, mayStart bool) {
+func fillStatus(st *corev1.ContainerStatus, o observed, initializing bool) {
 	seen := o.containers[st.Name]
 	isRunning := seen.stage == running
 	st.Ready = isRunning && seen.ready
@@ -158,7 +207,7 @@ func fillStatus(st *corev1.ContainerStatus, o observed, mayStart bool) {
 	}
 	switch seen.stage {
 	case unstarted:
-		st.State = corev1.ContainerState{Waiting: waitingState(seen, o, mayStart)}
+		st.State = corev1.ContainerState{Waiting: waitingState(seen, o, initializing)}
 	case running:
 		st.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: seconds(seen.startedAt)}}
 	case exited:
@@ -166,13 +215,13 @@ func fillStatus(st *corev1.ContainerStatus, o observed, mayStart bool) {
 	}
 }
 
-func waitingState(seen containerObserved, o observed, mayStart bool) *corev1.ContainerStateWaiting {
+func waitingState(seen containerObserved, o observed, initializing bool) *corev1.ContainerStateWaiting {
 	switch {
 	case o.refusal != nil:
 		return &corev1.ContainerStateWaiting{Reason: o.refusal.Reason, Message: o.refusal.Message}
 	case seen.waiting.reason != "":
 		return &corev1.ContainerStateWaiting{Reason: seen.waiting.reason, Message: seen.waiting.message}
-	case !mayStart:
+	case initializing: // whether or not its turn has come, as a kubelet says
 		return &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
 	}
 	return &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
@@ -188,7 +237,7 @@ func terminatedState(seen containerObserved) *corev1.ContainerStateTerminated {
 		reason = "Error"
 	}
 	return &corev1.ContainerStateTerminated{
-		ExitCode: seen.exit.Code, Signal: seen.exit.Signal, Reason: reason, Message: seen.exit.Message,
+		ExitCode: seen.exit.Code, Reason: reason, Message: seen.exit.Message,
 		StartedAt: seconds(seen.exit.StartedAt), FinishedAt: seconds(seen.exit.FinishedAt), ContainerID: seen.id,
 	}
 }
@@ -202,42 +251,78 @@ func seconds(t time.Time) metav1.Time {
 }
 
 func setConditions(st *corev1.PodStatus, pod *corev1.Pod, o observed, initialized bool) {
-	ready := initialized && !terminal(st.Phase)
-	for _, c := range st.ContainerStatuses {
-		ready = ready && c.Ready
+	set := func(kind corev1.PodConditionType, c corev1.PodCondition) {
+		c.Type, c.ObservedGeneration = kind, pod.Generation
+		setCondition(st, c, o.now)
 	}
-	notReady, notInitialized := "ContainersNotReady", "ContainersNotInitialized"
-	switch st.Phase {
-	case corev1.PodSucceeded:
-		notReady, notInitialized = "PodCompleted", "PodCompleted"
-	case corev1.PodFailed:
-		notReady = "PodFailed"
+	if !slices.ContainsFunc(st.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled }) {
+		set(corev1.PodScheduled, verdict(true, "", "")) // bound to the node without a scheduler
 	}
-	gates := !slices.ContainsFunc(pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool {
-		return !slices.ContainsFunc(st.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == g.ConditionType && c.Status == corev1.ConditionTrue
-		})
-	})
-	gateReason := notReady
-	if ready && !gates {
-		gateReason = "ReadinessGatesNotReady"
+	set(corev1.PodReadyToStartContainers, verdict(o.prepared && !o.removed && !terminal(st.Phase), "", ""))
+	set(corev1.PodInitialized, initializedCondition(st, pod, o))
+	ready := containersReady(st, pod, initialized)
+	set(corev1.ContainersReady, ready)
+	if unmet := unmetGates(st, pod); ready.Status == corev1.ConditionTrue && unmet != "" {
+		ready = verdict(false, "ReadinessGatesNotReady", unmet)
 	}
-	set := func(kind corev1.PodConditionType, ok bool, reason string) {
-		setCondition(st, kind, ok, reason, pod.Generation, o.now)
-	}
-	set(corev1.PodReadyToStartContainers, o.prepared && !o.removed && !terminal(st.Phase), "")
-	set(corev1.PodInitialized, initialized, notInitialized)
-	set(corev1.ContainersReady, ready, notReady)
-	set(corev1.PodReady, ready && gates, gateReason)
+	set(corev1.PodReady, ready)
 }
 
-func setCondition(st *corev1.PodStatus, kind corev1.PodConditionType, ok bool, reason string, generation int64, now time.Time) {
-	c := corev1.PodCondition{Type: kind, Status: corev1.ConditionFalse, Reason: reason, ObservedGeneration: generation}
+// verdict is a condition that has a reason and a message when it is false.
+func verdict(ok bool, reason, message string) corev1.PodCondition {
 	if ok {
-		c.Status, c.Reason = corev1.ConditionTrue, ""
+		return corev1.PodCondition{Status: corev1.ConditionTrue}
 	}
+	return corev1.PodCondition{Status: corev1.ConditionFalse, Reason: reason, Message: message}
+}
+
+func initializedCondition(st *corev1.PodStatus, pod *corev1.Pod, o observed) corev1.PodCondition {
+	if st.Phase == corev1.PodSucceeded {
+		return corev1.PodCondition{Status: corev1.ConditionTrue, Reason: "PodCompleted"}
+	}
+	names := incomplete(pod, o)
+	return verdict(len(names) == 0, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %s", names))
+}
+
+func containersReady(st *corev1.PodStatus, pod *corev1.Pod, initialized bool) corev1.PodCondition {
+	switch st.Phase {
+	case corev1.PodSucceeded:
+		return verdict(false, "PodCompleted", "")
+	case corev1.PodFailed:
+		return verdict(false, "PodFailed", "")
+	}
+	var unready []string
+	for i, c := range st.InitContainerStatuses {
+		if isSidecar(&pod.Spec.InitContainers[i]) && !c.Ready {
+			unready = append(unready, c.Name)
+		}
+	}
+	for _, c := range st.ContainerStatuses {
+		if !c.Ready {
+			unready = append(unready, c.Name)
+		}
+	}
+	return verdict(initialized && len(unready) == 0, "ContainersNotReady", fmt.Sprintf("containers with unready status: %s", unready))
+}
+
+// unmetGates says which readiness gates are not true yet, "" for none.
+func unmetGates(st *corev1.PodStatus, pod *corev1.Pod) string {
+	var unmet []string
+	for _, gate := range pod.Spec.ReadinessGates {
+		i := slices.IndexFunc(st.Conditions, func(c corev1.PodCondition) bool { return c.Type == gate.ConditionType })
+		switch {
+		case i < 0:
+			unmet = append(unmet, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", string(gate.ConditionType)))
+		case st.Conditions[i].Status != corev1.ConditionTrue:
+			unmet = append(unmet, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", string(gate.ConditionType), st.Conditions[i].Status))
+		}
+	}
+	return strings.Join(unmet, ", ")
+}
+
+func setCondition(st *corev1.PodStatus, c corev1.PodCondition, now time.Time) {
 	c.LastTransitionTime = metav1.NewTime(now).Rfc3339Copy()
-	i := slices.IndexFunc(st.Conditions, func(old corev1.PodCondition) bool { return old.Type == kind })
+	i := slices.IndexFunc(st.Conditions, func(old corev1.PodCondition) bool { return old.Type == c.Type })
 	if i < 0 {
 		st.Conditions = append(st.Conditions, c)
 		return

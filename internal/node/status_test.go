@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
@@ -44,7 +46,9 @@ func TestPhase(t *testing.T) {
 		"nothing yet":                      {want: corev1.PodPending},
 		"init runs":                        {seen: map[string]containerObserved{"i": isUp}, want: corev1.PodPending},
 		"init failed":                      {seen: map[string]containerObserved{"i": failed}, want: corev1.PodFailed},
-		"one of two up":                    {seen: map[string]containerObserved{"i": done, "a": isUp}, want: corev1.PodRunning},
+		"one of two up":                    {seen: map[string]containerObserved{"i": done, "a": isUp}, want: corev1.PodPending},
+		"one of two up, other over":        {seen: map[string]containerObserved{"i": done, "a": isUp, "b": done}, want: corev1.PodRunning},
+		"deleted while one is up":          {seen: map[string]containerObserved{"i": done, "a": isUp}, stopping: true, want: corev1.PodRunning},
 		"one of two over":                  {seen: map[string]containerObserved{"i": done, "a": done, "b": isUp}, want: corev1.PodRunning},
 		"one failed, other runs":           {seen: map[string]containerObserved{"i": done, "a": failed, "b": isUp}, want: corev1.PodRunning},
 		"both over":                        {seen: map[string]containerObserved{"i": done, "a": done, "b": done}, want: corev1.PodSucceeded},
@@ -127,4 +131,89 @@ func TestStatusIsStable(t *testing.T) {
 			t.Fatalf("%+v became %+v", pod.Status, again)
 		}
 	})
+}
+
+// The deadline fails the pod when its containers have ended, however they did.
+func TestStatus_DeadlineExceeded(t *testing.T) {
+	pod := podWith(nil, []string{"a", "b"})
+	o := observed{containers: map[string]containerObserved{"a": done, "b": isUp}, stopping: true, expired: true, now: t0}
+	st := podStatus(pod, o)
+	require.Equal(t, corev1.PodRunning, st.Phase, "one still runs")
+	require.Empty(t, st.Reason)
+	o.containers["b"] = done
+	st = podStatus(pod, o)
+	require.Equal(t, corev1.PodFailed, st.Phase)
+	require.Equal(t, "DeadlineExceeded", st.Reason)
+	pod.Status = st
+	require.Equal(t, "DeadlineExceeded", podStatus(pod, o).Reason)
+
+	pod.Status = corev1.PodStatus{Phase: corev1.PodSucceeded}
+	require.Empty(t, podStatus(pod, o).Reason, "it was over before")
+}
+
+func TestStatus_ConditionsSayWhichContainers(t *testing.T) {
+	pod := podWith([]string{"i", "j"}, []string{"a", "b"})
+	pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.com/gate"}}
+	o := observed{containers: map[string]containerObserved{"i": done}, now: t0}
+	say := func() map[corev1.PodConditionType]string {
+		pod.Status = podStatus(pod, o)
+		said := map[corev1.PodConditionType]string{}
+		for _, c := range pod.Status.Conditions {
+			said[c.Type] = strings.TrimSpace(string(c.Status) + " " + c.Reason + " " + c.Message)
+		}
+		return said
+	}
+	said := say()
+	require.Equal(t, "True", said[corev1.PodScheduled], "a pod that is bound to the node is scheduled")
+	require.Equal(t, "False ContainersNotInitialized containers with incomplete status: [j]", said[corev1.PodInitialized])
+	require.Equal(t, "False ContainersNotReady containers with unready status: [a b]", said[corev1.PodReady])
+	require.True(t, pod.Status.InitContainerStatuses[0].Ready, "an init container that has succeeded is ready")
+	require.False(t, pod.Status.InitContainerStatuses[1].Ready)
+
+	o.containers["j"], o.containers["a"], o.containers["b"] = done, isUp, notReady
+	said = say()
+	require.Equal(t, "True", said[corev1.PodInitialized])
+	require.Equal(t, "False ContainersNotReady containers with unready status: [b]", said[corev1.ContainersReady])
+	o.containers["b"] = isUp
+	said = say()
+	require.Equal(t, "True", said[corev1.ContainersReady])
+	require.Equal(t, `False ReadinessGatesNotReady corresponding condition of pod readiness gate "example.com/gate" does not exist.`, said[corev1.PodReady])
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: "example.com/gate", Status: corev1.ConditionFalse})
+	require.Equal(t, `False ReadinessGatesNotReady the status of pod readiness gate "example.com/gate" is not "True", but False`, say()[corev1.PodReady])
+
+	o.containers["a"], o.containers["b"] = done, done
+	said = say()
+	require.Equal(t, "True PodCompleted", said[corev1.PodInitialized])
+	require.Equal(t, "False PodCompleted", said[corev1.PodReady])
+}
+
+func TestStatus_SidecarsRunBesideTheOthers(t *testing.T) {
+	pod := podWith([]string{"s", "i"}, []string{"a"})
+	pod.Spec.InitContainers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
+	starting := containerObserved{stage: running, startedAt: t0, starting: true}
+	for _, test := range []struct {
+		what    string
+		s, i, a containerObserved
+		phase   corev1.PodPhase
+		say     string // the condition Initialized
+	}{
+		{"it starts", starting, containerObserved{}, containerObserved{}, corev1.PodPending, "containers with incomplete status: [s i]"},
+		{"it has started", isUp, containerObserved{}, containerObserved{}, corev1.PodPending, "containers with incomplete status: [i]"},
+		{"it exits before the others start", failed, done, containerObserved{}, corev1.PodFailed, "containers with incomplete status: [s]"},
+		{"all run", isUp, done, isUp, corev1.PodRunning, ""},
+		{"it exits beside the others", failed, done, isUp, corev1.PodRunning, ""},
+		{"the others have exited", isUp, done, done, corev1.PodRunning, ""},
+		{"its exit code does not count", failed, done, done, corev1.PodSucceeded, ""},
+		{"theirs do", done, done, failed, corev1.PodFailed, ""},
+	} {
+		st := podStatus(pod, observed{containers: map[string]containerObserved{"s": test.s, "i": test.i, "a": test.a}, prepared: true, now: t0})
+		require.Equal(t, test.phase, st.Phase, test.what)
+		for _, c := range st.Conditions {
+			if c.Type == corev1.PodInitialized {
+				require.Equal(t, test.say, c.Message, test.what)
+			}
+		}
+	}
+	st := podStatus(pod, observed{containers: map[string]containerObserved{"s": notReady, "i": done, "a": isUp}, now: t0})
+	require.Equal(t, corev1.ConditionFalse, conditionsOf(st)[corev1.PodReady], "the sidecar is not ready")
 }

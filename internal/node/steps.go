@@ -40,9 +40,9 @@ func (w *worker) do(ctx context.Context, step action) {
 			w.cancelOp(startKey(name))
 		}
 	case doTerminate:
-		w.signal(ctx, step.Container, sandbox.Terminate)
+		w.terminate(ctx, step.Container)
 	case doKill:
-		w.signal(ctx, step.Container, sandbox.Kill)
+		w.kill(ctx, step.Container)
 	case doRemove:
 		w.remove(ctx)
 	case doDropFinalizer:
@@ -55,6 +55,7 @@ func (w *worker) do(ctx context.Context, step action) {
 // adopt learns what the sandbox has on record of the pod: an agent before this one may have started it (NODE-3).
 func (w *worker) adopt(ctx context.Context) {
 	var state sandbox.PodState
+	pod, vol := w.pod, w.volumes()
 	w.begin(ctx, string(doAdopt), 0, func(ctx context.Context) (err error) {
 		state, err = w.a.opts.Sandbox.Inspect(ctx, w.ref.UID)
 		if errors.Is(err, sandbox.ErrNotFound) {
@@ -62,6 +63,11 @@ func (w *worker) adopt(ctx context.Context) {
 		}
 		if err == nil {
 			faultpoint.Reached(faultpoint.Adopting)
+			for _, c := range state.Containers {
+				if c.Exit != nil {
+					w.a.explain(vol, pod, c.Name, c.Exit)
+				}
+			}
 		}
 		return err
 	}, func(err error) {
@@ -268,11 +274,20 @@ func (w *worker) start(ctx context.Context, name string) {
 		if err != nil {
 			return err
 		}
+		if container.Message, err = vol.messageFile(spec); err != nil {
+			return err
+		}
 		if err := w.a.opts.Sandbox.Start(ctx, pod, container); err != nil {
 			return err
 		}
 		faultpoint.Reached(faultpoint.ContainerStarted)
-		return w.inspect(ctx, name, &state)
+		if err := w.inspect(ctx, name, &state); err != nil {
+			return err
+		}
+		if state.Exit != nil { // already
+			w.a.explain(vol, pod, name, state.Exit)
+		}
+		return nil
 	}, func(err error) {
 		if errors.Is(err, context.Canceled) {
 			return // the pod must be stopped
@@ -315,46 +330,6 @@ func (w *worker) event(kind, reason string, err error) {
 	}
 }
 
-// preStop is how long a container goes on after its pod was deleted, before it is asked to end: so long others may still
-// send it work. It is part of the grace.
-func (w *worker) preStop(name string) time.Duration {
-	if w.pod == nil {
-		return 0
-	}
-	c, err := containerOf(w.pod, nil, name)
-	if err != nil || c.Lifecycle == nil || c.Lifecycle.PreStop == nil || c.Lifecycle.PreStop.Sleep == nil {
-		return 0
-	}
-	return time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
-}
-
-func (w *worker) signal(ctx context.Context, name string, signal sandbox.Signal) {
-	key, pause := "signal/"+name, w.preStop(name)
-	if signal == sandbox.Kill {
-		key, pause = "kill/"+name, 0 // it does not wait for what asks politely
-	}
-	w.begin(ctx, key, 0, func(ctx context.Context) error {
-		if pause > 0 {
-			select {
-			case <-w.a.opts.Clock.After(pause):
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		return w.a.opts.Sandbox.Signal(ctx, w.ref.UID, name, signal)
-	}, func(err error) {
-		if err != nil {
-			return
-		}
-		t := w.containers[name]
-		t.termSent = true
-		t.killSent = t.killSent || signal == sandbox.Kill
-		if w.pod != nil && signal == sandbox.Terminate {
-			w.a.events.Eventf(w.pod, corev1.EventTypeNormal, "Killing", "Stopping container %s", name)
-		}
-	})
-}
-
 func (w *worker) remove(ctx context.Context) {
 	vol := w.volumes()
 	w.begin(ctx, string(doRemove), 0, func(ctx context.Context) error {
@@ -377,9 +352,13 @@ func (w *worker) attend(ctx context.Context, v view) {
 		}
 		anyRunning = true
 		w.await(ctx, name)
-		if !v.Deleting {
+		if !v.Deleting && !sidecarsAlone(v.Containers) {
 			w.probe(ctx, name)
+			continue
 		}
+		// The pod's end stops the container, and nothing else does.
+		w.cancelOp(probeKey(name, startupProbe))
+		w.cancelOp(probeKey(name, livenessProbe))
 	}
 	if anyRunning && !w.tokensDue.IsZero() && w.pod != nil && w.presence == present {
 		w.renewTokens(ctx)
@@ -388,8 +367,11 @@ func (w *worker) attend(ctx context.Context, v view) {
 
 func (w *worker) await(ctx context.Context, name string) {
 	var exit sandbox.Exit
+	pod, vol := w.pod, w.volumes()
 	w.begin(ctx, "wait/"+name, 0, func(ctx context.Context) (err error) {
-		exit, err = w.a.opts.Sandbox.Wait(ctx, w.ref.UID, name)
+		if exit, err = w.a.opts.Sandbox.Wait(ctx, w.ref.UID, name); err == nil {
+			w.a.explain(vol, pod, name, &exit)
+		}
 		return err
 	}, func(err error) {
 		if err != nil {

@@ -17,15 +17,19 @@ func supported(pod *corev1.Pod) error {
 	}
 	for i := range pod.Spec.InitContainers {
 		c, field := &pod.Spec.InitContainers[i], fmt.Sprintf("spec.initContainers[%d]", i)
-		if c.RestartPolicy != nil {
-			return refuse(field+".restartPolicy", "init container %q has a restartPolicy: sidecars are not supported by the Bullpen node agent", c.Name)
+		if c.RestartPolicy != nil && !isSidecar(c) {
+			return refuse(field+".restartPolicy", "init container %q has a restartPolicy other than Always: the Bullpen node agent does not support it", c.Name)
 		}
 		if err := supportedContainer(field, c); err != nil {
 			return err
 		}
 	}
 	for i := range pod.Spec.Containers {
-		if err := supportedContainer(fmt.Sprintf("spec.containers[%d]", i), &pod.Spec.Containers[i]); err != nil {
+		c, field := &pod.Spec.Containers[i], fmt.Sprintf("spec.containers[%d]", i)
+		if c.RestartPolicy != nil {
+			return refuse(field+".restartPolicy", "container %q has a restartPolicy of its own: the Bullpen node agent does not support it", c.Name)
+		}
+		if err := supportedContainer(field, c); err != nil {
 			return err
 		}
 	}
@@ -38,28 +42,36 @@ func supportedContainer(field string, c *corev1.Container) error {
 		is   *corev1.Probe
 	}{{"readinessProbe", c.ReadinessProbe}, {"livenessProbe", c.LivenessProbe}, {"startupProbe", c.StartupProbe}} {
 		if !supportedProbe(probe.is) {
-			return refuse(field+"."+probe.name, "container %q has a probe that is neither exec nor httpGet (over http, at the pod's own address): the Bullpen node agent supports no other", c.Name)
+			return refuse(field+"."+probe.name, "container %q has a probe that is none of exec, tcpSocket and httpGet (over http, at the pod's own address): the Bullpen node agent supports no other", c.Name)
 		}
 	}
 	switch {
-	case c.Lifecycle != nil && (c.Lifecycle.PostStart != nil || c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Sleep == nil):
-		return refuse(field+".lifecycle", "container %q has a lifecycle hook other than a preStop sleep: the Bullpen node agent does not support it", c.Name)
+	case c.Lifecycle != nil && !supportedHooks(c.Lifecycle):
+		return refuse(field+".lifecycle", "container %q has a lifecycle hook other than a preStop sleep, command or httpGet (over http, at the pod's own "+
+			"address): the Bullpen node agent does not support it", c.Name)
 	case len(c.VolumeDevices) > 0:
 		return refuse(field+".volumeDevices", "container %q has volumeDevices: the Bullpen node agent does not support them", c.Name)
-	}
-	for i, m := range c.VolumeMounts {
-		if m.SubPathExpr != "" {
-			return refuse(fmt.Sprintf("%s.volumeMounts[%d].subPathExpr", field, i), "container %q uses subPathExpr: the Bullpen node agent supports subPath only", c.Name)
-		}
 	}
 	return nil
 }
 
 func supportedProbe(p *corev1.Probe) bool {
-	if p == nil || p.Exec != nil {
+	switch {
+	case p == nil || p.Exec != nil:
 		return true
+	case p.TCPSocket != nil:
+		return p.TCPSocket.Host == ""
 	}
-	return p.HTTPGet != nil && p.HTTPGet.Scheme != corev1.URISchemeHTTPS && p.HTTPGet.Host == ""
+	return supportedGet(p.HTTPGet)
+}
+
+func supportedHooks(l *corev1.Lifecycle) bool {
+	stop := l.PreStop
+	return l.PostStart == nil && (stop == nil || stop.Sleep != nil || stop.Exec != nil || supportedGet(stop.HTTPGet))
+}
+
+func supportedGet(get *corev1.HTTPGetAction) bool {
+	return get != nil && get.Scheme != corev1.URISchemeHTTPS && get.Host == ""
 }
 
 func supportedVolume(field string, v corev1.Volume) error {

@@ -48,6 +48,31 @@ func TestTokenMode_ThePollerCanReadItsToken(t *testing.T) {
 	require.False(t, pollerReads(t, plain), "one container names no user")
 }
 
+// The rules of a kubelet, for every file of a volume.
+func TestOwnership_OfFiles(t *testing.T) {
+	user, group := ptr.To[int64](12345), ptr.To[int64](3003)
+	for name, test := range map[string]struct {
+		owner       ownership
+		mode        os.FileMode
+		token       bool
+		user, group int
+		want        os.FileMode
+	}{
+		"nothing named":                     {ownership{}, 0o644, false, 0, 0, 0o644},
+		"a token of one user":               {ownership{user: user}, 0o600, true, 12345, 0, 0o600},
+		"another file beside it":            {ownership{user: user}, 0o400, false, 0, 0, 0o400},
+		"a token of one user and a group":   {ownership{user: user, group: group}, 0o600, true, 12345, 3003, 0o640},
+		"another file of that group":        {ownership{user: user, group: group}, 0o400, false, 0, 3003, 0o440},
+		"a token of a group":                {ownership{group: group}, 0o600, true, 0, 3003, 0o640},
+		"a file that its owner cannot read": {ownership{group: group}, 0o000, false, 0, 3003, 0o440},
+	} {
+		user, group, mode := test.owner.of(test.mode, test.token)
+		require.Equal(t, test.user, user, name)
+		require.Equal(t, test.group, group, name)
+		require.Equal(t, test.want, mode, name)
+	}
+}
+
 func token(t *testing.T, pod *corev1.Pod) *corev1.ProjectedVolumeSource {
 	t.Helper()
 	for _, v := range pod.Spec.Volumes {

@@ -129,7 +129,11 @@ func (v volumes) open(vol *corev1.Volume) error {
 	if err := os.Chmod(v.dir(vol.Name), 0o777); err != nil { //nolint:gosec // see above
 		return err
 	}
-	return v.owner.give(v.dir(vol.Name), 0o777|os.ModeSetgid, false)
+	mode := os.FileMode(0o777)
+	if v.owner.group != nil { // which new files are to belong to
+		mode |= os.ModeSetgid
+	}
+	return v.owner.give(v.dir(vol.Name), mode, false)
 }
 
 // write puts a file in place with a rename: a reader sees the old one or the new one.

@@ -25,8 +25,13 @@ const minGrace = 2 * time.Second
 type track struct {
 	observed containerObserved
 	init     bool
+	sidecar  bool
 	termSent bool
 	killSent bool
+
+	hooked      bool               // TERM waits, or has waited, for a preStop hook
+	cutHook     context.CancelFunc // ends the hook; nil before there is one
+	sparedUntil time.Time          // no KILL before
 }
 
 // worker sees one pod, by UID, from its binding to its end. All its fields but the mailbox belong to the goroutine of run (NODE-6:
@@ -51,6 +56,7 @@ type worker struct {
 	refusal    *sandbox.InvalidError
 	containers map[string]*track
 	killAt     time.Time // zero until the pod must be stopped
+	deadlineAt time.Time // the one that the worker is woken at; zero before there is one
 	tokensDue  time.Time // zero when there are none
 	want       *corev1.Pod
 
@@ -158,7 +164,7 @@ func (w *worker) introduce() {
 		}
 	}
 	for _, c := range w.pod.Spec.InitContainers {
-		w.containers[c.Name].init = true
+		w.containers[c.Name].init, w.containers[c.Name].sidecar = true, isSidecar(&c)
 	}
 	err := supported(w.pod)
 	if err == nil {
@@ -186,18 +192,19 @@ func (w *worker) view() view {
 	}
 	if w.pod != nil {
 		v.Deleting = w.pod.DeletionTimestamp != nil
-		v.Terminal = terminal(w.pod.Status.Phase)
+		v.Terminal = terminal(w.pod.Status.Phase) || w.expired()
 		v.HasFinalizer = slices.Contains(w.pod.Finalizers, runnerpod.FinalizerSandbox)
 	}
-	stopping := v.Deleting || v.Terminal || w.presence == gone
-	v.KillDue = w.killDue(stopping)
 	for _, name := range w.order() {
 		t := w.containers[name]
 		v.Containers = append(v.Containers, containerView{
 			Name: name, Init: t.init, Stage: t.observed.stage, OK: t.observed.stage == exited && succeeded(t.observed),
-			Starting: w.underWay(startKey(name)), TermSent: t.termSent, KillSent: t.killSent,
+			Sidecar: t.sidecar, Up: t.observed.stage == running && !t.observed.starting,
+			Starting: w.underWay(startKey(name)), TermSent: t.termSent, KillSent: t.killSent, Spared: w.spared(name),
 		})
 	}
+	stopping := v.Deleting || v.Terminal || w.presence == gone || sidecarsAlone(v.Containers)
+	v.KillDue = w.killDue(stopping)
 	if w.pod != nil && w.adopted {
 		v.StatusCurrent = w.compose(stopping)
 	}
@@ -227,7 +234,7 @@ func (w *worker) order() []string {
 func (w *worker) compose(stopping bool) bool {
 	o := observed{
 		containers: map[string]containerObserved{}, prepared: w.prepared, removed: w.removed, stopping: stopping,
-		refusal: w.refusal, machine: w.a.machine(w.address), now: w.a.opts.Clock.Now(),
+		expired: w.expired(), refusal: w.refusal, machine: w.a.machine(w.address), now: w.a.opts.Clock.Now(),
 	}
 	for name, t := range w.containers {
 		o.containers[name] = t.observed
@@ -277,10 +284,25 @@ func (w *worker) killDue(stopping bool) bool {
 	now := w.a.opts.Clock.Now()
 	due := now.Add(max(grace, minGrace))
 	if w.killAt.IsZero() || due.Before(w.killAt) {
+		w.cutHooks()
 		w.killAt = due
 		w.wakeIn(due.Sub(now))
 	}
 	return !now.Before(w.killAt)
+}
+
+// expired reports whether the pod has been active for longer than it may, and makes the worker look again when that is so.
+func (w *worker) expired() bool {
+	if w.pod == nil || w.pod.Spec.ActiveDeadlineSeconds == nil || w.pod.Status.StartTime == nil {
+		return false
+	}
+	due := w.pod.Status.StartTime.Add(time.Duration(*w.pod.Spec.ActiveDeadlineSeconds) * time.Second)
+	left := due.Sub(w.a.opts.Clock.Now())
+	if left > 0 && !due.Equal(w.deadlineAt) { // it may be shortened
+		w.deadlineAt = due
+		w.wakeIn(left)
+	}
+	return left <= 0
 }
 
 func (w *worker) volumes() volumes {

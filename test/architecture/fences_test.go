@@ -144,6 +144,7 @@ var closures = []struct {
 	{pkg: "internal/node/sandbox/synthetic", deny: append([]string{module + "/internal"}, clients...), but: []string{module + "/internal/node/sandbox"}, reason: "a back end knows its port, and no cluster"},
 	{pkg: "internal/node/sandbox/tart", deny: append([]string{module + "/internal/node"}, clients...), but: []string{module + "/internal/node/sandbox", module + "/internal/node/tartcli"},
 		reason: "a back end knows its port, and no cluster"},
+	{pkg: "test/kit/podconformance", deny: []string{module}, reason: "the suite is the same for every node, and knows none of them"},
 	{pkg: "test/kit/sandboxtest", deny: backEnds, reason: "the suite is the same for every back end"},
 	{pkg: "internal/machost/remote", deny: []string{module}, but: []string{module + "/internal/machost", module + "/internal/lib/childproc", module + "/internal/lib/faultpoint"},
 		reason: "a bootstrap over SSH uploads the program, and needs no other part of it"},

@@ -132,6 +132,7 @@ type Container struct {
 	Env        []EnvVar // later entries win over earlier ones of the same name
 	WorkingDir string   // empty means the back end's default
 	Mounts     []Mount
+	Message    Mount // the file that the container writes its termination message to; zero for none
 	Resources  corev1.ResourceRequirements
 	Security   Security
 }
@@ -143,6 +144,7 @@ type Security struct {
 	Groups          []int64 `json:"groups,omitempty"` // beside Group
 	ReadOnlyRoot    bool    `json:"readOnlyRoot,omitempty"`
 	NoNewPrivileges bool    `json:"noNewPrivileges,omitempty"`
+	NonRoot         bool    `json:"nonRoot,omitempty"` // reject User 0
 }
 
 // EnvVar is one variable of a container's environment.

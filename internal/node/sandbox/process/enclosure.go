@@ -78,6 +78,9 @@ type inside struct {
 // enclosed completes the specification of a container with an enclosure.
 func (s *Sandbox) enclosed(rec container, c sandbox.Container, sp spec) (spec, error) {
 	e := s.opts.Enclosure
+	if c.Security.NonRoot && c.Security.User == 0 {
+		return spec{}, invalid("container %q: runAsNonRoot is set, and it would run as root: set runAsUser", c.Name)
+	}
 	image, err := e.files(c.Image)
 	if err != nil {
 		return spec{}, err

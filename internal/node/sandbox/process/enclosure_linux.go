@@ -22,6 +22,14 @@ const canEnclose = true
 // the container's root, becomes its user, and then becomes its program. With a command it becomes that, in the network and the
 // root that the container's main process has. It returns only with an error. It must be the only thing that its process does.
 func RunEnter(dir string, command []string) error {
+	err := enter(dir, command)
+	if len(command) == 0 {
+		_, _ = unix.Write(fdEntered, []byte(err.Error())) // the shim records it
+	}
+	return err
+}
+
+func enter(dir string, command []string) error {
 	// Namespaces belong to threads; the one that calls exec is the one that remains.
 	runtime.LockOSThread()
 	c := container{dir: dir}
@@ -161,13 +169,17 @@ func (in *inside) makeRoot(dir string, mounts []sandbox.Mount) error {
 	if err := os.Chdir("/"); err != nil {
 		return err
 	}
-	for _, shared := range []string{"/proc", "/dev"} {
-		if err := bind(sandbox.Mount{HostPath: shared, MountPath: shared}); err != nil {
-			return err
-		}
+	if err := bind(sandbox.Mount{HostPath: "/proc", MountPath: "/proc"}); err != nil {
+		return err
 	}
-	for _, m := range mounts {
-		if err := bind(m); err != nil {
+	if err := makeDevices(); err != nil {
+		return err
+	}
+	if err := bindAll(mounts); err != nil {
+		return err
+	}
+	if in.Dir != "" { // a container runtime creates it, too
+		if err := os.MkdirAll(in.Dir, 0o755); err != nil {
 			return err
 		}
 	}
@@ -200,6 +212,50 @@ func (in *inside) writeFiles(root string) error {
 	return nil
 }
 
+// bindAll mounts what is inside another mount after it, and makes mounts read-only when all are in their places.
+func bindAll(mounts []sandbox.Mount) error {
+	mounts = slices.Clone(mounts)
+	slices.SortStableFunc(mounts, func(a, b sandbox.Mount) int { return strings.Count(a.MountPath, "/") - strings.Count(b.MountPath, "/") })
+	for _, m := range mounts {
+		if err := bind(m); err != nil {
+			return err
+		}
+	}
+	for _, m := range mounts {
+		if !m.ReadOnly {
+			continue
+		}
+		if err := mount("", m.MountPath, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeDevices makes a /dev of the container's own, with the devices and terminals of the machine that every container has.
+func makeDevices() error {
+	if err := os.MkdirAll("/dev", 0o755); err != nil {
+		return err
+	}
+	if err := mount("tmpfs", "/dev", "tmpfs", unix.MS_NOSUID, "mode=0755"); err != nil {
+		return err
+	}
+	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts"} {
+		if err := bind(sandbox.Mount{HostPath: "/dev/" + name, MountPath: "/dev/" + name}); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
+		if err := os.Symlink(target, "/dev/"+name); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir("/dev/shm", 0o755); err != nil {
+		return err
+	}
+	return mount("tmpfs", "/dev/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777")
+}
+
 // bind makes a directory or file of the machine visible in the root. Links on the way are those of the container's root.
 func bind(m sandbox.Mount) error {
 	from := oldRoot + m.HostPath
@@ -221,10 +277,7 @@ func bind(m sandbox.Mount) error {
 	if err != nil {
 		return err
 	}
-	if err := mount(from, m.MountPath, "", unix.MS_BIND|unix.MS_REC, ""); err != nil || !m.ReadOnly {
-		return err
-	}
-	return mount("", m.MountPath, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+	return mount(from, m.MountPath, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
 func mount(source, target, kind string, flags uintptr, data string) error {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -156,6 +157,9 @@ func (s *Sandbox) markEntry(rec container) string { return envMark + "=" + s.mar
 func (s *Sandbox) spec(rec container, c sandbox.Container) (spec, error) {
 	if len(c.Command) == 0 {
 		return spec{}, invalid("container %q has no command: set `command`", c.Name)
+	}
+	if c.Message.HostPath != "" {
+		c.Mounts = append(slices.Clone(c.Mounts), c.Message)
 	}
 	sp := spec{Log: s.LogFile(rec.uid, rec.name), Mounts: c.Mounts, Dir: rec.path("home")}
 	for _, dir := range []string{"home", "tmp"} {

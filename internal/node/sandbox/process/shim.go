@@ -25,7 +25,8 @@ const (
 	fdReady   = 5 // pipe that is closed once the start, or its failure, is on record
 )
 
-// fdEntered is the writing end of a pipe that RunEnter has from the shim, closed when the container's program begins.
+// fdEntered is the writing end of a pipe that RunEnter has from the shim, closed when the container's program begins. What RunEnter writes to it
+// is why the program cannot begin.
 const fdEntered = 3
 
 // Orders on the control FIFO, one byte each.
@@ -67,7 +68,7 @@ func RunShim(dir string) error {
 	main := &process{pid: pid}
 	go main.obey(os.NewFile(fdControl, fileControl)) // ends with this process
 	// A reader of the start record may join the container's namespaces, so they must be complete.
-	_, _ = io.Copy(io.Discard, entered)
+	failure, _ := io.ReadAll(entered)
 	_ = entered.Close()
 	// The record of the start informs people; a full disk must not keep the shim from its duty.
 	startedErr := writeJSON(c.path(fileStarted), started{PID: pid, StartedAt: begun})
@@ -78,6 +79,9 @@ func RunShim(dir string) error {
 	go func() { timesKept <- keepTimes(s.Log, c.path(fileTimes), time.Now, stop) }()
 	exit := main.wait()
 	exit.StartedAt = begun
+	if len(failure) > 0 { // what exited was not the container's program
+		exit = startError(errors.New(string(failure)), begun)
+	}
 	// Recorded before the remaining processes are killed: if the shim is killed at that moment, the exit is known.
 	err = writeJSON(c.path(fileExit), exit)
 	main.reapRest()
