@@ -51,7 +51,8 @@ type world struct {
 	ran      map[string]bool
 }
 
-func newWorld(t *testing.T) *world {
+// requireMachine skips the test for users who cannot run a node. Root can: what is missing is a failure.
+func requireMachine(t *testing.T) {
 	t.Helper()
 	if err := realnode.CheckMachine(); err != nil {
 		if os.Getuid() == 0 {
@@ -59,6 +60,11 @@ func newWorld(t *testing.T) *world {
 		}
 		t.Skip(err)
 	}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	requireMachine(t)
 	w := &world{T: t, ran: map[string]bool{}}
 	var err error
 	w.dir, err = os.MkdirTemp("", "bullpen-realnode-")
