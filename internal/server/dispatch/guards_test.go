@@ -127,7 +127,7 @@ func TestAcknowledge_CLAIM6_GivesUpAfterThreeAttempts(t *testing.T) {
 func TestSweep_TEN8_NoLabelAfterThePollersEnd(t *testing.T) {
 	h := newHarness(t)
 	h.cluster.OnStamp(func(dispatch.Pod) error { return dispatchtest.ErrAPIServer })
-	d := h.replica(func(o *dispatch.Options) { o.LabelTimeout = 20 * time.Millisecond })
+	d := h.replica()
 	h.queue(1)
 	owned, retired := h.pod("linux"), h.pod("linux")
 	answer := h.served(d, owned)
@@ -136,9 +136,17 @@ func TestSweep_TEN8_NoLabelAfterThePollersEnd(t *testing.T) {
 	won, err := d.Acknowledge(t.Context(), owned, answer.Generation)
 	require.NoError(t, err)
 	require.True(t, won)
-	d.Label(t.Context(), owned) // fails
+	labelled := make(chan struct{})
+	go func() {
+		defer close(labelled)
+		d.Label(await.Context(t), owned)
+	}()
+	h.eventually("every attempt fails", func() bool {
+		h.timers.fire(100 * time.Millisecond)
+		return len(h.cluster.Stamped()) == 3
+	})
+	await.Receive(t, labelled, "the label is given up")
 	attempts := len(h.cluster.Stamped())
-	require.Positive(t, attempts)
 	h.cluster.OnStamp(nil)
 	noted := func(pod dispatch.Pod) int64 { now, _ := h.cluster.Pod(pod.UID); return now.OwnerID }
 	h.eventually("its owner is noted", func() bool { return noted(owned) == acme.ID })
@@ -160,7 +168,8 @@ func TestSweep_TEN8_NoLabelAfterThePollersEnd(t *testing.T) {
 // lasts.
 func TestLabel_TEN8_IsWrittenBeforeTheAnswerEndsOrNever(t *testing.T) {
 	h := newHarness(t)
-	d := h.replica(func(o *dispatch.Options) { o.LabelTimeout = 20 * time.Millisecond })
+	const bound = 7 * time.Second // of no other timer
+	d := h.replica(func(o *dispatch.Options) { o.LabelTimeout = bound })
 	h.queue(1, 2, 3)
 	acknowledged := func() dispatch.Pod {
 		pod := h.pod("linux")
@@ -180,6 +189,7 @@ func TestLabel_TEN8_IsWrittenBeforeTheAnswerEndsOrNever(t *testing.T) {
 	slow := acknowledged()
 	go func() {
 		h.eventually("an attempt", func() bool { return h.cluster.StampAttempts(slow.UID) == 1 })
+		h.timers.fire(bound)
 		close(hung)
 	}()
 	await.Return(t, func() { d.Label(t.Context(), slow) }, "a label that fails is given up at the bound")

@@ -21,7 +21,7 @@ const (
 // Label writes the owner label of a pod that has just acknowledged, and returns when it is written or given up. The pod starts its runner when
 // Label returns, or the pod has waited for long enough, which ends ctx: nothing writes the label after that (TEN-8).
 func (d *Dispatcher) Label(ctx context.Context, pod Pod) {
-	bounded, cancel := context.WithTimeout(ctx, d.opt.LabelTimeout)
+	bounded, cancel := d.within(ctx, d.opt.LabelTimeout)
 	defer cancel()
 	claim, err := d.opt.Store.Claim(bounded, pod.UID)
 	if err == nil && (!claim.State.Live() || !claim.Acknowledged) {
@@ -40,12 +40,26 @@ func (d *Dispatcher) Label(ctx context.Context, pod Pod) {
 	}
 }
 
+// within bounds a context by the dispatcher's clock. What watches that clock ends with cancel.
+func (d *Dispatcher) within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	bounded, cancel := context.WithCancelCause(ctx)
+	expired := d.opt.After(timeout)
+	go func() {
+		select {
+		case <-expired:
+			cancel(context.DeadlineExceeded)
+		case <-bounded.Done():
+		}
+	}()
+	return bounded, func() { cancel(context.Canceled) }
+}
+
 func (d *Dispatcher) writeLabel(ctx context.Context, pod Pod, owner Account) error {
 	select {
 	case d.labelling <- struct{}{}:
 		defer func() { <-d.labelling }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	var err error
 	for attempt := range labelAttempts {
@@ -57,7 +71,7 @@ func (d *Dispatcher) writeLabel(ctx context.Context, pod Pod, owner Account) err
 			}
 		}
 		if ctx.Err() != nil { // TEN-8: the pod has stopped waiting
-			return errors.Join(err, ctx.Err())
+			return errors.Join(err, context.Cause(ctx))
 		}
 		faultpoint.Reached(faultpoint.BeforeStamp)
 		if err = d.opt.Cluster.StampOwner(ctx, pod, owner); err == nil {

@@ -47,7 +47,7 @@ func TestReadings_67_ALongQueueIsReadAsFarAsItCanBe(t *testing.T) {
 	for id := int64(1); id <= 100; id++ {
 		b.queue["acme/app"] = append(b.queue["acme/app"], atGitHub(id, github.JobQueued, "web"))
 	}
-	b.scaler.readings.options.ReadTimeout = 200 * time.Millisecond
+	b.scaler.readings.options.ReadTimeout = time.Second // for seven readings in memory, and then it hangs
 	b.onJobs = func(ctx context.Context, run int64) error {
 		if run > 7 {
 			<-ctx.Done()
@@ -64,6 +64,7 @@ func TestReadings_67_ALongQueueIsReadAsFarAsItCanBe(t *testing.T) {
 		reads++
 		return nil
 	}
+	b.scaler.readings.options.ReadTimeout = time.Minute
 	b.look(5 * time.Minute)
 	b.look(3 * time.Second)
 	require.Equal(t, 20, b.desired(d))
