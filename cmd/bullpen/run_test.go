@@ -51,7 +51,7 @@ func TestRun_ChecksTheFileBeforeItLooksForAServer(t *testing.T) {
 	withoutServer(t)
 	bad := writeWorkflow(t, "on: push\njobs:\n  a:\n    runs-on: x\n    steps:\n      - uses: actions/checkout@v4\n")
 	_, _, err := execute(t, "run", bad)
-	require.ErrorContains(t, err, bad+" cannot run: "+bad+":6:")
+	require.ErrorContains(t, err, "cannot run the workflow: "+bad+":6:")
 	require.ErrorContains(t, err, "uses is not supported here")
 	_, _, err = execute(t, "run", filepath.Join(t.TempDir(), "none.yaml"))
 	require.ErrorContains(t, err, "reading the workflow file: ")
