@@ -28,7 +28,7 @@ Commands use the first of these:
   --kubeconfig, --context or --system-namespace
                       a port-forward to the release in that cluster
   the current server  of this file
-  bullpen up          if one runs on this machine
+  bullpen up          of this machine: the one whose kubeconfig KUBECONFIG names, else that of the default state directory
   the kubeconfig      a port-forward to the release in its current cluster
 
 The file is BULLPEN_CONFIG, else $XDG_CONFIG_HOME/bullpen/config.yaml, else ~/.config/bullpen/config.yaml. It has no secrets.`,

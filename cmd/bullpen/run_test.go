@@ -59,7 +59,7 @@ func TestRun_ChecksTheFileBeforeItLooksForAServer(t *testing.T) {
 	_, _, err = execute(t, "run", good, "--input", "version")
 	require.EqualError(t, err, `--input must be NAME=VALUE, got "version"`)
 	_, _, err = execute(t, "run", good)
-	require.EqualError(t, err, "`bullpen up` is not running here. Start it, and repeat the command. In a cluster GitHub starts workflows: push to GitHub")
+	require.EqualError(t, err, "`bullpen up` is not running here. Start it, or name its directory with --state-dir, and repeat the command. In a cluster GitHub starts workflows: push to GitHub")
 	_, _, err = execute(t, "run", good, "--state-dir", "/no/such")
 	require.ErrorContains(t, err, "`bullpen up` is not running in /no/such.")
 	t.Setenv("BULLPEN_SERVER", "https://bullpen.example.com")
@@ -71,7 +71,7 @@ func TestRun_ChecksTheFileBeforeItLooksForAServer(t *testing.T) {
 func TestRefuseRun_OfAnUpWithAGitHubApp(t *testing.T) {
 	require.EqualError(t, refuseRun(&cli.NotLocalError{Server: "s", Up: true}, ""),
 		"this `bullpen up` has no stand-in for GitHub: it uses a real GitHub App, and GitHub starts workflows. Push to a repository that has the App installed")
-	require.ErrorContains(t, refuseRun(&cli.NotLocalError{}, ""), "`bullpen up` is not running here. Start it, and repeat the command.")
+	require.ErrorContains(t, refuseRun(&cli.NotLocalError{}, ""), "`bullpen up` is not running here. Start it, or name its directory with --state-dir, and repeat the command.")
 	killed := &cli.KilledError{Dir: "/d", PID: 7}
 	require.Equal(t, killed, refuseRun(killed, "/d"))
 }
