@@ -62,7 +62,7 @@ type RunnerReplicaSetSpec struct {
 	ScaledAt *metav1.Time `json:"scaledAt,omitempty"`
 
 	// RecreationHold delays the recreation of finished ephemeral runners when an autoscaler sets the number, because the webhook
-	// that lowers it may not have arrived yet (RUN-4). A newer need ends the delay. It does not apply to static runners.
+	// that lowers it may not have arrived yet. A newer need ends the delay. It does not apply to static runners.
 	// +optional
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="recreationHold must be 0s or greater, such as 10m"

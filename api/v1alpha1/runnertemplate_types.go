@@ -46,7 +46,7 @@ type RunnerPodMetadata struct {
 	// Labels of the pods, such as one that excludes them from a service mesh.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.startsWith('bullpen.dev/'))",message="labels with the prefix bullpen.dev/ are reserved (NET-4): remove them from template.metadata.labels"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.startsWith('bullpen.dev/'))",message="labels with the prefix bullpen.dev/ are reserved: remove them from template.metadata.labels"
 	Labels map[string]string `json:"labels,omitempty"`
 
 	// Annotations of the pods, such as sidecar.istio.io/inject: "false".
@@ -73,12 +73,12 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.env) || !self.env.exists(e, e.name.startsWith('BULLPEN_'))",message="environment variables with the prefix BULLPEN_ are reserved: choose other names"
 // +kubebuilder:validation:XValidation:rule="!has(self.volumes) || !self.volumes.exists(v, v.name.startsWith('bullpen-'))",message="volume names with the prefix bullpen- are reserved: choose another name"
-// +kubebuilder:validation:XValidation:rule="!has(self.volumeMounts) || !self.volumeMounts.exists(m, m.name.startsWith('bullpen-'))",message="volumeMounts may only refer to volumes of this template; those with the prefix bullpen- contain the pod's credentials (NET-3)"
-// +kubebuilder:validation:XValidation:rule="!has(self.volumes) || !self.volumes.exists(v, has(v.projected))",message="projected volumes are not allowed, because they can contain a ServiceAccount token and runners execute untrusted code (NET-3): use secret, configMap or downwardAPI volumes"
-// +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || !self.tolerations.exists(t, has(t.tolerationSeconds))",message="tolerationSeconds is not allowed, because Kubernetes would delete busy runners (POOL-9): remove it"
+// +kubebuilder:validation:XValidation:rule="!has(self.volumeMounts) || !self.volumeMounts.exists(m, m.name.startsWith('bullpen-'))",message="volumeMounts may only refer to volumes of this template; those with the prefix bullpen- contain the pod's credentials"
+// +kubebuilder:validation:XValidation:rule="!has(self.volumes) || !self.volumes.exists(v, has(v.projected))",message="projected volumes are not allowed, because they can contain a ServiceAccount token and runners execute untrusted code: use secret, configMap or downwardAPI volumes"
+// +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || !self.tolerations.exists(t, has(t.tolerationSeconds))",message="tolerationSeconds is not allowed, because Kubernetes would delete busy runners: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.securityContext) || !has(self.securityContext.runAsUser)",message="all containers of a runner's pod run as one user, because they share files: remove securityContext.runAsUser, and set runAsUser of the template"
-// +kubebuilder:validation:XValidation:rule="!has(self.securityContext) || !has(self.securityContext.privileged) || !self.securityContext.privileged || has(self.runtimeClassName) && self.runtimeClassName.size() > 0",message="privileged runners require a microVM (NET-7): remove securityContext.privileged, or set runtimeClassName to a class of microVMs, such as kata"
-// +kubebuilder:validation:XValidation:rule="!has(self.dind) || has(self.runtimeClassName) && self.runtimeClassName.size() > 0",message="dind runs a privileged container, which requires a microVM (NET-7): set runtimeClassName to a class of microVMs, such as kata, or remove dind"
+// +kubebuilder:validation:XValidation:rule="!has(self.securityContext) || !has(self.securityContext.privileged) || !self.securityContext.privileged || has(self.runtimeClassName) && self.runtimeClassName.size() > 0",message="privileged runners require a microVM: remove securityContext.privileged, or set runtimeClassName to a class of microVMs, such as kata"
+// +kubebuilder:validation:XValidation:rule="!has(self.dind) || has(self.runtimeClassName) && self.runtimeClassName.size() > 0",message="dind runs a privileged container, which requires a microVM: set runtimeClassName to a class of microVMs, such as kata, or remove dind"
 type RunnerTemplate struct {
 	// Metadata adds labels and annotations to the pods. The prefix bullpen.dev/ is reserved.
 	// +optional
@@ -105,7 +105,7 @@ type RunnerTemplate struct {
 	RuntimeClassName *string `json:"runtimeClassName,omitempty"`
 
 	// Dind adds a Docker daemon to each runner, for jobs that use Docker or run in containers. The daemon runs in a privileged
-	// container, so this requires a runtimeClassName that runs each pod in a microVM (NET-7).
+	// container, so this requires a runtimeClassName that runs each pod in a microVM.
 	// +optional
 	Dind *Dind `json:"dind,omitempty"`
 

@@ -233,7 +233,7 @@ suspension of the App: jobs start only if neither is on.`,
 		if err != nil {
 			return err
 		}
-		act, already := client.Suspend, "suspended"
+		act, already := client.Suspend, "already suspended"
 		if verb == adminapi.VerbResume {
 			act, already = client.Resume, "not suspended by an administrator"
 		}
@@ -246,7 +246,7 @@ suspension of the App: jobs start only if neither is on.`,
 			return err
 		}
 		if account.Version == before.Version {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s is already %s; nothing was changed.\n", account.Login, already)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s is %s; nothing was changed.\n", account.Login, already)
 		}
 		return printAccount(cmd, format, account)
 	}

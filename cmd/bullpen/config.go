@@ -28,7 +28,7 @@ Commands use the first of these:
   --kubeconfig, --context or --system-namespace
                       a port-forward to the release in that cluster
   the current server  of this file
-  bullpen up          if one runs on this machine
+  bullpen up          of this machine: the one whose kubeconfig KUBECONFIG names, else that of the default state directory
   the kubeconfig      a port-forward to the release in its current cluster
 
 The file is BULLPEN_CONFIG, else $XDG_CONFIG_HOME/bullpen/config.yaml, else ~/.config/bullpen/config.yaml. It has no secrets.`,
@@ -103,7 +103,7 @@ commands forward a port to the release in the cluster of --kubeconfig and --cont
 The whole file is rewritten: its comments are lost.`,
 		Example: `  bullpen config set-server production --context prod
   bullpen config set-server production --url https://bullpen.example.com --ca-file ca.crt
-  bullpen config set-server lab --kubeconfig lab.kubeconfig --namespace team-b
+  bullpen config set-server lab --kubeconfig lab.kubeconfig --system-namespace team-b
   bullpen config set-server here --state-dir /var/lib/bullpen/onebox`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -139,8 +139,14 @@ The whole file is rewritten: its comments are lost.`,
 	f.StringVar(&given.CAFile, "ca-file", "", "certificates (PEM) that the server's is checked with (default: the system's)")
 	f.StringVar(&given.Kubeconfig, "kubeconfig", "", "kubeconfig to authenticate with (default: same as kubectl)")
 	f.StringVar(&given.Context, "context", "", "context of the kubeconfig (default: its current context)")
-	f.StringVar(&given.Namespace, "namespace", "", "namespace of the server and the controller (default: that of the only release)")
+	f.StringVar(&given.Namespace, "system-namespace", "", "namespace of the server and the controller (default: that of the only release; also --namespace)")
 	f.StringVar(&given.StateDir, "state-dir", "", "state directory of bullpen up")
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "namespace" { // the former name
+			name = "system-namespace"
+		}
+		return pflag.NormalizedName(name)
+	})
 	return cmd
 }
 
@@ -152,7 +158,7 @@ func changeServer(server, given servers.Server, flags *pflag.FlagSet) (servers.S
 	}
 	for name, field := range map[string]struct{ to, from *string }{
 		"url": {&server.URL, &given.URL}, "ca-file": {&server.CAFile, &given.CAFile}, "kubeconfig": {&server.Kubeconfig, &given.Kubeconfig},
-		"context": {&server.Context, &given.Context}, "namespace": {&server.Namespace, &given.Namespace}, "state-dir": {&server.StateDir, &given.StateDir},
+		"context": {&server.Context, &given.Context}, "system-namespace": {&server.Namespace, &given.Namespace}, "state-dir": {&server.StateDir, &given.StateDir},
 	} {
 		if flags.Changed(name) {
 			*field.to = *field.from

@@ -101,7 +101,7 @@ prints the link and the gh command, and fails.`,
 			if err != nil {
 				return err
 			}
-			return cli.PrintJob(cmd.OutOrStdout(), &output, job, time.Now())
+			return cli.PrintJob(cmd.OutOrStdout(), &output, job, time.Now(), conn.Again())
 		},
 	}
 	conn.Flags(cmd.Flags())

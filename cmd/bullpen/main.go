@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string) int {
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "bullpen",
-		Short:         "Warm, single-shot CI runners that are never killed mid-job",
+		Short:         "Keep idle, single-use runners for GitHub Actions, and never stop a busy one",
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,

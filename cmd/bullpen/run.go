@@ -99,5 +99,5 @@ func refuseRun(err error, dir string) error {
 	case dir != "":
 		return fmt.Errorf("`bullpen up` is not running in %s. Start it, and repeat the command. In a cluster GitHub starts workflows: push to GitHub", dir)
 	}
-	return errors.New("`bullpen up` is not running here. Start it, and repeat the command. In a cluster GitHub starts workflows: push to GitHub")
+	return errors.New("`bullpen up` is not running here. Start it, or name its directory with --state-dir, and repeat the command. In a cluster GitHub starts workflows: push to GitHub")
 }

@@ -51,7 +51,7 @@ func TestRun_ChecksTheFileBeforeItLooksForAServer(t *testing.T) {
 	withoutServer(t)
 	bad := writeWorkflow(t, "on: push\njobs:\n  a:\n    runs-on: x\n    steps:\n      - uses: actions/checkout@v4\n")
 	_, _, err := execute(t, "run", bad)
-	require.ErrorContains(t, err, bad+" cannot run: "+bad+":6:")
+	require.ErrorContains(t, err, "cannot run the workflow: "+bad+":6:")
 	require.ErrorContains(t, err, "uses is not supported here")
 	_, _, err = execute(t, "run", filepath.Join(t.TempDir(), "none.yaml"))
 	require.ErrorContains(t, err, "reading the workflow file: ")
@@ -59,7 +59,7 @@ func TestRun_ChecksTheFileBeforeItLooksForAServer(t *testing.T) {
 	_, _, err = execute(t, "run", good, "--input", "version")
 	require.EqualError(t, err, `--input must be NAME=VALUE, got "version"`)
 	_, _, err = execute(t, "run", good)
-	require.EqualError(t, err, "`bullpen up` is not running here. Start it, and repeat the command. In a cluster GitHub starts workflows: push to GitHub")
+	require.EqualError(t, err, "`bullpen up` is not running here. Start it, or name its directory with --state-dir, and repeat the command. In a cluster GitHub starts workflows: push to GitHub")
 	_, _, err = execute(t, "run", good, "--state-dir", "/no/such")
 	require.ErrorContains(t, err, "`bullpen up` is not running in /no/such.")
 	t.Setenv("BULLPEN_SERVER", "https://bullpen.example.com")
@@ -71,7 +71,7 @@ func TestRun_ChecksTheFileBeforeItLooksForAServer(t *testing.T) {
 func TestRefuseRun_OfAnUpWithAGitHubApp(t *testing.T) {
 	require.EqualError(t, refuseRun(&cli.NotLocalError{Server: "s", Up: true}, ""),
 		"this `bullpen up` has no stand-in for GitHub: it uses a real GitHub App, and GitHub starts workflows. Push to a repository that has the App installed")
-	require.ErrorContains(t, refuseRun(&cli.NotLocalError{}, ""), "`bullpen up` is not running here. Start it, and repeat the command.")
+	require.ErrorContains(t, refuseRun(&cli.NotLocalError{}, ""), "`bullpen up` is not running here. Start it, or name its directory with --state-dir, and repeat the command.")
 	killed := &cli.KilledError{Dir: "/d", PID: 7}
 	require.Equal(t, killed, refuseRun(killed, "/d"))
 }

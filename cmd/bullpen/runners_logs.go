@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ func newRunnersLogsCommand() *cobra.Command {
 		Aliases: []string{"log"},
 		Short:   "Show the log of a runner, or the last lines of a failed one",
 		Long: `Show the log of a runner whose pod exists, as kubectl logs does, with your own rights in the cluster (get on pods/log).
+Without that right, only kept lines are shown.
 
 The last 200 log lines of a failed runner (exit code other than 0, killed, or never started) are kept for 7 days after its pod is deleted.
 They can contain output of the job, so they need the right get on runnerlogs.bullpen.dev (the role bullpen-operator).
@@ -38,7 +40,8 @@ Exit codes: 0 a log was shown, 1 there is none, or it cannot be read.`,
 				return err
 			}
 			there, err := cli.LiveLog(cmd.Context(), config, q, cmd.OutOrStdout())
-			if there || err != nil {
+			forbidden, mayNot := errors.AsType[*cli.ForbiddenLogError](err)
+			if there || err != nil && !mayNot {
 				return err
 			}
 			client, err := conn.Client()
@@ -46,6 +49,9 @@ Exit codes: 0 a log was shown, 1 there is none, or it cannot be read.`,
 				return err
 			}
 			log, err := client.RunnerLog(cmd.Context(), q.Namespace, q.Pod)
+			if mayNot && err != nil { // perhaps the pod exists: the first refusal says what to do
+				return forbidden
+			}
 			if err != nil {
 				return err
 			}

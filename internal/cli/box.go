@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,4 +56,32 @@ func errNotRunning(dir string, err error) error {
 		return err
 	}
 	return fmt.Errorf("`bullpen up` is not running in %s. Start it, or name a cluster with --kubeconfig", dir)
+}
+
+// boxOf is the state directory of the running `bullpen up` that wrote a kubeconfig; empty if none did.
+func boxOf(kubeconfig string) string {
+	if kubeconfig == "" {
+		return ""
+	}
+	path, err := filepath.Abs(kubeconfig)
+	if err != nil {
+		return ""
+	}
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		if status, err := readBox(dir); err == nil && status.Kubeconfig == path {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			return ""
+		}
+	}
+}
+
+// upDir is the state directory of the `bullpen up` to use if nothing names a server: the one whose kubeconfig KUBECONFIG names, as its banner
+// says, else the default. Empty if this program or machine has none.
+func (c *Connection) upDir() string {
+	if c.DefaultStateDir == nil {
+		return ""
+	}
+	return cmp.Or(boxOf(c.getenv("KUBECONFIG")), c.defaultDir())
 }

@@ -200,7 +200,7 @@ func TestConnection_FindsTheServer(t *testing.T) {
 	t.Setenv("KUBECONFIG", none)
 	c := cli.Connection{DefaultStateDir: nowhere, Getenv: func(string) string { return "" }}
 	_, err = c.Client()
-	require.EqualError(t, err, "no server found: `bullpen up` is not running here and BULLPEN_SERVER is not set, and there is no kubeconfig ("+none+
+	require.EqualError(t, err, "no server found: `bullpen up` is not running here (--state-dir names another directory) and BULLPEN_SERVER is not set, and there is no kubeconfig ("+none+
 		"). Start it, name a server with --server, or a cluster with --kubeconfig")
 	require.True(t, cli.IsNoServer(err))
 	c.DefaultStateDir = nil

@@ -100,5 +100,5 @@ func TestConnection_ForwardsToWhatIsThere(t *testing.T) {
 	require.EqualError(t, err, "no server found: BULLPEN_SERVER is not set, and the cluster at "+cluster.URL+
 		" has no release of Bullpen. Install the chart, choose another with --context, or name a server with --server")
 	require.True(t, cli.IsNoServer(err))
-	require.ErrorContains(t, ask(true, func() {}), "no server found: `bullpen up` is not running here and BULLPEN_SERVER is not set, and the cluster at ")
+	require.ErrorContains(t, ask(true, func() {}), "no server found: `bullpen up` is not running here (--state-dir names another directory) and BULLPEN_SERVER is not set, and the cluster at ")
 }

@@ -22,7 +22,7 @@ func (e *NotLocalError) Error() string {
 	case e.Up:
 		return "this `bullpen up` has no stand-in for GitHub: it uses a real GitHub App"
 	case e.Server == "":
-		return "`bullpen up` is not running here"
+		return "`bullpen up` is not running here (--state-dir names another directory)"
 	}
 	return e.Server + " is not the server of a `bullpen up` of this machine"
 }
@@ -34,6 +34,9 @@ func (c *Connection) Local() (Site, error) {
 		return Site{}, err
 	}
 	machine := *c
+	if c.Server == "" && c.StateDir == "" {
+		machine.StateDir = c.boxNamed()
+	}
 	machine.Kubeconfig, machine.Context, machine.SystemNamespace = "", "", "" // they say how to authenticate, and not where
 	site, here, err := machine.Site()
 	switch {

@@ -56,6 +56,52 @@ func TestConnection_LocalIsTheServersOwnUp(t *testing.T) {
 	require.Equal(t, cli.NotLocalError{}, *elsewhere, "the server is in the kubeconfig's cluster")
 }
 
+// The kubeconfig that `bullpen up` prints leads to its server: no command then looks for a release in that cluster.
+func TestConnection_AKubeconfigOfAnUpNamesIt(t *testing.T) {
+	dir := t.TempDir()
+	own := filepath.Join(dir, "control-plane", "kubeconfig", "admin.kubeconfig")
+	write := func(kubeconfig string) {
+		status, err := json.Marshal(map[string]any{
+			"operators": "http://127.0.0.1:8", "kubeconfig": kubeconfig, "github": "http://127.0.0.1:9", "standIn": true, "metrics": map[string]string{"controller": "http://127.0.0.1:7"},
+		})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "status.json"), status, 0o600))
+	}
+	write(own)
+	nowhere := func() (string, error) { return filepath.Join(dir, "none"), nil }
+	connection := func(exported string, c cli.Connection) *cli.Connection {
+		c.Getenv = func(name string) string { return map[string]string{"KUBECONFIG": exported}[name] }
+		return &c
+	}
+	for name, c := range map[string]*cli.Connection{
+		"exported": connection(own, cli.Connection{DefaultStateDir: nowhere}), "a flag": connection("", cli.Connection{DefaultStateDir: nowhere, Kubeconfig: own}),
+	} {
+		site, here, err := c.Site()
+		require.NoError(t, err, name)
+		require.True(t, here, name)
+		require.Equal(t, dir, site.StateDir, name)
+		require.Equal(t, "http://127.0.0.1:7", site.Controller, name)
+		site, err = c.Local()
+		require.NoError(t, err, name)
+		require.Equal(t, "http://127.0.0.1:9", site.GitHub, name)
+	}
+	elsewhere := map[string]*cli.Connection{
+		"a context of it":              connection(own, cli.Connection{DefaultStateDir: nowhere, Context: "x"}),
+		"a flag and its context":       connection("", cli.Connection{DefaultStateDir: nowhere, Kubeconfig: own, Context: "x"}),
+		"another kubeconfig":           connection(filepath.Join(dir, "control-plane", "other"), cli.Connection{DefaultStateDir: nowhere}),
+		"a program without bullpen up": connection(own, cli.Connection{}),
+	}
+	for name, c := range elsewhere {
+		_, here, err := c.Site()
+		require.NoError(t, err, name)
+		require.False(t, here, name)
+	}
+	write("/another/kubeconfig")
+	_, here, err := connection(own, cli.Connection{DefaultStateDir: nowhere}).Site()
+	require.NoError(t, err)
+	require.False(t, here, "it is not what that `bullpen up` wrote")
+}
+
 func TestParseRun(t *testing.T) {
 	for text, want := range map[string]struct {
 		id         int64

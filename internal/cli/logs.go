@@ -32,8 +32,17 @@ type LogQuery struct {
 	Lines                     int64 // the last ones; negative: all
 }
 
+// ForbiddenLogError: the caller may not read logs of pods. The last lines of a failed runner need another right.
+type ForbiddenLogError struct{ Err error }
+
+// Error says which right is missing.
+func (e *ForbiddenLogError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cluster's error.
+func (e *ForbiddenLogError) Unwrap() error { return e.Err }
+
 // LiveLog copies the log of a runner whose pod exists, with the caller's own rights in the cluster. Without such a pod it writes nothing, and
-// there is false.
+// there is false. The same with *ForbiddenLogError, if the caller has no right to logs of pods: the cluster does not say whether there is one.
 func LiveLog(ctx context.Context, config *rest.Config, q LogQuery, to io.Writer) (there bool, err error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = 0 // of one that is followed
@@ -48,6 +57,9 @@ func LiveLog(ctx context.Context, config *rest.Config, q LogQuery, to io.Writer)
 	stream, err := client.CoreV1().Pods(q.Namespace).GetLogs(q.Pod, &options).Stream(ctx)
 	if apierrors.IsNotFound(err) {
 		return false, nil
+	}
+	if apierrors.IsForbidden(err) {
+		return false, &ForbiddenLogError{reach.Cluster("reading the log of "+q.Pod, err)}
 	}
 	if err != nil {
 		return false, reach.Cluster("reading the log of "+q.Pod, err)

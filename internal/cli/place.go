@@ -44,6 +44,9 @@ func (c *Connection) choose() (choice, error) {
 	case asked != "":
 		return c.lookUp(asked)
 	case c.clusterNamed():
+		if dir := c.boxNamed(); dir != "" {
+			return choice{Server: servers.Server{StateDir: dir}, named: true}, nil
+		}
 		return choice{named: true}, nil
 	}
 	file, _, err := c.configuration()
@@ -56,6 +59,14 @@ func (c *Connection) choose() (choice, error) {
 // clusterNamed says whether flags name a cluster, or a release in it.
 func (c *Connection) clusterNamed() bool {
 	return c.Kubeconfig != "" || c.Context != "" || c.SystemNamespace != ""
+}
+
+// boxNamed is the state directory of the `bullpen up` whose kubeconfig a flag names, and nothing else of a cluster; empty if it is of another one.
+func (c *Connection) boxNamed() string {
+	if c.DefaultStateDir == nil || c.Context != "" || c.SystemNamespace != "" {
+		return ""
+	}
+	return boxOf(c.Kubeconfig)
 }
 
 // lookUp is the server of a URL, or of a name in the configuration file.
@@ -103,7 +114,7 @@ func (c *Connection) find() (at servers.Server, assumed bool, err error) {
 	case chosen.URL != "", chosen.file, chosen.named && !c.OnlyNamed:
 		return c.with(chosen.Server), false, nil
 	}
-	if dir := c.defaultDir(); dir != "" && !chosen.named {
+	if dir := c.upDir(); dir != "" && !chosen.named {
 		box, err := readBox(dir)
 		var killed *KilledError
 		switch {
@@ -155,7 +166,7 @@ func (c *Connection) withoutCluster(err error, assumed bool) error {
 	}
 	text := "no server found: "
 	if c.DefaultStateDir != nil {
-		text += "`bullpen up` is not running here and "
+		text += "`bullpen up` is not running here (--state-dir names another directory) and "
 	}
 	text += EnvServer + " is not set, "
 	switch {

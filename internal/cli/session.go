@@ -88,6 +88,17 @@ func ConnectionOf(f *pflag.FlagSet) (*Connection, bool) {
 	return value.conn, is
 }
 
+// Again is what a command that is printed must repeat to reach the same server, with a space before it; empty if it needs nothing.
+func (c *Connection) Again() string {
+	switch {
+	case c.Server != "":
+		return " --server " + c.Server
+	case c.StateDir != "":
+		return " --state-dir " + c.StateDir
+	}
+	return ""
+}
+
 func (c *Connection) getenv(name string) string {
 	if c.Getenv == nil {
 		return os.Getenv(name)

@@ -24,7 +24,8 @@ type Site struct {
 	Controller     string // URL of its controller
 }
 
-// Site finds the `bullpen up` of this machine: that of --state-dir, of the server that the configuration file names, or of the default directory.
+// Site finds the `bullpen up` of this machine: that of --state-dir, of the server that the configuration file names, of the
+// caller's kubeconfig, or of the default directory.
 // False: none runs, and none was named. The error is a *KilledError if there was one that was killed.
 func (c *Connection) Site() (Site, bool, error) {
 	chosen, err := c.choose()
@@ -37,7 +38,7 @@ func (c *Connection) Site() (Site, bool, error) {
 	case chosen.file, c.clusterNamed(): // another place is meant
 		return Site{}, false, nil
 	default:
-		if dir = c.defaultDir(); dir == "" {
+		if dir = c.upDir(); dir == "" {
 			return Site{}, false, nil // nothing runs on this machine
 		}
 	}

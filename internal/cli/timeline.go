@@ -12,8 +12,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// PrintJob writes one job for people: its row, how long each phase took, and how its runner exited.
-func PrintJob(w io.Writer, o *Output, job adminapi.Job, now time.Time) error {
+// PrintJob writes one job for people: its row, how long each phase took, and how its runner exited. flags are those that other commands need to
+// reach the same server (Connection.Again).
+func PrintJob(w io.Writer, o *Output, job adminapi.Job, now time.Time, flags string) error {
 	if err := JobRows(now).PrintOne(w, o, job); err != nil || job.Timeline == nil || !o.ForPeople() {
 		return err
 	}
@@ -39,13 +40,13 @@ func PrintJob(w io.Writer, o *Output, job adminapi.Job, now time.Time) error {
 	case job.RunnerLostAt != nil:
 		fmt.Fprintf(&b, "\nThe runner was lost at %s, with the job running.\n", job.RunnerLostAt.Local().Format(time.DateTime))
 	case job.ExitCode != nil && *job.ExitCode != 0:
-		fmt.Fprintf(&b, "\nThe runner exited with %s. See its last log lines: `bullpen runners logs %s`\n", adminapi.ExitCode(*job.ExitCode), job.Pod)
+		fmt.Fprintf(&b, "\nThe runner exited with %s. See its last log lines: `bullpen runners logs %s%s`\n", adminapi.ExitCode(*job.ExitCode), job.Pod, flags)
 	}
 	switch {
 	case job.URL != "":
 		fmt.Fprintf(&b, "\nGitHub   %s\n", job.URL)
 	case job.StartedAt != nil: // at a stand-in, which has no pages
-		fmt.Fprintf(&b, "\nLog      bullpen job %d --log\n", job.ID)
+		fmt.Fprintf(&b, "\nLog      bullpen job %d --log%s\n", job.ID, flags)
 	}
 	if job.TraceID != "" {
 		fmt.Fprintf(&b, "\nTrace    %s\n", strings.TrimSpace(job.TraceID+" "+job.TraceURL))

@@ -85,7 +85,7 @@ func TestJob_ItsTimelineOutlivesItsPod(t *testing.T) {
 	require.Equal(t, "linux-4", job.Pool)
 
 	var shown bytes.Buffer
-	require.NoError(t, cli.PrintJob(&shown, &cli.Output{}, job, at(100)))
+	require.NoError(t, cli.PrintJob(&shown, &cli.Output{}, job, at(100), ""))
 	require.Regexp(t, `(?m)^PHASE +TIME +DURATION +DETAIL$`, shown.String())
 	require.Regexp(t, `(?m)^assigned +2026-11-01 \d\d:\d\d:00\.250 +250ms +`+regexp.QuoteMeta(fleet.PhaseDispatch.Words())+`$`, shown.String())
 	require.Regexp(t, `(?m)^registered +.* 750ms +`, shown.String())
@@ -99,7 +99,7 @@ func TestPrintJob_QueuedAndKilled(t *testing.T) {
 	start := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	show := func(job adminapi.Job) string {
 		var out bytes.Buffer
-		require.NoError(t, cli.PrintJob(&out, &cli.Output{}, job, start.Add(90*time.Second)))
+		require.NoError(t, cli.PrintJob(&out, &cli.Output{}, job, start.Add(90*time.Second), " --state-dir /box"))
 		return out.String()
 	}
 	steps := []adminapi.TimelineStep{{Name: "queued", At: start, WholeSeconds: true}}
@@ -117,14 +117,14 @@ func TestPrintJob_QueuedAndKilled(t *testing.T) {
 		ID: 7, State: "completed", Conclusion: "failure", QueuedAt: start, StartedAt: &start, CompletedAt: &start, Pod: "linux-4-a", ExitCode: &code,
 		Timeline: &adminapi.Timeline{Steps: steps},
 	}
-	require.Contains(t, show(done), "The runner exited with code 137 (SIGKILL). See its last log lines: `bullpen runners logs linux-4-a`\n")
+	require.Contains(t, show(done), "The runner exited with code 137 (SIGKILL). See its last log lines: `bullpen runners logs linux-4-a --state-dir /box`\n")
 	require.NotContains(t, show(done), "so far")
 	code = 3
 	require.Contains(t, show(done), "exited with code 3. See")
 	code = 0
 	require.NotContains(t, show(done), "exited")
 
-	require.Contains(t, show(done), "\nLog      bullpen job 7 --log\n", "the stand-in for GitHub has no pages")
+	require.Contains(t, show(done), "\nLog      bullpen job 7 --log --state-dir /box\n", "the stand-in for GitHub has no pages")
 	require.NotContains(t, show(queued), "--log", "there is no log yet")
 	done.URL = "https://github.com/acme/app/actions/runs/9/job/7"
 	require.Contains(t, show(done), "\nGitHub   "+done.URL+"\n")

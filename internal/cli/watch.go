@@ -48,6 +48,9 @@ func (w *Watch) Run(ctx context.Context, out io.Writer, show func(ctx context.Co
 	if !w.on {
 		return show(ctx, out)
 	}
+	if w.every < minInterval {
+		return fmt.Errorf("--watch-every must be %s or more, got %s", minInterval, w.every)
+	}
 	screen := w.Screen
 	if screen == nil {
 		screen = isTerminal
@@ -102,10 +105,9 @@ func steady(page []byte) []byte {
 }
 
 func (w *Watch) tick() (<-chan time.Time, func()) {
-	every := max(w.every, minInterval)
 	if w.Ticks != nil {
-		return w.Ticks(every)
+		return w.Ticks(w.every)
 	}
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(w.every)
 	return ticker.C, ticker.Stop
 }

@@ -69,6 +69,9 @@ func TestWatch(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "linux   9.8s   -\nlinux   1m02s   idle\nmac   1m02s   idle\n", out, "that time passes is no change")
 
+	_, err = watched(t, true, []string{"-w", "--watch-every", "1ms"}, "a")
+	require.EqualError(t, err, "--watch-every must be 250ms or more, got 1ms")
+
 	_, err = watched(t, true, []string{"--watch"}, away, "a")
 	require.ErrorIs(t, err, away, "what does not work at all is said at once")
 	out, err = watched(t, true, []string{"--watch"}, "a", away, "b")

@@ -70,10 +70,10 @@ func TestRunnerPool_BadFieldsAreRefusedWithASentence(t *testing.T) {
 		"grace": {func(p *v1alpha1.RunnerPool) { p.Spec.Template.TerminationGracePeriodSeconds = ptr.To[int64](5) }, "30"},
 		"NET-3 mounts the token": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Template.VolumeMounts = []corev1.VolumeMount{{Name: runnerpod.VolumeToken, MountPath: "/x"}}
-		}, "NET-3"},
+		}, "contain the pod's credentials"},
 		"NET-3 projects a token": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Template.Volumes = []corev1.Volume{{Name: "mine", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}}}
-		}, "NET-3"},
+		}, "can contain a ServiceAccount token"},
 		"NET-7 dind without a microVM": {func(p *v1alpha1.RunnerPool) { p.Spec.Template.Dind = &v1alpha1.Dind{} }, "set runtimeClassName"},
 		"NET-7 dind with the default runtime": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Template.Dind, p.Spec.Template.RuntimeClassName = &v1alpha1.Dind{}, ptr.To("")

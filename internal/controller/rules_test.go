@@ -361,7 +361,7 @@ func TestRunnerPool_R10_R11_R16_BadFieldsAreRefusedWithASentence(t *testing.T) {
 		}, "set runAsUser of the template"},
 		"NET-7 privileged": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Template.SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
-		}, "NET-7"},
+		}, "privileged runners require a microVM"},
 		"another resource": {func(p *v1alpha1.RunnerPool) {
 			p.Spec.Template.AgentResources = &v1alpha1.ContainerResources{Limits: quantities("example.com/gpu", "1")}
 		}, "remove the others"},

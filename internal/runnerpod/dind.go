@@ -90,12 +90,12 @@ func checkPrivileges(pool *v1alpha1.RunnerPool, options Options) error {
 	}
 	const wayOut = "set spec.template.runtimeClassName to a runtime class that runs each pod in a microVM (listed in the controller's --microvm-runtime-classes)"
 	if template.Dind != nil {
-		return refuse("spec.template.dind runs a privileged container, and runtime class %q is not a known class of microVMs (NET-7): %s, or remove dind",
+		return refuse("spec.template.dind runs a privileged container, and runtime class %q is not a known class of microVMs: %s, or remove dind", // NET-7
 			ptr.Deref(template.RuntimeClassName, ""), wayOut)
 	}
 	for _, v := range template.Volumes {
 		if v.HostPath != nil {
-			return refuse("volume %q is a hostPath, through which a job could reach the node (NET-7): use an emptyDir or a claim, or %s", v.Name, wayOut)
+			return refuse("volume %q is a hostPath, through which a job could reach the node: use an emptyDir or a claim, or %s", v.Name, wayOut) // NET-7
 		}
 	}
 	return checkSecurity(template.SecurityContext, wayOut) // NET-7

@@ -41,7 +41,7 @@ func checkMetadata(m *v1alpha1.RunnerPodMetadata) error {
 // checkKey checks a key, and its form, which the API server reads without regard to case in annotations.
 func checkKey(field, key, form string) error {
 	if strings.HasPrefix(key, ourDomain) {
-		return refuse("spec.template.metadata.%s: keys that begin with %s are reserved for Bullpen (NET-4): remove %s", field, ourDomain, key)
+		return refuse("spec.template.metadata.%s: keys that begin with %s are reserved for Bullpen: remove %s", field, ourDomain, key) // NET-4
 	}
 	if problems := validation.IsQualifiedName(form); len(problems) > 0 {
 		return refuse("spec.template.metadata.%s: %q is not a valid key: %s", field, key, problems[0])

@@ -40,7 +40,7 @@ func (r *Registered) check(spec *corev1.PodSpec, options Options) error {
 	}
 	for _, t := range spec.Tolerations {
 		if t.TolerationSeconds != nil { // POOL-9
-			return refuse("the toleration of %s has tolerationSeconds, after which Kubernetes would delete the runner (POOL-9); remove them", t.Key)
+			return refuse("the toleration of %s has tolerationSeconds, after which Kubernetes would delete the runner; remove them", t.Key) // POOL-9
 		}
 	}
 	return r.checkPrivileges(spec, options)
@@ -103,7 +103,7 @@ func checkProbes(c *corev1.Container) error {
 	case c.ReadinessProbe != nil:
 		return refuse("container %s has a readinessProbe, which would hide whether the runner has a job: use a startupProbe", c.Name)
 	case c.Name == ContainerRunner && c.RestartPolicy != nil:
-		return refuse("container %s has a restartPolicy, but a runner is never started twice (RUN-7): remove it", c.Name)
+		return refuse("container %s has a restartPolicy, but a runner is never started twice: remove it", c.Name) // RUN-7
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (r *Registered) checkVolumes(spec *corev1.PodSpec) error {
 			return refuse("volume %q: names that begin with %s are reserved for the controller; choose another", v.Name, reservedPrefix)
 		}
 		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil }) {
-			return refuse("volume %q holds a ServiceAccount token, which jobs could use (NET-3): remove it", v.Name)
+			return refuse("volume %q holds a ServiceAccount token, which jobs could use: remove it", v.Name) // NET-3
 		}
 		known = append(known, v.Name)
 	}
@@ -128,7 +128,7 @@ func (r *Registered) checkVolumes(spec *corev1.PodSpec) error {
 		for i := range list {
 			for _, m := range list[i].VolumeMounts {
 				if strings.HasPrefix(m.Name, reservedPrefix) {
-					return refuse("container %s mounts volume %q, which holds the runner's registration or status (NET-3): mount volumes of the template only", list[i].Name, m.Name)
+					return refuse("container %s mounts volume %q, which holds the runner's registration or status: mount volumes of the template only", list[i].Name, m.Name) // NET-3
 				}
 				if !slices.Contains(known, m.Name) {
 					return refuse("container %s mounts volume %q, which is not in template.spec.volumes: add the volume, or remove the mount", list[i].Name, m.Name)
@@ -209,6 +209,6 @@ func (r *Registered) checkPrivileges(spec *corev1.PodSpec, options Options) erro
 	if what == "" {
 		return nil
 	}
-	return refuse("%s, and runtime class %q is not a known class of microVMs (NET-7): remove it, or set template.spec.runtimeClassName to a runtime class that "+
+	return refuse("%s, and runtime class %q is not a known class of microVMs: remove it, or set template.spec.runtimeClassName to a runtime class that "+ // NET-7
 		"runs each pod in a microVM (listed in the controller's --microvm-runtime-classes)", what, ptr.Deref(spec.RuntimeClassName, ""))
 }

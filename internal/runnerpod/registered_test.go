@@ -285,7 +285,7 @@ func TestBuildRegistered_NET7_PrivilegesNeedAMicroVM(t *testing.T) {
 			_, err := BuildRegistered(registered(registeredSpec(spoil)), testOptions)
 			var invalid *InvalidTemplateError
 			require.ErrorAs(t, err, &invalid)
-			require.ErrorContains(t, err, "NET-7")
+			require.ErrorContains(t, err, "is not a known class of microVMs")
 			vm := registeredSpec(spoil, func(s *v1alpha1.RunnerSpec) { s.Template.Spec.RuntimeClassName = ptr.To("kata") })
 			_, err = BuildRegistered(registered(vm), testOptions)
 			require.NoError(t, err)

@@ -82,15 +82,15 @@ func checkSecurity(s *corev1.SecurityContext, wayOut string) error {
 	case s == nil:
 		return nil
 	case ptr.Deref(s.Privileged, false):
-		return refuse("spec.template.securityContext is privileged, so a job could reach the node (NET-7): remove privileged, or %s", wayOut)
+		return refuse("spec.template.securityContext is privileged, so a job could reach the node: remove privileged, or %s", wayOut) // NET-7
 	case s.WindowsOptions != nil && ptr.Deref(s.WindowsOptions.HostProcess, false):
-		return refuse("spec.template.securityContext runs a host process, so a job could reach the node (NET-7): remove windowsOptions.hostProcess")
+		return refuse("spec.template.securityContext runs a host process, so a job could reach the node: remove windowsOptions.hostProcess") // NET-7
 	case s.Capabilities == nil:
 		return nil
 	}
 	for _, name := range s.Capabilities.Add {
 		if !Harmless(name) {
-			return refuse("spec.template.securityContext adds the capability %s, with which a job could reach the node (NET-7): remove it, or %s", name, wayOut)
+			return refuse("spec.template.securityContext adds the capability %s, with which a job could reach the node: remove it, or %s", name, wayOut) // NET-7
 		}
 	}
 	return nil

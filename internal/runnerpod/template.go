@@ -200,12 +200,12 @@ func checkTemplate(template *v1alpha1.RunnerTemplate) error {
 			return refuse("volume %q: names that begin with %s are reserved for the controller; choose another", v.Name, reservedPrefix)
 		}
 		if v.Projected != nil {
-			return refuse("volume %q is projected and could hold a ServiceAccount token (NET-3); use secret, configMap or downwardAPI", v.Name)
+			return refuse("volume %q is projected and could hold a ServiceAccount token; use secret, configMap or downwardAPI", v.Name) // NET-3
 		}
 	}
 	for _, m := range template.VolumeMounts {
 		if strings.HasPrefix(m.Name, reservedPrefix) {
-			return refuse("the mount at %s uses volume %q, which holds the pod's credentials (NET-3); mount volumes of the template only", m.MountPath, m.Name)
+			return refuse("the mount at %s uses volume %q, which holds the pod's credentials; mount volumes of the template only", m.MountPath, m.Name) // NET-3
 		}
 		if !slices.ContainsFunc(template.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name }) {
 			return refuse("the mount at %s uses volume %q, which is not in spec.template.volumes: add the volume, or remove the mount", m.MountPath, m.Name)
@@ -218,7 +218,7 @@ func checkTemplate(template *v1alpha1.RunnerTemplate) error {
 	}
 	for _, t := range template.Tolerations {
 		if t.TolerationSeconds != nil { // POOL-9
-			return refuse("the toleration of %s has tolerationSeconds, after which Kubernetes would delete the runner (POOL-9); remove them", t.Key)
+			return refuse("the toleration of %s has tolerationSeconds, after which Kubernetes would delete the runner; remove them", t.Key) // POOL-9
 		}
 	}
 	for _, e := range template.Env {

@@ -69,6 +69,7 @@ pools:
     replicas: 3
     resources: {cpu: 500m, memory: 1Gi}
     template: {image: runner, runtimeClassName: kata, dind: {}}
+onCall: {subjects: [{kind: Group, name: platform, apiGroup: rbac.authorization.k8s.io}]}
 ingress: {enabled: true, host: bullpen.example.com, className: nginx, tlsSecretName: tls, annotations: {a: b}}
 webhookService: {type: LoadBalancer, annotations: {c: d}}
 monitoring:
@@ -334,6 +335,39 @@ func TestRoles_NET8_OnlyTheControllerDeletesRunners(t *testing.T) {
 		"ClusterRole /bullpen-operator":           {"accounts"}, // which exist in roles only
 	}, deletes)
 	require.Equal(t, 1, secrets)
+}
+
+// People on call are those that the values name. They get the operator role, pools and Events of the runners' namespace, and a port-forward.
+func TestOnCall_NET8_MayChangePoolsAndReachTheServer(t *testing.T) {
+	rules := func(objects []*unstructured.Unstructured, role string) []any {
+		found, _ := find(t, objects, role)["rules"].([]any)
+		return found
+	}
+	rule := func(group, resource string, verbs ...any) any {
+		return map[string]any{"apiGroups": []any{group}, "resources": []any{resource}, "verbs": verbs}
+	}
+	objects := render(t, helmchart.Release{}, least)
+	require.Equal(t, []any{
+		rule("bullpen.dev", "runnerpools", "get", "list", "watch", "patch"), rule("events.k8s.io", "events", "list", "watch"),
+	}, rules(objects, "Role bullpen-runners/bullpen-on-call"))
+	require.Equal(t, "pods/portforward", at(t, rules(objects, "Role bullpen-system/bullpen-reach"), 1, "resources", 0))
+	for _, object := range objects {
+		require.False(t, strings.HasSuffix(object.GetKind(), "Binding") && strings.HasSuffix(object.GetName(), "on-call"), "%s: the values name no one", id(object))
+	}
+
+	objects = render(t, helmchart.Release{Name: "ci", Namespace: "team-a"}, everything)
+	for binding, role := range map[string]string{
+		"ClusterRoleBinding /ci-bullpen-on-call.team-a":         "ci-bullpen-operator.team-a",
+		"RoleBinding team-a-bullpen-runners/ci-bullpen-on-call": "ci-bullpen-on-call",
+		"RoleBinding team-a/ci-bullpen-reach":                   "ci-bullpen-reach",
+	} {
+		bound := find(t, objects, binding)
+		require.Equal(t, role, at(t, bound, "roleRef", "name"))
+		require.Equal(t, "platform", at(t, bound, "subjects", 0, "name"))
+	}
+
+	_, err := helmchart.Render(helmchart.Release{Values: values(t, least+"onCall: {subjects: [{kind: Team, name: platform}]}\n")})
+	require.Error(t, err)
 }
 
 // What preparing Macs takes is granted to those alone who want it.

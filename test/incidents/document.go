@@ -41,16 +41,15 @@ func introduction() string {
 
 <!-- Written by make generate from the registry in test/incidents; make verify and the tests compare. -->
 
-What went wrong with other fleets of runners, and what happens here under the same conditions. *The seed's system* is the fleet
-whose public accounts of its outages stood at this project's beginning; *a peer* is any other open one. A *flaw* is a
-weakness that its authors or readers have found, whether or not it has struck. All of it is told in our words. *Report* links the public
-report of an incident, with its day or month: %d have one. An entry without a link is of the seed's system, or comes from our reviews of what
-others have published, where we know of no report that says the same.
+Failures of other fleets of runners, and what happens here under the same conditions. *The reference fleet* published its
+outages, and this project began with them; *a peer* is any other open fleet. A *flaw* is a weakness that its authors or readers found, whether
+or not it has caused a failure. *Report* links the public report of an incident, with its day or month: %d have one. An entry without a link
+is of the reference fleet, or from published code and documentation for which we know of no report.
 
-Of %d incidents %d are scenarios in [test/incidents](../test/incidents), which bring the conditions about on the real parts;
-%d are shown by tests elsewhere, which the suite checks to exist; of %d the part does not exist here yet; %d cannot be
-reproduced. Where it says *control*, the same test also does what was done then, and sees it fail: a scenario that no
-system could fail would show nothing. The ids are those of the rules in the code: %s finds guards and proofs of one.
+Of %d incidents, %d are scenarios in [test/incidents](../test/incidents), which reproduce the conditions on the real parts.
+Tests of other packages show %d; the suite checks that they exist. For %d the part does not exist here yet, and %d cannot be
+reproduced. Under *Control* the same test also does what the other fleet did, and observes the failure: a scenario that no
+system can fail would show nothing. Ids such as CLAIM-7 are those of [the invariants](internals/invariants.md): %s finds the code and the tests of one.
 `, reported, len(all), scenarios, others, missing, impossible, "`grep -rn CLAIM-7`")
 }
 

@@ -2,7 +2,7 @@ package incidents
 
 var aboutMessages = []Incident{
 	{
-		ID: "late-redelivery-resurrects", Title: "A late redelivery brought a finished job back to life", Source: SeedSystem,
+		ID: "late-redelivery-resurrects", Title: "A late redelivery brought a finished job back to life", Source: ReferenceFleet,
 		Elsewhere: `A queued event that arrived, or was redelivered, after the job had ended or been cancelled queued it again. A runner was spent on a
 			job that GitHub would never hand out.`,
 		Here:    `A finished job leaves a tombstone, which outlives its row. Terminal states never move.`,
@@ -11,15 +11,15 @@ var aboutMessages = []Incident{
 		Control: `Without the tombstone a pod is claimed for the job that ended long ago.`,
 	},
 	{
-		ID: "completed-before-queued", Title: "Completed arrived before queued", Source: SeedSystem,
-		Elsewhere: `GitHub promises no order. An ended job that nobody knew was ignored, and the queued event after it made a job that
+		ID: "completed-before-queued", Title: "Completed arrived before queued", Source: ReferenceFleet,
+		Elsewhere: `GitHub promises no order. A completed event of an unknown job was ignored, and the queued event after it made a job that
 			never ended.`,
 		Here:  `Completed of an unknown job inserts its terminal row and its tombstone; queued after it changes nothing.`,
 		Rules: []string{"CLAIM-3", "CLAIM-4"},
 		Shown: join(in("", "TestWebhook_CLAIM3_CompletedBeforeQueued"), in("internal/server/dispatch", "TestRecordJob_CLAIM3_CLAIM4_TerminalJobsNeverMove")),
 	},
 	{
-		ID: "webhook-stalls", Title: "Webhooks were worked off while GitHub waited, and timed out", Source: SeedSystem,
+		ID: "webhook-stalls", Title: "Webhooks were worked off while GitHub waited, and timed out", Source: ReferenceFleet,
 		Elsewhere: `The handler asked the database, the API server and an analytics store. When one was slow GitHub's ten seconds ran out, the ingress
 			answered 502 and 504, and the events were lost. Afterwards everything was accepted at once and worked off later.`,
 		Here: `One transaction and nothing else. What is not committed within eight seconds is answered 503, so that GitHub has it on its list
@@ -62,7 +62,7 @@ var aboutMessages = []Incident{
 		Shown:     join(in("", "TestWebhook_RECV8_ADatabaseThatStandsStill"), in("internal/server/dispatch", "TestRecordJob_DeliveriesAreDeduplicated")),
 	},
 	{
-		ID: "waiting-jobs", Title: "Jobs that were announced as waiting were never announced as queued", Source: SeedSystem,
+		ID: "waiting-jobs", Title: "Jobs that were announced as waiting were never announced as queued", Source: ReferenceFleet,
 		Elsewhere: `For jobs behind an approval the second event did not always come, so both were treated alike and runners were
 			spent on jobs that were not free to run.`,
 		Here:  `A waiting job is kept and not handed out; queued, or that it runs, moves it on, in whichever order they come.`,

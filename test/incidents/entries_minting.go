@@ -2,7 +2,7 @@ package incidents
 
 var aboutMinting = []Incident{
 	{
-		ID: "runner-name-too-long", Title: "Runner names longer than GitHub allows were refused for ever", Source: SeedSystem,
+		ID: "runner-name-too-long", Title: "Runner names longer than GitHub allows were refused for ever", Source: ReferenceFleet,
 		Elsewhere: `Names were made of the pod's name. A long pool name went over 64 characters, each mint was answered 422, and its jobs
 			never ran.`,
 		Here:    `A name is made of the pod's UID and the claim's generation: at most 43 characters, whatever the pool is called.`,
@@ -11,7 +11,7 @@ var aboutMinting = []Incident{
 		Control: `A mint under the pod's own name is refused.`,
 	},
 	{
-		ID: "runner-name-used-again", Title: "A name used again after a lost answer was refused for ever", Source: SeedSystem,
+		ID: "runner-name-used-again", Title: "A name used again after a lost answer was refused for ever", Source: ReferenceFleet,
 		Elsewhere: `The answer to a mint was lost, the same name was tried again, and GitHub answered that it exists: without end.`,
 		Here: `Each mint has a name of its own, written down before GitHub is asked. What may have been registered under the former one is
 			found by it and removed.`,
@@ -20,7 +20,7 @@ var aboutMinting = []Incident{
 		Control: `The same name again is refused as often as it is tried.`,
 	},
 	{
-		ID: "wrong-organization", Title: "Runners were asked for at an organization that does not exist", Source: SeedSystem,
+		ID: "wrong-organization", Title: "Runners were asked for at an organization that does not exist", Source: ReferenceFleet,
 		Elsewhere: `Mints went to the account's handle in the product instead of the repository owner's login. Where the two differed GitHub
 			answered 404, and the pool spun: claim, fail, release, every two seconds.`,
 		Here: `Where a runner registers is read from the repository owner of the job's own events. An installation that fails backs

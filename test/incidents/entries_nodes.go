@@ -2,10 +2,10 @@ package incidents
 
 var aboutNodes = []Incident{
 	{
-		ID: "node-that-fails-every-sandbox", Title: "A node that failed every sandbox attracted all replacements", Source: SeedSystem,
+		ID: "node-that-fails-every-sandbox", Title: "A node that failed every sandbox attracted all replacements", Source: ReferenceFleet,
 		Elsewhere: `A mismatch of cgroup drivers leaked some 130,000 cgroups on one node over 85 days. It stayed Ready, failed every start, and
 			being the emptiest was preferred for each replacement, whose dead pods held the fleet's ceiling of starts. 160 runners were asked
-			for, 5 ran, 111 jobs waited for five and a half hours, and nobody was called.`,
+			for, 5 ran, 111 jobs waited for five and a half hours, and no alert fired.`,
 		Here: `Starts are limited for each node, so that a node on which they hang takes up its own share only. What does not start in time is
 			retired through the fence, the pool slows down on starts that fail and says why, and the other nodes go on. Nothing steers
 			runners away from such a node: where the scheduler packs nodes instead of spreading, a short time-out is what helps.`,
@@ -15,7 +15,7 @@ var aboutNodes = []Incident{
 		Impossible: `The leak itself: it needs a kernel, a kubelet and a microVM runtime, and 85 days. Its conditions are brought about.`,
 	},
 	{
-		ID: "terminal-and-deleting", Title: "504 ended pods hung in their deletion", Source: SeedSystem,
+		ID: "terminal-and-deleting", Title: "504 ended pods hung in their deletion", Source: ReferenceFleet,
 		Elsewhere: `The node agent looked at the phase first: a pod that had ended needed nothing any more. So one that had ended and was being
 			deleted kept its finalizer. The controller passed over whatever was being deleted, and saw no problem.`,
 		Here: `Deletion comes before the phase. A pod that has ended and is being deleted loses its finalizer and goes; one that does not go in
@@ -24,7 +24,7 @@ var aboutNodes = []Incident{
 		Shown: join(in("internal/node", "TestDelete_NODE1_APodThatHasSucceededGoes", "TestDecide_NODE1_ASucceededPodThatIsDeletedLosesItsFinalizer"), in("internal/controller", "TestPool_POOL10_APodThatDoesNotGoIsSeen")),
 	},
 	{
-		ID: "immortal-pods-of-gone-hosts", Title: "Pods of hosts that had been given back could not be deleted", Source: SeedSystem,
+		ID: "immortal-pods-of-gone-hosts", Title: "Pods of hosts that had been given back could not be deleted", Source: ReferenceFleet,
 		Elsewhere: `The agent that would have taken its finalizer off was gone with its host. Pools hung in their deletion, and releases with them.`,
 		Here: `Only an uncached "not found" makes a node absent. Then our own finalizer is taken off and no other; a runner with a sign of work
 			goes only when GitHub confirms that none of its registrations exists any more.`,
@@ -35,14 +35,14 @@ var aboutNodes = []Incident{
 		),
 	},
 	{
-		ID: "node-stuck-unknown", Title: "A healthy node stayed Unknown after a patch of its metadata", Source: SeedSystem,
+		ID: "node-stuck-unknown", Title: "A healthy node stayed Unknown after a patch of its metadata", Source: ReferenceFleet,
 		Elsewhere: `The answer to a patch carried the server's older status, which was then written back over the agent's Ready.`,
 		Here:      `The agent writes what it knows and nothing it has read; the lease has a client of its own and is never behind a slow call.`,
 		Rules:     []string{"NODE-6", "NODE-8"},
 		Shown:     in("internal/node", "TestNode_IsRegisteredAsAKubeletWould", "TestNode_NODE8_ADeletedNodeIsRegisteredAgainAndNothingStops"),
 	},
 	{
-		ID: "one-pod-blocks-the-other", Title: "One pod's slow start held up the other's end", Source: SeedSystem, Flaw: true,
+		ID: "one-pod-blocks-the-other", Title: "One pod's slow start held up the other's end", Source: ReferenceFleet, Flaw: true,
 		Elsewhere: `One worker did everything of a host: a pull of twenty minutes, or an agent in the guest that did not answer, delayed deletions and the
 			heartbeat.`,
 		Here:  `Each pod has its own worker, and the lease has one more.`,
@@ -50,14 +50,14 @@ var aboutNodes = []Incident{
 		Shown: join(in("internal/node", "TestPods_NODE6_AHangDelaysNeitherOtherPodsNorTheLease"), in("internal/node/sandbox/tart", "TestPods_NODE6_DoNotWaitForEachOther")),
 	},
 	{
-		ID: "unknown-exit-is-success", Title: "An end that nobody saw was written down as success", Source: SeedSystem, Flaw: true,
+		ID: "unknown-exit-is-success", Title: "An exit that was not observed was recorded as success", Source: ReferenceFleet, Flaw: true,
 		Elsewhere: `A machine that was gone without a word looked like one that had finished: exit code 0.`,
-		Here:      `What nobody saw end has failed, and says so.`,
+		Here:      `An exit that was not observed is a failure, and is reported as one.`,
 		Rules:     []string{"NODE-4"},
 		Shown:     join(in("internal/node", "TestRestart_NODE4_WhatNobodySawEndHasFailed"), in("internal/node/sandbox/tart", "TestExit_NODE4_UnknownIsNoSuccess")),
 	},
 	{
-		ID: "running-with-a-dead-poller", Title: "A guest was Running and its poller was dead", Source: SeedSystem,
+		ID: "running-with-a-dead-poller", Title: "A guest was Running and its poller was dead", Source: ReferenceFleet,
 		Elsewhere: `A Mac pod was as ready as its machine: nothing showed that what asks for work had died. Heartbeats were added, and a missing one
 			was not to mean death.`,
 		Here: `The poller is a container of its own whose state is seen. It asks for work only while the runner's container waits, and one that
@@ -70,9 +70,9 @@ var aboutNodes = []Incident{
 		),
 	},
 	{
-		ID: "api-outage-stops-machines", Title: "An outage of the API server, and a node object that was deleted", Source: SeedSystem, Flaw: true,
+		ID: "api-outage-stops-machines", Title: "An outage of the API server, and a node object that was deleted", Source: ReferenceFleet, Flaw: true,
 		Elsewhere: `Nodes that are silent for long enough lose their pods to the garbage collector, jobs included.`,
-		Here:      `However long the outage, what runs goes on. A node that somebody deletes registers again before the garbage collector acts.`,
+		Here:      `However long the outage, running jobs continue. A node that is deleted registers again before the garbage collector acts.`,
 		Rules:     []string{"NODE-8", "EXCL-7"},
 		Shown: join(
 			in("internal/node", "TestNode_NODE8_ADeletedNodeIsRegisteredAgainAndNothingStops"),
@@ -80,7 +80,7 @@ var aboutNodes = []Incident{
 		),
 	},
 	{
-		ID: "collector-deletes-foreign-machines", Title: "A collector of leftovers deleted machines that were not its own", Source: SeedSystem,
+		ID: "collector-deletes-foreign-machines", Title: "A collector of leftovers deleted machines that were not its own", Source: ReferenceFleet,
 		Elsewhere: `Whatever it did not recognise was deleted; on a host that builds images it took machines in the middle of an upload.`,
 		Here:      `Only what carries the agent's own mark is ever removed.`,
 		Rules:     []string{"NODE-7"},

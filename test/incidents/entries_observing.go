@@ -2,7 +2,7 @@ package incidents
 
 var aboutObserving = []Incident{
 	{
-		ID: "gauges-nobody-scrapes", Title: "Gauges of request paths were never scraped, or stuck at their last value", Source: SeedSystem,
+		ID: "gauges-nobody-scrapes", Title: "Gauges of request paths were never scraped, or stuck at their last value", Source: ReferenceFleet,
 		Elsewhere: `Numbers that were set while a request was served were seen only by the replica that had served it, and those of pools that
 			were gone stayed. A query that took the minimum of all replicas was empty, silently.`,
 		Here:    `The controller's gauges are written by the pass that decides, and those of a pool that has gone are taken away with it.`,
@@ -11,7 +11,7 @@ var aboutObserving = []Incident{
 		Missing: `Gauges of the queue on the server.`,
 	},
 	{
-		ID: "page-for-a-parked-queue", Title: "Somebody was woken for a queue that only waited for its own limit", Source: SeedSystem,
+		ID: "page-for-a-parked-queue", Title: "Somebody was woken for a queue that only waited for its own limit", Source: ReferenceFleet,
 		Elsewhere: `The alarm went by the age of the oldest job, whether or not anybody could have served it.`,
 		Here:      `What could be handed out now and what is withheld, and why, are told apart in the signals.`,
 		Rules:     []string{"SCALE-2"},
@@ -34,7 +34,7 @@ var aboutObserving = []Incident{
 		Missing:   `The answer for one job, for a person.`,
 	},
 	{
-		ID: "wrapped-exit-codes", Title: "The runner's exit code said success whatever had happened", Source: SeedSystem, Flaw: true,
+		ID: "wrapped-exit-codes", Title: "The runner's exit code said success whatever had happened", Source: ReferenceFleet, Flaw: true,
 		Elsewhere: `The runner's own wrapper turns most exit codes into 0, so nothing could be concluded from them.`,
 		Here:      `No decision goes by a runner's exit code: what a job came to is GitHub's word, and that a pod has ended is its node's.`,
 		Rules:     []string{"NODE-4", "POOL-4"},

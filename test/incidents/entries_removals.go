@@ -2,7 +2,7 @@ package incidents
 
 var aboutRemovals = []Incident{
 	{
-		ID: "deploy-rewrites-egress", Title: "A deploy of the server cut off jobs that were running", Source: SeedSystem,
+		ID: "deploy-rewrites-egress", Title: "A deploy of the server cut off jobs that were running", Source: ReferenceFleet,
 		Elsewhere: `One network policy selected every runner and also named the server's pods as a peer. Each deploy replaced those
 			pods, so the network layer rewrote the egress of every runner, and running jobs lost their connection to GitHub.`,
 		Here: `Two policies. The one that selects every runner names nothing that a deploy changes; the one that leads to the server
@@ -16,7 +16,7 @@ var aboutRemovals = []Incident{
 		),
 	},
 	{
-		ID: "pool-deletion-cascades", Title: "Renaming or deleting a pool killed its busy runners", Source: SeedSystem,
+		ID: "pool-deletion-cascades", Title: "Renaming or deleting a pool killed its busy runners", Source: ReferenceFleet,
 		Elsewhere: `Pods were owned by their pool. When an upgrade dropped or renamed the pool, the garbage collector deleted all of
 			them, idle or busy, past every guard of the controller.`,
 		Here: `A finalizer holds the pool until its last busy runner has ended by itself, whatever the cascade and however often the
@@ -28,17 +28,17 @@ var aboutRemovals = []Incident{
 		),
 	},
 	{
-		ID: "foreground-deletion", Title: "A foreground deletion of a pool went past its drain", Source: SeedSystem,
+		ID: "foreground-deletion", Title: "A foreground deletion of a pool went past its drain", Source: ReferenceFleet,
 		Elsewhere: `The finalizer covered deletion in the background. With --cascade=foreground the garbage collector begins with the
 			dependents, and took busy pods; that was documented and left so.`,
 		Here: `No pod blocks its owner's deletion, and a busy one may not be deleted by the garbage collector at all: foreground,
-			background and orphan deletion all end in the same drain. A forced deletion kills nobody either.`,
+			background and orphan deletion all end in the same drain. A forced deletion stops no busy runner either.`,
 		Rules: []string{"EXCL-2", "EXCL-7", "POOL-2"},
 		Shown: in("internal/controller", "TestPool_EXCL2_POOL2_ForegroundDeletionTakesNoRunnerThatWasJustClaimed",
 			"TestPool_POOL2_AForcedDeletionKillsNobody"),
 	},
 	{
-		ID: "finalizer-after-the-pods", Title: "Pools that no new controller had seen yet were not protected", Source: SeedSystem, Flaw: true,
+		ID: "finalizer-after-the-pods", Title: "Pools that no new controller had seen yet were not protected", Source: ReferenceFleet, Flaw: true,
 		Elsewhere: `The guard against cascades existed only once the new controller had reconciled a pool; a change of the pools in the
 			same release could come first, so releases had to be ordered by hand.`,
 		Here:  `No pod is made for a pool that cannot be held: the finalizer is written before the first pod.`,
@@ -46,7 +46,7 @@ var aboutRemovals = []Incident{
 		Shown: in("internal/controller/pool", "TestReconcile_POOL2_TheFinalizerComesBeforeTheFirstPod", "TestReconcile_POOL2_APoolThatCannotBeHeldGetsNoRunner"),
 	},
 	{
-		ID: "controller-dies-mid-drain", Title: "A controller that was replaced in the middle of a drain", Source: SeedSystem, Flaw: true,
+		ID: "controller-dies-mid-drain", Title: "A controller that was replaced in the middle of a drain", Source: ReferenceFleet, Flaw: true,
 		Elsewhere: `What a controller had begun and remembered only in memory (reservations, what was reported) was lost at each of its
 			deploys; orphaned finalizers and pods had to be swept by later versions.`,
 		Here: `A drain is told by the objects alone: the pool's deletion time, its finalizer, the rows. A new leader goes on from any
@@ -58,7 +58,7 @@ var aboutRemovals = []Incident{
 		),
 	},
 	{
-		ID: "node-drain-evicts-jobs", Title: "Draining a node evicted running jobs", Source: SeedSystem,
+		ID: "node-drain-evicts-jobs", Title: "Draining a node evicted running jobs", Source: ReferenceFleet,
 		Elsewhere: `What marked a pod as busy was best effort, so no disruption budget could rest on it, and draining a node for
 			maintenance ended the jobs on it.`,
 		Here: `A busy runner is never evicted: a budget that is never met refuses it. The controller retires the
@@ -67,7 +67,7 @@ var aboutRemovals = []Incident{
 		Shown: join(in("", "TestNode_POOL9_DrainedWithBusyPods"), in("internal/controller", "TestPool_POOL9_KubectlDrainWaitsForTheJob")),
 	},
 	{
-		ID: "unfenced-scale-down", Title: "Scale-down deleted a runner that had just been given a job", Source: SeedSystem, Flaw: true,
+		ID: "unfenced-scale-down", Title: "Scale-down deleted a runner that had just been given a job", Source: ReferenceFleet, Flaw: true,
 		Elsewhere: `Idleness was read from a cache and an unconditional delete followed; a claim between the two lost its job. Only rolls
 			asked the server first.`,
 		Here: `Every removal asks the server, whose answer is an insert into the same primary key as a claim. Of the two exactly one wins,
@@ -95,7 +95,7 @@ var aboutRemovals = []Incident{
 		Shown:     in("internal/node", "TestRestart_NODE3_ANewAgentAdoptsWhatRuns", "TestRestart_NODE3_KillNineOfTheAgentStopsNothing"),
 	},
 	{
-		ID: "upgrade-kills-the-process-group", Title: "Upgrading the node agent killed the machines it had started", Source: SeedSystem,
+		ID: "upgrade-kills-the-process-group", Title: "Upgrading the node agent killed the machines it had started", Source: ReferenceFleet,
 		Elsewhere: `Virtual machines were children in the agent's own process group, so that whatever stopped the agent stopped them.`,
 		Here: `What runs for a pod is in sessions of its own. A node agent that is killed stops nothing, and the next one knows the exit codes of
 			what ended meanwhile.`,

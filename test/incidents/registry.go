@@ -61,8 +61,8 @@ type Source string
 
 // The sources. All of them keep runners for a workflow service.
 const (
-	SeedSystem Source = "the seed's system"
-	Peer       Source = "a peer"
+	ReferenceFleet Source = "the reference fleet"
+	Peer           Source = "a peer"
 )
 
 // Test is a test function of this repository.
@@ -134,7 +134,7 @@ func (i Incident) check() error {
 		return fmt.Errorf("incident %q: an id is lower case letters, digits and hyphens", i.ID)
 	case i.Title == "" || i.Elsewhere == "" || i.Here == "":
 		return fmt.Errorf("incident %s: it needs a title, what happened elsewhere and what happens here", i.ID)
-	case !slices.Contains([]Source{SeedSystem, Peer}, i.Source):
+	case !slices.Contains([]Source{ReferenceFleet, Peer}, i.Source):
 		return fmt.Errorf("incident %s: %q is no source", i.ID, i.Source)
 	case len(i.Shown) == 0 && i.Missing == "" && i.Impossible == "":
 		return fmt.Errorf("incident %s: name the test that shows it, or say why there is none", i.ID)

@@ -150,7 +150,7 @@ func (p *runnerParts) rights(account *value) {
 	if account.peek() == "" {
 		return
 	}
-	p.todo(account, "the ServiceAccount is kept, but no container has its Kubernetes token (NET-3): a cloud identity of the account still works, but jobs do not have its rights in the cluster",
+	p.todo(account, "the ServiceAccount is kept, but no container has its Kubernetes token: a cloud identity of the account still works, but jobs do not have its rights in the cluster", // NET-3
 		"check what the account is for; jobs that use the cluster's API need their own credentials")
 }
 

@@ -132,7 +132,7 @@ func (p *scaleSetParts) poolWork(pod, runner *value) {
 	for _, volume := range pod.get("volumes").elements() {
 		if volume.get("projected") != nil && !volume.settled() {
 			gone[volume.get("name").peek()] = true
-			p.drop(volume, "a pool's runner may not mount a projected volume, because it can hold a ServiceAccount token (NET-3)", "use a volume of a Secret, a ConfigMap or the downward API")
+			p.drop(volume, "a pool's runner may not mount a projected volume, because it can hold a ServiceAccount token", "use a volume of a Secret, a ConfigMap or the downward API") // NET-3
 		}
 	}
 	for _, mount := range runner.get("volumeMounts").elements() {
@@ -177,14 +177,14 @@ func (p *scaleSetParts) poolAccount(pod *value) {
 	for _, field := range []string{"serviceAccountName", "serviceAccount"} {
 		account := pod.get(field)
 		if ofTheChart(account) {
-			p.unneeded(account, "each pod of a RunnerPool has its own ServiceAccount without rights, like this one of the old chart (NET-3)")
+			p.unneeded(account, "each pod of a RunnerPool has its own ServiceAccount without rights, like this one of the old chart") // NET-3
 			continue
 		}
-		p.drop(account, "each pod of a RunnerPool has its own ServiceAccount without rights: jobs lose what this one gives them, such as a cloud identity or rights in the cluster (NET-3)",
+		p.drop(account, "each pod of a RunnerPool has its own ServiceAccount without rights: jobs lose what this one gives them, such as a cloud identity or rights in the cluster", // NET-3
 			"let jobs log in to the cloud with GitHub's OpenID Connect, or convert with --to RunnerDeployment, which keeps the account")
 	}
 	if automount := pod.get("automountServiceAccountToken"); scalarOf(automount) == false {
-		p.unneeded(automount, "the runner of a RunnerPool's pod has no Kubernetes token (NET-3)")
+		p.unneeded(automount, "the runner of a RunnerPool's pod has no Kubernetes token") // NET-3
 	}
 }
 
@@ -287,7 +287,7 @@ func (p *scaleSetParts) shape(runner *value, spec fields) {
 			made[r.field] = r.otherwise
 			p.todo(p.resourceAt(runner, r.name), "the container runner does not set "+r.name+", which a RunnerPool requires; "+r.otherwise+" is an assumption", "set resources."+r.name)
 		default:
-			p.find(Changed, p.resourceAt(runner, r.name), "a runner may write 10Gi to its node, and is evicted if it writes more (TEN-6)", "set resources.ephemeralStorage to what jobs need")
+			p.find(Changed, p.resourceAt(runner, r.name), "a runner may write 10Gi to its node, and is evicted if it writes more", "set resources.ephemeralStorage to what jobs need") // TEN-6
 		}
 	}
 	spec["resources"] = made

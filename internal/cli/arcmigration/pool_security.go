@@ -80,7 +80,7 @@ func isZero(given any) bool {
 func (p *scaleSetParts) poolMetadata(template fields) {
 	v := p.v.get("template", "metadata")
 	for _, key := range []string{"cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt", "karpenter.sh/do-not-evict"} {
-		p.unneeded(v.get("annotations", key), "Bullpen sets what autoscalers read: an idle runner may be moved, a busy one may not (POOL-9)")
+		p.unneeded(v.get("annotations", key), "Bullpen sets what autoscalers read: an idle runner may be moved, a busy one may not") // POOL-9
 	}
 	p.unneeded(v.get("annotations", "kubectl.kubernetes.io/default-container"), "Bullpen sets it: the container runner")
 	made := fields{}

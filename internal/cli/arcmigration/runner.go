@@ -236,14 +236,14 @@ var entrypointVariables = []string{
 // neverInRunners takes out what would end a runner in the middle of its job, or hide whether it has one.
 func (c *conversion) neverInRunners(pod, containers *value) {
 	for _, toleration := range pod.get("tolerations").elements() {
-		c.drop(toleration.get("tolerationSeconds"), "with tolerationSeconds Kubernetes would delete the runner in the middle of a job (POOL-9)",
+		c.drop(toleration.get("tolerationSeconds"), "with tolerationSeconds Kubernetes would delete the runner in the middle of a job", // POOL-9
 			"check whether the runner should tolerate the taint at all")
 	}
 	if automount := pod.get("automountServiceAccountToken"); scalarOf(automount) == true {
-		c.drop(automount, "containers of a runner have a Kubernetes token only in container mode Kubernetes (NET-3), so jobs that use the cluster's API lose it",
+		c.drop(automount, "containers of a runner have a Kubernetes token only in container mode Kubernetes, so jobs that use the cluster's API lose it", // NET-3
 			"give such jobs their own credentials, as secrets of the workflow")
 	}
-	c.drop(pod.get("activeDeadlineSeconds"), "it would stop the runner in the middle of a job (EXCL-7)", "limit jobs in their workflow, with timeout-minutes")
+	c.drop(pod.get("activeDeadlineSeconds"), "it would stop the runner in the middle of a job", "limit jobs in their workflow, with timeout-minutes") // EXCL-7
 	for _, container := range containers.elements() {
 		c.drop(container.get("readinessProbe"), "readiness shows whether the runner has a job", "use a startupProbe if a container must be up first")
 		if container.get("name").peek() == containerRunner {

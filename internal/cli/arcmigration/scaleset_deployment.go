@@ -12,7 +12,7 @@ func (p *scaleSetParts) toDeployment() {
 		"metadata": {Unneeded, "pods are named after their owner", ""},
 	})
 	if p.mode == "kubernetes" && p.options.To != v1alpha1.KindRunnerDeployment {
-		p.find(Changed, p.modeAt, "pools have no container mode kubernetes, because their runners have no rights in the cluster (NET-3): the scale set becomes a RunnerDeployment of self-registering runners", "")
+		p.find(Changed, p.modeAt, "pools have no container mode kubernetes, because their runners have no rights in the cluster: the scale set becomes a RunnerDeployment of self-registering runners", "") // NET-3
 	}
 	p.find(Changed, p.v.place("runnerScaleSetName"), "the self-registering runners of a RunnerDeployment also have the label self-hosted and those of their system and architecture; "+
 		"those of a scale set do not. So they also take jobs that have self-hosted and none of these labels", "if they must not, put them into their own runner group, which only the intended repositories may use")

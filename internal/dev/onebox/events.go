@@ -110,12 +110,12 @@ func (p *Printer) Report(event Event) {
 	}
 	fmt.Fprintf(p.out, "%s%s\n", prefix, event.Message)
 	if event.Where != nil {
-		fmt.Fprint(p.out, event.Where.text())
+		fmt.Fprint(p.out, event.Where.text(usualStateDir()))
 	}
 }
 
-func (w *Where) text() string {
-	text := ""
+func (w *Where) text(defaultDir string) string {
+	text, at := "", stateFlag(w.StateDir, defaultDir)
 	line := func(what, where string) { text += fmt.Sprintf("  %-11s %s\n", what, where) }
 	for i, pool := range w.Pools {
 		title := "pools"
@@ -129,7 +129,7 @@ func (w *Where) text() string {
 	} else {
 		line("GitHub", w.GitHub)
 	}
-	line("console", w.Operators+"/ui/ (`bullpen console` prints a login link)")
+	line("console", w.Operators+"/ui/ (`bullpen console"+at+"` prints a login link)")
 	line("webhooks", w.Webhooks)
 	line("metrics", w.Metrics[partServer])
 	line("cluster", "export KUBECONFIG="+w.Kubeconfig)
@@ -161,11 +161,16 @@ func (w *Where) guide(defaultDir string) []string {
 	if w.StandIn {
 		lines = append(lines, "  bullpen run"+at+" FILE     run a workflow file; --watch follows it and exits with its result")
 	}
-	return append(lines,
+	lines = append(lines,
 		"  bullpen status"+at+"       problems, jobs and runners",
 		"  bullpen jobs"+at+"         the jobs; `bullpen why"+at+" JOB` explains why one is queued",
 		"  bullpen top"+at+"          both on the whole screen",
 	)
+	if at != "" {
+		lines = append(lines, "To leave "+strings.TrimSpace(at)+" out, name this server:",
+			"  bullpen config set-server here"+at+" && bullpen config use-server here")
+	}
+	return lines
 }
 
 // stateFlag is what a command needs to find a state directory: nothing for the default one.

@@ -24,7 +24,8 @@ func TestPrinter_BannerHasTheLabels(t *testing.T) {
 	require.Contains(t, out.String(), "linux, for jobs with runs-on: [self-hosted, linux]\n")
 	require.Contains(t, out.String(), "mac, for jobs with runs-on: macos\n")
 	require.Contains(t, out.String(), "/state/logs (one file per process)\n")
-	require.Contains(t, out.String(), "http://127.0.0.1:2/ui/ (`bullpen console` prints a login link)\n")
+	require.Contains(t, out.String(), "http://127.0.0.1:2/ui/ (`bullpen console --state-dir /state` prints a login link)\n")
+	require.Contains(t, whereOfTest().text("/state"), "(`bullpen console` prints a login link)\n")
 
 	out.Reset()
 	NewPrinter(&out, true).Report(Event{Kind: EventReady, Message: "Bullpen is running.", Where: whereOfTest()})
@@ -44,6 +45,7 @@ func TestWhere_Guide(t *testing.T) {
 	for _, command := range []string{"run", "status", "jobs", "why", "top"} {
 		require.Contains(t, elsewhere, "bullpen "+command+" --state-dir /state")
 	}
+	require.Contains(t, elsewhere, "  bullpen config set-server here --state-dir /state && bullpen config use-server here", "or each command has the flag")
 	w.StandIn = false
 	require.NotContains(t, strings.Join(w.guide("/state"), "\n"), "bullpen run")
 }

@@ -39,7 +39,7 @@ func LoadWorkflow(path string) (WorkflowFile, error) {
 		return WorkflowFile{}, fmt.Errorf("reading the workflow file: %w", err)
 	}
 	if _, err := workflow.Load(path, content); err != nil {
-		return WorkflowFile{}, fmt.Errorf("%s cannot run: %w", path, err)
+		return WorkflowFile{}, fmt.Errorf("cannot run the workflow: %w", err) // of the path and the line
 	}
 	return WorkflowFile{Name: filepath.Base(path), Content: string(content)}, nil
 }

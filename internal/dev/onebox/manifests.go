@@ -102,7 +102,7 @@ func decodePools(source string, content []byte) ([]*unstructured.Unstructured, e
 	}
 	for n, pool := range pools {
 		if pool.GroupVersionKind() != poolKind {
-			return nil, fmt.Errorf("%s: document %d is a %q of %q; only kind RunnerPool and apiVersion %s are allowed",
+			return nil, fmt.Errorf("%s: document %d is no RunnerPool: kind is %q and apiVersion %q, want RunnerPool and %s. A workflow file is for --workflow",
 				source, n+1, pool.GetKind(), pool.GetAPIVersion(), v1alpha1.GroupVersion)
 		}
 		if pool.GetName() == "" {

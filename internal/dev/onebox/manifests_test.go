@@ -31,7 +31,7 @@ func TestPoolFiles(t *testing.T) {
 		"two pools":                {content: good + "---\n" + strings.ReplaceAll(good, "name: a", "name: b")},
 		"not YAML":                 {"a: [", "is not YAML"},
 		"nothing":                  {"# later\n", "has no RunnerPool"},
-		"another kind":             {good + "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", `document 2 is a "Pod"`},
+		"another kind":             {good + "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", `document 2 is no RunnerPool: kind is "Pod"`},
 		"another version":          {strings.ReplaceAll(good, "v1alpha1", "v9"), "apiVersion bullpen.dev/v1alpha1 are allowed"},
 		"no name":                  {strings.ReplaceAll(good, "name: a", "labels: {}"), "metadata.name is required"},
 		"elsewhere":                {strings.ReplaceAll(good, "name: a", "name: a, namespace: default"), "it must be bullpen-runners"},

@@ -337,7 +337,7 @@ func TestRunner_BadInputIsShownOnceAndNotTriedAgain(t *testing.T) {
 		require.Equal(t, map[string]int{"patch Runner": 1, "status Runner": 1}, b.written())
 		valid := b.condition("r", v1alpha1.ConditionValid)
 		require.Equal(t, metav1.ConditionFalse, valid.Status)
-		require.Contains(t, valid.Message, "NET-7")
+		require.Contains(t, valid.Message, "is not a known class of microVMs")
 		require.Equal(t, valid.Message, b.get("r").Status.Message)
 		for range 5 {
 			b.pass(time.Hour)

@@ -147,7 +147,7 @@ func New(opt Options) (*Keeper, error) {
 		opt: opt, frozen: true, reason: "the server has just started and has not checked its database yet",
 		resumed: make(chan struct{}), wake: make(chan struct{}, 1),
 		holding: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "bullpen_ledger_frozen", Help: "1 while nothing is dispatched or granted because the database was restored or replaced (CLAIM-17).",
+			Name: "bullpen_ledger_frozen", Help: "1 while nothing is dispatched or granted because the database was restored or replaced.", // CLAIM-17
 		}),
 		holds: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "bullpen_ledger_freezes_total", Help: "Freezes of the ledger after a restore that this replica has begun.",
