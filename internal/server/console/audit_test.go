@@ -27,11 +27,12 @@ func TestAudit_ShowsPeopleAndPools(t *testing.T) {
 	require.NoError(t, err)
 
 	all := d.page("/ui/audit", cookie)
-	require.Contains(t, all, `<th scope="row">grace<small>as kubernetes</small></th>`)
+	require.Contains(t, all, `<th scope="row">grace<details><summary>Details</summary><small>as kubernetes</small></details></th>`)
 	require.Contains(t, all, `<th scope="row">kubernetes (stated by the client: lin)</th>`)
-	require.Contains(t, all, `<th scope="row">mary<small>as system:serviceaccount:a:b</small></th>`)
+	require.Contains(t, all, `<th scope="row">mary<details><summary>Details</summary><small>as system:serviceaccount:a:b</small></details></th>`)
 	require.Contains(t, all, `<a href="/ui/pools/runners/linux-4">runners/linux-4</a>`)
 	require.Contains(t, all, "pool pause")
+	require.Contains(t, all, "intake: Open → Paused")
 
 	of := d.page("/ui/audit?pool=linux-4", cookie)
 	require.Contains(t, of, "grace")
