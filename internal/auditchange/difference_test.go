@@ -34,7 +34,7 @@ func TestText_IsOneLine(t *testing.T) {
 	text := func(before, after string) string {
 		return auditchange.Text(auditchange.Of(json.RawMessage(before), json.RawMessage(after)))
 	}
-	require.Equal(t, "linux CPUs: 16 → 32; linux jobs: 20 → 40",
+	require.Equal(t, "linux jobs: 20 → 40; linux CPUs: 16 → 32",
 		text(`{"linux":{"milliCpu":16000,"jobs":20,"memoryMb":1}}`, `{"linux":{"milliCpu":32000,"jobs":40,"memoryMb":1}}`), "fields that stay are not named")
 	require.Equal(t, "replicas: 3", text(`{}`, `{"replicas":3}`))
 	require.Equal(t, "autoscaling maxReplicas: 9 → none", text(`{"autoscaling":{"maxReplicas":9}}`, `{}`))

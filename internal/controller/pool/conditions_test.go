@@ -71,13 +71,13 @@ func TestConditions_Saturated(t *testing.T) {
 	}{
 		"nothing is known":     {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}},
 		"nobody waits":         {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}, decision: waits(0)},
-		"all replicas busy":    {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}, decision: waits(1), reason: "AtCapacity", message: "At capacity: 4 of 4 runners busy, 1 job queued. Raise spec.replicas to run more at once."},
+		"all replicas busy":    {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}, decision: waits(1), reason: "AtCapacity", message: "At capacity: 4 of 4 runners busy, 1 job queued. To run more at once: `bullpen pool scale linux --replicas N`."},
 		"one is idle":          {pool: poolFor(), of: stages{lifecycle.StageBusy: 3, lifecycle.StageIdle: 1}, decision: waits(1)},
 		"one is about to be":   {pool: poolFor(), of: stages{lifecycle.StageBusy: 3, lifecycle.StageBooting: 1}, decision: waits(1)},
 		"more wait than that":  {pool: poolFor(), of: stages{lifecycle.StageBusy: 3, lifecycle.StageBooting: 1}, decision: waits(2), reason: "AtCapacity", message: "At capacity: 4 of 4 runners exist (3 busy), 2 jobs queued."},
 		"one is being created": {pool: poolFor(), of: stages{lifecycle.StageBusy: 3}, decision: waits(9)},
 		"it can grow":          {pool: poolFor(scaling(10)), of: stages{lifecycle.StageBusy: 4}, decision: waits(9)},
-		"at the maximum":       {pool: poolFor(scaling(4)), of: stages{lifecycle.StageBusy: 3, lifecycle.StageLeaving: 1}, decision: waits(9), reason: "AtCapacity", message: "At capacity: 4 of 4 runners exist (3 busy), 9 jobs queued. Raise spec.autoscaling.maxReplicas to run more at once."},
+		"at the maximum":       {pool: poolFor(scaling(4)), of: stages{lifecycle.StageBusy: 3, lifecycle.StageLeaving: 1}, decision: waits(9), reason: "AtCapacity", message: "At capacity: 4 of 4 runners exist (3 busy), 9 jobs queued. To run more at once: `bullpen pool set linux --max-replicas N`."},
 		"a terminating one":    {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}, decision: waits(9), gone: true},
 	} {
 		f := facts{wish: lifecycle.Wish{Desired: 4, Terminating: c.gone}, counts: counts{of: c.of}, decision: c.decision}

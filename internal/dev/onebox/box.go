@@ -237,6 +237,8 @@ func (b *Box) report(event Event) {
 	}
 }
 
+func (b *Box) note(message string) { b.report(Event{Kind: EventNote, Message: message}) }
+
 // refreshStatus writes the status file. It is for the CLI and scripts; nothing here depends on it.
 func (b *Box) refreshStatus() {
 	if err := writeJSON(b.layout.statusFile(), b.Where()); err != nil {
@@ -272,7 +274,7 @@ func (b *Box) bringUp(ctx context.Context) error {
 	if err := b.startParts(ctx); err != nil {
 		return err
 	}
-	if err := apply.applyPools(ctx, b.opts.Pools); err != nil {
+	if err := apply.applyPools(ctx, b.opts.Pools, b.note); err != nil {
 		return err
 	}
 	where := b.Where()
