@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -81,7 +82,8 @@ func of(e *eventsv1.Event) Event {
 
 // Filter selects events.
 type Filter struct {
-	Namespace string // empty: all, and of these only events by Bullpen or about its kinds
+	Namespace string // empty: all
+	All       bool   // also events that are neither by Bullpen, nor about its kinds, nor warnings of the namespace
 	For       string // kind/name, as in kubectl; empty: any
 	Types     []string
 	Since     time.Time // zero: all
@@ -108,7 +110,7 @@ func (f Filter) Check() error {
 }
 
 func (f Filter) wants(e Event) bool {
-	if f.Namespace == "" && !e.ours || e.At.Before(f.Since) {
+	if e.At.Before(f.Since) || !f.concerns(e) {
 		return false
 	}
 	if len(f.Types) > 0 && !slices.ContainsFunc(f.Types, func(t string) bool { return strings.EqualFold(t, e.Type) }) {
@@ -121,6 +123,11 @@ func (f Filter) wants(e Event) bool {
 	kind = cmp.Or(kinds[kind], strings.TrimSuffix(kind, ".bullpen.dev"))
 	wanted := kind + "/" + name
 	return wanted == strings.ToLower(e.Object()) || wanted == strings.ToLower(e.Related) || wanted == "runner/"+name && strings.EqualFold(e.Object(), "pod/"+name)
+}
+
+// concerns says whether the event is of the fleet. Nearly all others are of pods that start. All events of an object are shown if it is named.
+func (f Filter) concerns(e Event) bool {
+	return f.All || f.For != "" || e.ours || f.Namespace != "" && e.Type == corev1.EventTypeWarning
 }
 
 // pick returns the matching events, newest last.

@@ -100,17 +100,20 @@ func TestRead_ShowsWhatIsWanted(t *testing.T) {
 		filter clusterevents.Filter
 		want   []string
 	}{
-		"all of a namespace":   {in(func(*clusterevents.Filter) {}), []string{"Retired", "Scaled", "FailedScheduling", "Elsewhere", "Prepared"}},
+		"the fleet's own":      {in(func(*clusterevents.Filter) {}), []string{"Retired", "Scaled", "FailedScheduling", "Prepared"}},
+		"all of a namespace":   {in(func(f *clusterevents.Filter) { f.All = true }), []string{"Retired", "Scaled", "FailedScheduling", "Elsewhere", "Prepared"}},
+		"about another object": {in(func(f *clusterevents.Filter) { f.For = "configmap/kube-root-ca.crt" }), []string{"Elsewhere"}},
 		"warnings":             {in(func(f *clusterevents.Filter) { f.Types = []string{"warning"} }), []string{"FailedScheduling"}},
 		"both types":           {in(func(f *clusterevents.Filter) { f.Types = []string{"Warning", "Normal"}; f.Most = 1 }), []string{"Prepared"}},
-		"of late":              {in(func(f *clusterevents.Filter) { f.Since = time.Now().Add(-150 * time.Second) }), []string{"FailedScheduling", "Elsewhere", "Prepared"}},
-		"the latest two":       {in(func(f *clusterevents.Filter) { f.Most = 2 }), []string{"Elsewhere", "Prepared"}},
+		"of late":              {in(func(f *clusterevents.Filter) { f.Since = time.Now().Add(-150 * time.Second) }), []string{"FailedScheduling", "Prepared"}},
+		"the latest two":       {in(func(f *clusterevents.Filter) { f.Most = 2 }), []string{"FailedScheduling", "Prepared"}},
 		"about a pool":         {in(func(f *clusterevents.Filter) { f.For = "pool/linux" }), []string{"Retired", "Scaled"}},
 		"about its whole name": {in(func(f *clusterevents.Filter) { f.For = "RunnerPool.bullpen.dev/linux" }), []string{"Retired", "Scaled"}},
 		"about a pod":          {in(func(f *clusterevents.Filter) { f.For = "po/linux-a" }), []string{"Retired", "FailedScheduling"}},
 		"about a runner's pod": {in(func(f *clusterevents.Filter) { f.For = "runner/linux-a" }), []string{"Retired", "FailedScheduling"}},
 		"about nothing":        {in(func(f *clusterevents.Filter) { f.For = "pod/linux" }), []string{}},
 		"ours, everywhere":     {clusterevents.Filter{}, []string{"Retired", "Scaled", "Prepared"}},
+		"all, everywhere":      {clusterevents.Filter{All: true}, []string{"Retired", "Scaled", "FailedScheduling", "Elsewhere", "Prepared"}},
 	} {
 		require.Equal(t, c.want, s.reasons(c.filter), name)
 	}

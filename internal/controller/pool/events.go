@@ -42,7 +42,8 @@ func (e *eventWriter) write(pool types.NamespacedName, kind, reason, action, not
 	}
 }
 
-// writeAbout is write about a pod of the pool: Events about different pods are not counted as one.
+// writeAbout is write about a pod of the pool: Events about different pods are not counted as one. An Event that is counted keeps the text of
+// its first occurrence, so texts that name runners need it.
 func (e *eventWriter) writeAbout(pool types.NamespacedName, pod, uid, kind, reason, action, note string, args ...any) {
 	object := e.object(pool)
 	if object == nil {
@@ -103,7 +104,7 @@ func (e *eventWriter) turned(pool types.NamespacedName, before, after []metav1.C
 
 func (e *eventWriter) created(pool types.NamespacedName, reason lifecycle.Reason, names []string) {
 	if len(names) > 0 && reason != "" {
-		e.write(pool, corev1.EventTypeNormal, string(reason), "Create", "Creating %s", listed(names))
+		e.writeAbout(pool, names[0], "", corev1.EventTypeNormal, string(reason), "Create", "Creating %s", listed(names))
 	}
 }
 
@@ -122,11 +123,11 @@ func (e *eventWriter) asked(pool types.NamespacedName, asks []lifecycle.Action, 
 		verdict lifecycle.Verdict
 	}
 	var order []key
-	names, details := map[key][]string{}, map[key]string{}
+	names, details, first := map[key][]string{}, map[key]string{}, map[key]string{}
 	for i, a := range asks {
 		k := key{a.Reason, answers[i].Verdict}
 		if names[k] == nil {
-			order = append(order, k)
+			order, first[k] = append(order, k), a.Runner.Name
 			details[k] = a.Detail
 			if answers[i].Detail != "" {
 				details[k] += "; " + answers[i].Detail
@@ -137,11 +138,11 @@ func (e *eventWriter) asked(pool types.NamespacedName, asks []lifecycle.Action, 
 	for _, k := range order {
 		switch k.verdict {
 		case lifecycle.Granted:
-			e.write(pool, kindOf(k.reason), string(k.reason), "Remove", "Removing %s: %s", listed(names[k]), details[k])
+			e.writeAbout(pool, first[k], "", kindOf(k.reason), string(k.reason), "Remove", "Removing %s: %s", listed(names[k]), details[k])
 		case lifecycle.Busy:
-			e.write(pool, corev1.EventTypeNormal, string(k.reason), "Keep", "Keeping %s: %s", listed(names[k]), details[k])
+			e.writeAbout(pool, first[k], "", corev1.EventTypeNormal, string(k.reason), "Keep", "Keeping %s: %s", listed(names[k]), details[k])
 		default:
-			e.write(pool, corev1.EventTypeWarning, reasonFenceUnknown, "Keep", "Keeping %s, because it is unknown whether they are busy: %s", listed(names[k]), details[k])
+			e.writeAbout(pool, first[k], "", corev1.EventTypeWarning, reasonFenceUnknown, "Keep", "Keeping %s, because it is unknown whether they are busy: %s", listed(names[k]), details[k])
 		}
 	}
 }
@@ -164,7 +165,7 @@ func (e *eventWriter) removed(pool types.NamespacedName, m member) {
 		e.writeAbout(pool, m.name, m.uid, corev1.EventTypeWarning, reasonRunnerEvicted, "Remove", "%s was %s", m.name, m.view.end.evicted)
 		return
 	case !m.view.failed && m.died() && m.view.end.exited: // GitHub has no place for the reason
-		e.write(pool, corev1.EventTypeWarning, reasonRunnerFailed, "Remove",
+		e.writeAbout(pool, m.name, m.uid, corev1.EventTypeWarning, reasonRunnerFailed, "Remove",
 			"%s exited with code %d during its job: %s. GitHub fails the job; `bullpen runners logs %s` shows the last log lines",
 			m.name, m.view.end.exitCode, m.view.end.reason, m.name)
 		return
@@ -175,7 +176,7 @@ func (e *eventWriter) removed(pool types.NamespacedName, m member) {
 	if m.view.end.exited {
 		ended = fmt.Sprintf("exited with code %d", m.view.end.exitCode)
 	}
-	e.write(pool, corev1.EventTypeWarning, reasonRunnerFailed, "Remove", "%s %s before it received a job: %s", m.name, ended, m.view.end.reason)
+	e.writeAbout(pool, m.name, m.uid, corev1.EventTypeWarning, reasonRunnerFailed, "Remove", "%s %s before it received a job: %s", m.name, ended, m.view.end.reason)
 }
 
 func listed(names []string) string {
