@@ -56,6 +56,19 @@ func (e *eventWriter) writeAbout(pool types.NamespacedName, pod, uid, kind, reas
 	e.recorder.Eventf(object, related, kind, reason, action, note, args...)
 }
 
+// writeAt is write about one version of the pool: Events about different versions are not counted as one.
+func (e *eventWriter) writeAt(pool types.NamespacedName, version, kind, reason, action, note string, args ...any) {
+	object := e.object(pool)
+	if object == nil {
+		return
+	}
+	related := &v1alpha1.RunnerPool{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.KindRunnerPool},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: pool.Name, ResourceVersion: version},
+	}
+	e.recorder.Eventf(object, related, kind, reason, action, note, args...)
+}
+
 // stuck reports pods that were deleted and still exist (POOL-10): the first few each, the rest as a number.
 func (e *eventWriter) stuck(pool types.NamespacedName, pods []stuckPod) {
 	for _, pod := range pods[:min(len(pods), namesInEvent)] {
@@ -84,8 +97,9 @@ var turns = map[string]turn{
 	v1alpha1.ConditionScalingActive: {bad: metav1.ConditionFalse, begins: "ScalingInactive", ends: v1alpha1.ConditionScalingActive},
 }
 
-// turned writes an Event about each condition that has turned on or off.
-func (e *eventWriter) turned(pool types.NamespacedName, before, after []metav1.Condition) {
+// turned writes an Event about each condition that has turned on or off. version is that of the pool with the conditions after it: each turn
+// has an Event of its own, with its text.
+func (e *eventWriter) turned(pool types.NamespacedName, version string, before, after []metav1.Condition) {
 	for _, c := range after {
 		turn, reported := turns[c.Type]
 		old := meta.FindStatusCondition(before, c.Type)
@@ -93,11 +107,11 @@ func (e *eventWriter) turned(pool types.NamespacedName, before, after []metav1.C
 		switch is := c.Status == turn.bad; {
 		case !reported || is == was:
 		case !is:
-			e.write(pool, corev1.EventTypeNormal, turn.ends, c.Reason, "%s", c.Message)
+			e.writeAt(pool, version, corev1.EventTypeNormal, turn.ends, c.Reason, "%s", c.Message)
 		case turn.normal:
-			e.write(pool, corev1.EventTypeNormal, turn.begins, c.Reason, "%s", c.Message)
+			e.writeAt(pool, version, corev1.EventTypeNormal, turn.begins, c.Reason, "%s", c.Message)
 		default:
-			e.write(pool, corev1.EventTypeWarning, turn.begins, c.Reason, "%s", c.Message)
+			e.writeAt(pool, version, corev1.EventTypeWarning, turn.begins, c.Reason, "%s", c.Message)
 		}
 	}
 }
@@ -123,11 +137,11 @@ func (e *eventWriter) asked(pool types.NamespacedName, asks []lifecycle.Action, 
 		verdict lifecycle.Verdict
 	}
 	var order []key
-	names, details, first := map[key][]string{}, map[key]string{}, map[key]string{}
+	names, details, first := map[key][]string{}, map[key]string{}, map[key]lifecycle.Runner{}
 	for i, a := range asks {
 		k := key{a.Reason, answers[i].Verdict}
 		if names[k] == nil {
-			order, first[k] = append(order, k), a.Runner.Name
+			order, first[k] = append(order, k), a.Runner
 			details[k] = a.Detail
 			if answers[i].Detail != "" {
 				details[k] += "; " + answers[i].Detail
@@ -138,11 +152,11 @@ func (e *eventWriter) asked(pool types.NamespacedName, asks []lifecycle.Action, 
 	for _, k := range order {
 		switch k.verdict {
 		case lifecycle.Granted:
-			e.writeAbout(pool, first[k], "", kindOf(k.reason), string(k.reason), "Remove", "Removing %s: %s", listed(names[k]), details[k])
+			e.writeAbout(pool, first[k].Name, first[k].UID, kindOf(k.reason), string(k.reason), "Remove", "Removing %s: %s", listed(names[k]), details[k])
 		case lifecycle.Busy:
-			e.writeAbout(pool, first[k], "", corev1.EventTypeNormal, string(k.reason), "Keep", "Keeping %s: %s", listed(names[k]), details[k])
+			e.writeAbout(pool, first[k].Name, first[k].UID, corev1.EventTypeNormal, string(k.reason), "Keep", "Keeping %s: %s", listed(names[k]), details[k])
 		default:
-			e.writeAbout(pool, first[k], "", corev1.EventTypeWarning, reasonFenceUnknown, "Keep", "Keeping %s, because it is unknown whether they are busy: %s", listed(names[k]), details[k])
+			e.writeAbout(pool, first[k].Name, first[k].UID, corev1.EventTypeWarning, reasonFenceUnknown, "Keep", "Keeping %s, because it is unknown whether they are busy: %s", listed(names[k]), details[k])
 		}
 	}
 }
