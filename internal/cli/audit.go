@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
-	"github.com/bullpen-ci/bullpen/internal/auditchange"
 	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
+	"github.com/bullpen-ci/bullpen/internal/lib/auditchange"
 )
 
 // AuditFilter selects changes.

@@ -39,10 +39,13 @@ func (e Event) ObjectName() string { return e.object }
 // Object is what the event is about, as kubectl takes it.
 func (e Event) Object() string { return strings.ToLower(e.Kind) + "/" + e.Name }
 
+// nodeAgent reports on pods, in place of a kubelet.
+const nodeAgent = "bullpen-node"
+
 // reporters are the names that the fleet's parts write Events under; cmd/bullpen has a test that there are no others.
 func reporters() []string {
 	return []string{
-		"runnerpool", "runner", "registered", "runnerreplicaset", "runnerset", "runnerdeployment", "bullpen-runnerscaler", "machost", "bullpen-node",
+		"runnerpool", "runner", "registered", "runnerreplicaset", "runnerset", "runnerdeployment", "bullpen-runnerscaler", "machost", nodeAgent,
 	}
 }
 
@@ -125,9 +128,16 @@ func (f Filter) wants(e Event) bool {
 	return wanted == strings.ToLower(e.Object()) || wanted == strings.ToLower(e.Related) || wanted == "runner/"+name && strings.EqualFold(e.Object(), "pod/"+name)
 }
 
-// concerns says whether the event is of the fleet. Nearly all others are of pods that start. All events of an object are shown if it is named.
+// concerns says whether the event is of the fleet. Nearly all others are of pods that start; the node agent reports those as a kubelet does.
+// All events of an object are shown if it is named.
 func (f Filter) concerns(e Event) bool {
-	return f.All || f.For != "" || e.ours || f.Namespace != "" && e.Type == corev1.EventTypeWarning
+	if f.All || f.For != "" {
+		return true
+	}
+	if e.Type == corev1.EventTypeWarning {
+		return e.ours || f.Namespace != ""
+	}
+	return e.ours && (e.Reporter != nodeAgent || e.Kind != "Pod")
 }
 
 // pick returns the matching events, newest last.

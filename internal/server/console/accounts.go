@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
-	"github.com/bullpen-ci/bullpen/internal/auditchange"
+	"github.com/bullpen-ci/bullpen/internal/lib/auditchange"
 )
 
 // accountsView is a page of accounts.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bullpen-ci/bullpen/internal/auditchange"
+	"github.com/bullpen-ci/bullpen/internal/lib/auditchange"
 )
 
 // The audit log shows what a change made different, and nothing else; unexpected content does not break the page.
