@@ -159,6 +159,7 @@ type AccountList struct {
 type AuditEvent struct {
 	ID         int64           `json:"id"`
 	At         time.Time       `json:"at"`
+	Author     string          `json:"author"`               // the person, if known: user, or actor with statedUser or manager in parentheses
 	Actor      string          `json:"actor"`                // a Kubernetes user, "github", or "kubernetes" for changes of objects in the cluster
 	User       string          `json:"user,omitempty"`       // the user who requested the actor's token, or changed the object; verified by the cluster
 	StatedUser string          `json:"statedUser,omitempty"` // the same as stated by the client; not verified
@@ -173,17 +174,21 @@ type AuditEvent struct {
 	Reason     string          `json:"reason,omitempty"`
 }
 
-// Author is the person, if known: the user that the cluster verified, or the actor, with the name that the client stated.
-func (e AuditEvent) Author() string {
+// Named returns the event with its author: the user that the cluster verified, or the actor, with what the client stated of itself.
+func (e AuditEvent) Named() AuditEvent {
 	switch {
 	case e.User != "":
-		return e.User
+		e.Author = e.User
 	case e.StatedUser != "":
-		return e.Actor + " (stated by the client: " + e.StatedUser + ")"
+		e.Author = e.Actor + " (stated by the client: " + e.StatedUser + ")"
 	case e.Manager != "":
-		return e.Actor + " (" + e.Manager + ")"
+		e.Author = e.Actor + " (" + e.Manager + ")"
+	case e.Actor == ActorKubernetes:
+		e.Author = e.Actor + " (unknown client)"
+	default:
+		e.Author = e.Actor
 	}
-	return e.Actor
+	return e
 }
 
 // Actors that are not Kubernetes users.

@@ -18,14 +18,14 @@ func newAuditCommand() *cobra.Command {
 		Long: `List every change of an account by an administrator, every retired runner, every change of an installation at GitHub, and every change
 of a RunnerPool's spec by any client: pool_pause, pool_drain, pool_resume, pool_scale, pool_set.
 
-ACTOR is the user whom the cluster verified. A name that only the client stated is marked. Changes of pools without a name show the field
-manager, such as kubectl-edit; the cluster's audit log has the user. -o wide shows the ServiceAccount whose token was used (AS), and the
-token's ID.`,
+AUTHOR is the user whom the cluster verified. A name that only the client stated is marked. Changes of pools without a name show the field
+manager, such as kubectl-edit, if the API server recorded one; the cluster's audit log has the user. -o wide shows the ServiceAccount whose
+token was used (ACTOR), and the token's ID. CHANGE has the fields that changed; -o json has all values before and after.`,
 		Example: `  bullpen audit
   bullpen audit --account acme --limit 200 -o wide
   bullpen audit --pool linux-4 --since 24h
   bullpen audit --since 2026-11-01 --until 2026-12-01 -o json
-  bullpen audit -o custom-columns=TIME:.at,ACTOR:.actor,ACTION:.action
+  bullpen audit -o custom-columns=TIME:.at,AUTHOR:.author,ACTION:.action
   bullpen audit -o json | jq '.[] | select(.actor != "github")'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

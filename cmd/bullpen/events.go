@@ -18,26 +18,27 @@ const eventsAgain = time.Second
 
 func newEventsCommand() *cobra.Command {
 	conn, output, filter := connection(), cli.OutputOf[clusterevents.Event](), clusterevents.Filter{}
-	all, follow, since := false, false, time.Duration(0)
+	everywhere, follow, since := false, false, time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "List Kubernetes events of pools, runners and Macs, newest last",
-		Long: `List the Kubernetes events of the runners' namespace: those of Bullpen and those about its pods. With -A list all namespaces, but only
-events by Bullpen or about its kinds. Kubernetes deletes events after an hour. For changes by people see bullpen audit, for a queued job
-see bullpen why.
+		Long: `List Kubernetes events by Bullpen, about its kinds, and warnings of the runners' namespace. --all adds the rest, such as those of pods that
+start; --for lists all events about one object. With -A list all namespaces, without warnings of others. Kubernetes deletes events after an
+hour. For changes by people see bullpen audit, for a queued job see bullpen why.
 
 It reads the cluster with your own rights (list and watch on events.events.k8s.io), as kubectl does. With --watch it follows until Ctrl-C.
 
 Exit codes: 0 done, also if there are no events, 1 the cluster cannot be read.`,
 		Example: `  bullpen events
   bullpen events --types Warning --since 10m
+  bullpen events --all --since 10m
   bullpen events --for pool/linux-4 --watch
   bullpen events --for machost/mac-1
   bullpen events --sort-by count -o custom-columns=COUNT:.count,REASON:.reason,ABOUT:.name
   bullpen events -A -o json | jq -r '.[] | select(.type == "Warning") | .message'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if all {
+			if everywhere {
 				filter.Namespace = ""
 			}
 			if since > 0 {
@@ -67,7 +68,8 @@ Exit codes: 0 done, also if there are no events, 1 the cluster cannot be read.`,
 	f := cmd.Flags()
 	ownClusterFlags(f, conn)
 	f.StringVarP(&filter.Namespace, "namespace", "n", "bullpen-runners", "namespace of the events")
-	f.BoolVarP(&all, "all-namespaces", "A", false, "list events of all namespaces")
+	f.BoolVar(&filter.All, "all", false, "also list events that other components report, such as scheduled and started pods")
+	f.BoolVarP(&everywhere, "all-namespaces", "A", false, "list events of all namespaces")
 	f.StringVar(&filter.For, "for", "", "only events about this object, as kind/name: pool/linux-4, pod/linux-4-x7k2p, machost/mac-1")
 	f.StringSliceVar(&filter.Types, "types", nil, "only events of these types: Normal, Warning")
 	f.DurationVar(&since, "since", 0, "only events of this period, such as 10m (default: all)")

@@ -17,8 +17,10 @@ import (
 
 // writesFields is how both commands write.
 const writesFields = `It patches the RunnerPool with your own rights in the cluster (get and patch on runnerpools.bullpen.dev), as kubectl does. A field that another
-client manages with server-side apply, such as a GitOps tool, is not changed unless --force-conflicts is given. For one that another
-client has written, such as Helm or kubectl apply, a warning names it: it may revert the change. Repeating the command changes nothing.`
+client manages with server-side apply, such as a GitOps tool, is not changed unless --force-conflicts is given. Sizes (replicas, autoscaling,
+minIdle, maxReplicas) are also changed if bullpen up or Helm manages them: bullpen up keeps the new size, and for Helm a warning says what to
+do. For a field that another client has written, such as Helm 3 or kubectl apply, a warning names it: it may revert the change. Repeating the
+command changes nothing.`
 
 // poolFlags are the values of the fields of a pool.
 type poolFlags struct {
@@ -135,6 +137,9 @@ func newPoolChangeCommand(use, short string, settings func(*cobra.Command) ([]po
 			}
 			for _, warning := range changed.Warnings {
 				fmt.Fprintln(cmd.ErrOrStderr(), "Warning: "+warning)
+			}
+			for _, note := range changed.Notes {
+				fmt.Fprintln(cmd.ErrOrStderr(), note)
 			}
 			if already := changed.Already(); already != "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s; nothing was changed.\n", already)

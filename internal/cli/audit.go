@@ -10,6 +10,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/cli/commandline"
+	"github.com/bullpen-ci/bullpen/internal/lib/auditchange"
 )
 
 // AuditFilter selects changes.
@@ -97,8 +98,8 @@ func (w *When) parameter() string {
 // AuditTable shows events, newest first.
 func AuditTable(events []adminapi.AuditEvent) Table {
 	t := Table{
-		Columns: []string{"TIME", "ACTOR", "ACTION", "ACCOUNT OR POOL", "CHANGE", "REASON"},
-		Wide:    []string{"ID", "ACCOUNT ID", "BEFORE", "AS", "CREDENTIAL", "MANAGER"},
+		Columns: []string{"TIME", "AUTHOR", "ACTION", "ACCOUNT OR POOL", "CHANGE", "REASON"},
+		Wide:    []string{"ID", "ACCOUNT ID", "ACTOR", "CREDENTIAL", "MANAGER"},
 		Empty:   "No changes recorded.",
 	}
 	for _, e := range events {
@@ -107,8 +108,8 @@ func AuditTable(events []adminapi.AuditEvent) Table {
 			subject = e.Pool
 		}
 		t.Rows = append(t.Rows, []string{
-			e.At.UTC().Format(time.RFC3339), e.Author(), e.Action, subject, string(e.After), e.Reason,
-			strconv.FormatInt(e.ID, 10), orDash(e.AccountID), string(e.Before), e.Actor, e.Credential, e.Manager,
+			e.At.UTC().Format(time.RFC3339), e.Author, e.Action, subject, auditchange.Text(auditchange.Of(e.Before, e.After)), e.Reason,
+			strconv.FormatInt(e.ID, 10), orDash(e.AccountID), e.Actor, e.Credential, e.Manager,
 		})
 	}
 	return t

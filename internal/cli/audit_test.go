@@ -73,11 +73,12 @@ func TestAuditTable_NamesThePerson(t *testing.T) {
 		account:                                  {Actor: account, Account: "acme"},
 		"github":                                 {Actor: adminapi.ActorGitHub, Account: "acme"},
 		account + " (stated by the client: ada)": {Actor: account, StatedUser: "ada", Account: "acme"},
+		"kubernetes (unknown client)":            {Actor: adminapi.ActorKubernetes, Pool: "runners/linux"},
 		"kubernetes (kubectl-edit)":              {Actor: adminapi.ActorKubernetes, Manager: "kubectl-edit", Pool: "runners/linux"},
 		"lin":                                    {Actor: adminapi.ActorKubernetes, User: "lin", Manager: "bullpen-pool", Pool: "runners/linux"},
 	} {
 		var out bytes.Buffer
-		events := []adminapi.AuditEvent{event}
+		events := []adminapi.AuditEvent{event.Named()}
 		require.NoError(t, cli.Print(&out, cli.FormatTable, events, cli.AuditTable(events)))
 		require.Contains(t, out.String(), "ACCOUNT OR POOL")
 		require.Contains(t, out.String(), want+"  ")
@@ -87,4 +88,15 @@ func TestAuditTable_NamesThePerson(t *testing.T) {
 		require.Contains(t, out.String(), event.Actor, "the ServiceAccount is not lost")
 		require.Contains(t, out.String(), event.Manager)
 	}
+}
+
+// CHANGE has the fields that changed, in the units that users write.
+func TestAuditTable_ShowsTheFieldsThatChanged(t *testing.T) {
+	event := adminapi.AuditEvent{
+		Before: json.RawMessage(`{"linux":{"milliCpu":16000,"jobs":20}}`), After: json.RawMessage(`{"linux":{"milliCpu":16000,"jobs":40}}`),
+	}
+	var out bytes.Buffer
+	require.NoError(t, cli.Print(&out, cli.FormatTable, []adminapi.AuditEvent{event}, cli.AuditTable([]adminapi.AuditEvent{event})))
+	require.Contains(t, out.String(), "linux jobs: 20 → 40")
+	require.NotContains(t, out.String(), "CPU")
 }

@@ -35,6 +35,8 @@ type PoolSettings struct {
 	Fields    []poolchange.Changed `json:"fields"`
 	// Warnings are sentences about what may undo the change, or hide it.
 	Warnings []string `json:"warnings,omitempty"`
+	// Notes are sentences about what becomes of the change.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // SetPool changes fields of a pool, with the caller's own rights in the cluster. It writes nothing if they have these values already. A concurrent
@@ -96,7 +98,7 @@ func (c PoolChange) set(ctx context.Context, pools dynamic.ResourceInterface, us
 	case err != nil:
 		return PoolSettings{}, reach.Cluster("changing pool "+c.Pool, err)
 	}
-	out.Changed, out.Warnings = true, append(change.Warnings(), out.Warnings...)
+	out.Changed, out.Warnings, out.Notes = true, append(change.Warnings(), out.Warnings...), change.Notes()
 	return out, nil
 }
 

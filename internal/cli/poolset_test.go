@@ -168,6 +168,35 @@ func TestSetPool_AppliedFields(t *testing.T) {
 	require.Equal(t, []string{"spec.replicas was managed by argocd-controller, which reverts this change if it writes the field again"}, changed.Warnings)
 }
 
+// The size of a pool is taken over from bullpen up, as from Helm; other fields of theirs are left alone.
+func TestSetPool_SizesOfInstallers(t *testing.T) {
+	api, config := newPoolAPI(t)
+	managed := func(manager string) []any {
+		return []any{map[string]any{"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": map[string]any{
+			"f:spec": map[string]any{"f:replicas": map[string]any{}, "f:idleTimeout": map[string]any{}},
+		}}}
+	}
+	api.managed = managed("bullpen-up")
+	changed, err := cli.SetPool(t.Context(), config, scaleTo(5))
+	require.NoError(t, err)
+	require.Equal(t, []string{"`bullpen up` keeps this size when it starts again."}, changed.Notes)
+	require.Empty(t, changed.Warnings)
+	api.managed = managed("helm")
+	changed, err = cli.SetPool(t.Context(), config, scaleTo(5))
+	require.NoError(t, err)
+	require.Equal(t, []string{"spec.replicas was managed by helm: put 5 into the release's values too, or the next helm upgrade reports a conflict"}, changed.Warnings)
+	require.Empty(t, changed.Notes)
+	require.Len(t, api.patches, 2)
+	for _, manager := range []string{"bullpen-up", "helm"} {
+		api.managed = managed(manager)
+		idle := scaleTo(5)
+		idle.Settings = append(idle.Settings, poolchange.Set("idle-timeout", "1h"))
+		_, err = cli.SetPool(t.Context(), config, idle)
+		require.EqualError(t, err, "conflict: spec.idleTimeout of pool linux is managed by "+manager+". Change it there, or overwrite with --force-conflicts")
+	}
+	require.Len(t, api.patches, 2, "nothing of such a change is written")
+}
+
 func TestSetPool_Refusals(t *testing.T) {
 	api, config := newPoolAPI(t)
 	missing := scaleTo(1)

@@ -103,6 +103,7 @@ var closures = []struct {
 	{pkg: "internal/server/history", strict: true, allow: []string{module + "/internal/server/history"}, reason: "samples and series are values; the ledger and the cluster are ports"},
 	{pkg: "internal/server/poolaudit", strict: true, allow: []string{module + "/internal/server/poolaudit", module + "/api/adminapi", module + "/internal/fleet"},
 		reason: "what changed is a function of values; the ledger and the cluster are ports"},
+	{pkg: "internal/lib/auditchange", strict: true, allow: []string{module + "/internal/lib/auditchange", module + "/internal/fleet"}, reason: "words are a function of two states"},
 	{pkg: "internal/server/console/chart", strict: true, allow: []string{module + "/internal/server/console/chart"}, reason: "where a line is drawn is a function of numbers"},
 	{pkg: "internal/server/admin", deny: slices.Concat(databases, clients), reason: "the API shows and changes what its ports give"},
 	{pkg: "internal/server/console", deny: slices.Concat(databases, clients), reason: "pages show what the operators' API knows, and nothing past it"},

@@ -118,11 +118,11 @@ func resizePool(t *testing.T, dir string) {
 	_, stderr := ask("pool", "scale", "default", "--replicas", strconv.Itoa(before))
 	require.Contains(t, stderr, "already has spec.replicas")
 	more := strconv.Itoa(before + 1)
-	refused(t, "is managed by bullpen-up", "pool", "scale", "default", "--replicas", more, "--state-dir", dir)
+	refused(t, "is managed by bullpen-up", "pool", "set", "default", "--image", "another", "--state-dir", dir)
 	refused(t, "pool default is not autoscaled: --min-idle has no effect", "pool", "set", "default", "--min-idle", "2", "--state-dir", dir)
-	defer ask("pool", "scale", "default", "--replicas", strconv.Itoa(before), "--force-conflicts") // the other tests count its runners
-	stdout, stderr := ask("pool", "scale", "default", "--replicas", more, "--force-conflicts", "-o", "json")
-	require.Contains(t, stderr, "Warning: spec.replicas was managed by bullpen-up")
+	defer ask("pool", "scale", "default", "--replicas", strconv.Itoa(before)) // the other tests count its runners
+	stdout, stderr := ask("pool", "scale", "default", "--replicas", more, "-o", "json")
+	require.Contains(t, stderr, "`bullpen up` keeps this size when it starts again.")
 	var changed cli.PoolSettings
 	require.NoError(t, json.Unmarshal([]byte(stdout), &changed))
 	require.True(t, changed.Changed)

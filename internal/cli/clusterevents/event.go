@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -38,10 +39,13 @@ func (e Event) ObjectName() string { return e.object }
 // Object is what the event is about, as kubectl takes it.
 func (e Event) Object() string { return strings.ToLower(e.Kind) + "/" + e.Name }
 
+// nodeAgent reports on pods, in place of a kubelet.
+const nodeAgent = "bullpen-node"
+
 // reporters are the names that the fleet's parts write Events under; cmd/bullpen has a test that there are no others.
 func reporters() []string {
 	return []string{
-		"runnerpool", "runner", "registered", "runnerreplicaset", "runnerset", "runnerdeployment", "bullpen-runnerscaler", "machost", "bullpen-node",
+		"runnerpool", "runner", "registered", "runnerreplicaset", "runnerset", "runnerdeployment", "bullpen-runnerscaler", "machost", nodeAgent,
 	}
 }
 
@@ -81,7 +85,8 @@ func of(e *eventsv1.Event) Event {
 
 // Filter selects events.
 type Filter struct {
-	Namespace string // empty: all, and of these only events by Bullpen or about its kinds
+	Namespace string // empty: all
+	All       bool   // also events that are neither by Bullpen, nor about its kinds, nor warnings of the namespace
 	For       string // kind/name, as in kubectl; empty: any
 	Types     []string
 	Since     time.Time // zero: all
@@ -108,7 +113,7 @@ func (f Filter) Check() error {
 }
 
 func (f Filter) wants(e Event) bool {
-	if f.Namespace == "" && !e.ours || e.At.Before(f.Since) {
+	if e.At.Before(f.Since) || !f.concerns(e) {
 		return false
 	}
 	if len(f.Types) > 0 && !slices.ContainsFunc(f.Types, func(t string) bool { return strings.EqualFold(t, e.Type) }) {
@@ -121,6 +126,18 @@ func (f Filter) wants(e Event) bool {
 	kind = cmp.Or(kinds[kind], strings.TrimSuffix(kind, ".bullpen.dev"))
 	wanted := kind + "/" + name
 	return wanted == strings.ToLower(e.Object()) || wanted == strings.ToLower(e.Related) || wanted == "runner/"+name && strings.EqualFold(e.Object(), "pod/"+name)
+}
+
+// concerns says whether the event is of the fleet. Nearly all others are of pods that start; the node agent reports those as a kubelet does.
+// All events of an object are shown if it is named.
+func (f Filter) concerns(e Event) bool {
+	if f.All || f.For != "" {
+		return true
+	}
+	if e.Type == corev1.EventTypeWarning {
+		return e.ours || f.Namespace != ""
+	}
+	return e.ours && (e.Reporter != nodeAgent || e.Kind != "Pod")
 }
 
 // pick returns the matching events, newest last.

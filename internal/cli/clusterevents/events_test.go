@@ -91,6 +91,8 @@ func TestRead_ShowsWhatIsWanted(t *testing.T) {
 	})
 	s.write("ConfigMap", "kube-root-ca.crt", "Elsewhere", time.Minute, by("somebody"))
 	s.write("MacHost", "mac-1", "Prepared", time.Second, by("somebody"))
+	s.write("Pod", "linux-b", "Started", 40*time.Minute, by("bullpen-node"))
+	s.write("Pod", "linux-b", "VMFailed", 35*time.Minute, warning, by("bullpen-node"))
 	in := func(change func(*clusterevents.Filter)) clusterevents.Filter {
 		f := clusterevents.Filter{Namespace: s.namespace}
 		change(&f)
@@ -100,17 +102,20 @@ func TestRead_ShowsWhatIsWanted(t *testing.T) {
 		filter clusterevents.Filter
 		want   []string
 	}{
-		"all of a namespace":   {in(func(*clusterevents.Filter) {}), []string{"Retired", "Scaled", "FailedScheduling", "Elsewhere", "Prepared"}},
-		"warnings":             {in(func(f *clusterevents.Filter) { f.Types = []string{"warning"} }), []string{"FailedScheduling"}},
+		"the fleet's own":      {in(func(*clusterevents.Filter) {}), []string{"VMFailed", "Retired", "Scaled", "FailedScheduling", "Prepared"}},
+		"all of a namespace":   {in(func(f *clusterevents.Filter) { f.All = true }), []string{"Started", "VMFailed", "Retired", "Scaled", "FailedScheduling", "Elsewhere", "Prepared"}},
+		"about another object": {in(func(f *clusterevents.Filter) { f.For = "configmap/kube-root-ca.crt" }), []string{"Elsewhere"}},
+		"warnings":             {in(func(f *clusterevents.Filter) { f.Types = []string{"warning"} }), []string{"VMFailed", "FailedScheduling"}},
 		"both types":           {in(func(f *clusterevents.Filter) { f.Types = []string{"Warning", "Normal"}; f.Most = 1 }), []string{"Prepared"}},
-		"of late":              {in(func(f *clusterevents.Filter) { f.Since = time.Now().Add(-150 * time.Second) }), []string{"FailedScheduling", "Elsewhere", "Prepared"}},
-		"the latest two":       {in(func(f *clusterevents.Filter) { f.Most = 2 }), []string{"Elsewhere", "Prepared"}},
+		"of late":              {in(func(f *clusterevents.Filter) { f.Since = time.Now().Add(-150 * time.Second) }), []string{"FailedScheduling", "Prepared"}},
+		"the latest two":       {in(func(f *clusterevents.Filter) { f.Most = 2 }), []string{"FailedScheduling", "Prepared"}},
 		"about a pool":         {in(func(f *clusterevents.Filter) { f.For = "pool/linux" }), []string{"Retired", "Scaled"}},
 		"about its whole name": {in(func(f *clusterevents.Filter) { f.For = "RunnerPool.bullpen.dev/linux" }), []string{"Retired", "Scaled"}},
 		"about a pod":          {in(func(f *clusterevents.Filter) { f.For = "po/linux-a" }), []string{"Retired", "FailedScheduling"}},
 		"about a runner's pod": {in(func(f *clusterevents.Filter) { f.For = "runner/linux-a" }), []string{"Retired", "FailedScheduling"}},
 		"about nothing":        {in(func(f *clusterevents.Filter) { f.For = "pod/linux" }), []string{}},
-		"ours, everywhere":     {clusterevents.Filter{}, []string{"Retired", "Scaled", "Prepared"}},
+		"ours, everywhere":     {clusterevents.Filter{}, []string{"VMFailed", "Retired", "Scaled", "Prepared"}},
+		"all, everywhere":      {clusterevents.Filter{All: true}, []string{"Started", "VMFailed", "Retired", "Scaled", "FailedScheduling", "Elsewhere", "Prepared"}},
 	} {
 		require.Equal(t, c.want, s.reasons(c.filter), name)
 	}

@@ -21,22 +21,27 @@ type Setting struct {
 type Field struct {
 	Flag string
 	Path []string
+	Size bool // it decides how many runners there are
 }
 
 // Fields are those that a command line can set, in the order in which they are shown.
 func Fields() []Field {
 	return []Field{
-		{"replicas", []string{"spec", "replicas"}},
-		{"autoscaling", []string{"spec", "autoscaling", "enabled"}},
-		{"min-idle", []string{"spec", "autoscaling", "minIdle"}},
-		{"max-replicas", []string{"spec", "autoscaling", "maxReplicas"}},
-		{"scale-down-cooldown", []string{"spec", "autoscaling", "scaleDownCooldown"}},
-		{"stabilization", []string{"spec", "autoscaling", "stabilization"}},
-		{"idle-timeout", []string{"spec", "idleTimeout"}},
-		{"max-runner-age", []string{"spec", "maxRunnerAge"}},
-		{"queueing", []string{"spec", "queueing"}},
-		{"image", []string{"spec", "template", "image"}},
+		{"replicas", []string{"spec", "replicas"}, true},
+		{"autoscaling", []string{"spec", "autoscaling", "enabled"}, true},
+		{"min-idle", []string{"spec", "autoscaling", "minIdle"}, true},
+		{"max-replicas", []string{"spec", "autoscaling", "maxReplicas"}, true},
+		{"scale-down-cooldown", []string{"spec", "autoscaling", "scaleDownCooldown"}, false},
+		{"stabilization", []string{"spec", "autoscaling", "stabilization"}, false},
+		{"idle-timeout", []string{"spec", "idleTimeout"}, false},
+		{"max-runner-age", []string{"spec", "maxRunnerAge"}, false},
+		{"queueing", []string{"spec", "queueing"}, false},
+		{"image", []string{"spec", "template", "image"}, false},
 	}
+}
+
+func (c Changed) size() bool {
+	return slices.ContainsFunc(Fields(), func(f Field) bool { return f.Size && strings.Join(f.Path, ".") == c.Field })
 }
 
 // Set returns the setting of the field that a flag names.

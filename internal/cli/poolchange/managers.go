@@ -9,8 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// OwnManager owns the fields that these commands write.
-const OwnManager = "bullpen-pool"
+// Field managers.
+const (
+	OwnManager  = "bullpen-pool" // of the fields that these commands write
+	UpManager   = "bullpen-up"   // of bullpen up
+	helmManager = "helm"         // of Helm 4
+)
 
 // Manager is another client that manages a field.
 type Manager struct {
@@ -41,7 +45,7 @@ func (c Change) Conflicts(pool string) error {
 	conflict := ConflictError{Pool: pool}
 	for _, field := range c.Fields {
 		for _, manager := range field.Managers {
-			if !manager.Applies {
+			if !manager.Applies || field.takenFrom(manager) {
 				continue
 			}
 			if !slices.Contains(conflict.Managers, manager.Name) {
@@ -58,11 +62,35 @@ func (c Change) Conflicts(pool string) error {
 	return &conflict
 }
 
+// takenFrom says whether the field is taken over from a manager without being asked to: from one that only runs when a user runs it, and
+// sizes only (ADR 0055). A tool that reconciles would set the field again within minutes.
+func (c Changed) takenFrom(m Manager) bool {
+	return c.size() && m.Applies && (m.Name == UpManager || m.Name == helmManager)
+}
+
+// Notes say what becomes of a size that was taken over from bullpen up.
+func (c Change) Notes() []string {
+	for _, field := range c.Fields {
+		for _, manager := range field.Managers {
+			if field.takenFrom(manager) && manager.Name == UpManager {
+				return []string{"`bullpen up` keeps this size when it starts again."}
+			}
+		}
+	}
+	return nil
+}
+
 // Warnings name the managers that may set a field again.
 func (c Change) Warnings() []string {
 	var warnings []string
 	for _, field := range c.Fields {
 		for _, manager := range field.Managers {
+			if field.takenFrom(manager) {
+				if manager.Name == helmManager {
+					warnings = append(warnings, fmt.Sprintf("%s was managed by helm: put %v into the release's values too, or the next helm upgrade reports a conflict", field.Field, field.Value))
+				}
+				continue
+			}
 			warnings = append(warnings, fmt.Sprintf("%s was managed by %s, which reverts this change if it writes the field again", field.Field, manager.Name))
 		}
 	}
@@ -85,6 +113,23 @@ func managersOf(entries []metav1.ManagedFieldsEntry, path []string) ([]Manager, 
 		}
 	}
 	return managers, nil
+}
+
+// ManagedBy says whether a manager has a field of a pool, by whatever operation.
+func ManagedBy(entries []metav1.ManagedFieldsEntry, manager string, path []string) (bool, error) {
+	for _, entry := range entries {
+		if entry.Manager != manager || entry.FieldsV1 == nil {
+			continue
+		}
+		var owned map[string]any
+		if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned); err != nil {
+			return false, fmt.Errorf("reading the fields of manager %s: %w", manager, err)
+		}
+		if owns(owned, path) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // owns says whether a set of fields has the field at a path, or an atomic object above it.

@@ -180,12 +180,12 @@ func (c *conditions) saturated(pool *v1alpha1.RunnerPool, f facts) {
 		c.clearLater(kind, "BelowCapacity", "Pool is no longer saturated")
 		return
 	}
-	limit := "spec.replicas"
+	remedy := "bullpen pool scale " + pool.Name + " --replicas N"
 	if poolspec.Autoscales(pool) {
-		limit = "spec.autoscaling.maxReplicas"
+		remedy = "bullpen pool set " + pool.Name + " --max-replicas N"
 	}
-	c.set(kind, true, "AtCapacity", fmt.Sprintf("At capacity: %s, %s queued. Raise %s to run more at once.",
-		occupied(of[lifecycle.StageBusy], present, most), many(demand.Queued, "job"), limit))
+	c.set(kind, true, "AtCapacity", fmt.Sprintf("At capacity: %s, %s queued. To run more at once: `%s`.",
+		occupied(of[lifecycle.StageBusy], present, most), many(demand.Queued, "job"), remedy))
 }
 
 // occupied says how many of the runners that a pool may have exist, and how many of them are busy.

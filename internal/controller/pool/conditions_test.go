@@ -71,13 +71,13 @@ func TestConditions_Saturated(t *testing.T) {
 	}{
 		"nothing is known":     {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}},
 		"nobody waits":         {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}, decision: waits(0)},
-		"all replicas busy":    {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}, decision: waits(1), reason: "AtCapacity", message: "At capacity: 4 of 4 runners busy, 1 job queued. Raise spec.replicas to run more at once."},
+		"all replicas busy":    {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}, decision: waits(1), reason: "AtCapacity", message: "At capacity: 4 of 4 runners busy, 1 job queued. To run more at once: `bullpen pool scale pool --replicas N`."},
 		"one is idle":          {pool: poolFor(), of: stages{lifecycle.StageBusy: 3, lifecycle.StageIdle: 1}, decision: waits(1)},
 		"one is about to be":   {pool: poolFor(), of: stages{lifecycle.StageBusy: 3, lifecycle.StageBooting: 1}, decision: waits(1)},
 		"more wait than that":  {pool: poolFor(), of: stages{lifecycle.StageBusy: 3, lifecycle.StageBooting: 1}, decision: waits(2), reason: "AtCapacity", message: "At capacity: 4 of 4 runners exist (3 busy), 2 jobs queued."},
 		"one is being created": {pool: poolFor(), of: stages{lifecycle.StageBusy: 3}, decision: waits(9)},
 		"it can grow":          {pool: poolFor(scaling(10)), of: stages{lifecycle.StageBusy: 4}, decision: waits(9)},
-		"at the maximum":       {pool: poolFor(scaling(4)), of: stages{lifecycle.StageBusy: 3, lifecycle.StageLeaving: 1}, decision: waits(9), reason: "AtCapacity", message: "At capacity: 4 of 4 runners exist (3 busy), 9 jobs queued. Raise spec.autoscaling.maxReplicas to run more at once."},
+		"at the maximum":       {pool: poolFor(scaling(4)), of: stages{lifecycle.StageBusy: 3, lifecycle.StageLeaving: 1}, decision: waits(9), reason: "AtCapacity", message: "At capacity: 4 of 4 runners exist (3 busy), 9 jobs queued. To run more at once: `bullpen pool set pool --max-replicas N`."},
 		"a terminating one":    {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}, decision: waits(9), gone: true},
 	} {
 		f := facts{wish: lifecycle.Wish{Desired: 4, Terminating: c.gone}, counts: counts{of: c.of}, decision: c.decision}
@@ -241,7 +241,7 @@ func TestConditions_ScalingActiveTurnsWhenNothingIsSeenForAWhile(t *testing.T) {
 		c, active := at(list, t0.Add(blindHold-time.Second))
 		require.Equal(t, want, active.Status)
 		require.Equal(t, t0.Add(blindHold), c.look)
-		writer.turned(key, list, c.list)
+		writer.turned(key, "7", list, c.list)
 		require.Empty(t, recorder.events)
 		_, active = at(c.list, t0.Add(blindHold))
 		require.Equal(t, metav1.ConditionFalse, active.Status)
@@ -301,14 +301,14 @@ func TestTurned_OneEventForEachTurn(t *testing.T) {
 	recorder, writer := recorded()
 	on := facts{wish: wishFor(4), counts: counts{of: stages{lifecycle.StageBusy: 4}, unplaced: 1, schedulerSays: "no room"}, rivals: []rival{{"b", "x"}}}
 	first := conditionsOf(poolFor(), nil, on, t0).list
-	writer.turned(key, nil, first)
-	writer.turned(key, first, conditionsOf(poolFor(), first, on, t0.Add(time.Second)).list)
+	writer.turned(key, "7", nil, first)
+	writer.turned(key, "7", first, conditionsOf(poolFor(), first, on, t0.Add(time.Second)).list)
 	require.Equal(t, []string{
 		"Warning Starved Unschedulable - 1 runner cannot be scheduled: no room",
 		"Warning LabelConflict SameLabel - pool b also has label x. Jobs with this label stay queued. Change the label of one of the pools, or delete one.",
 	}, recorder.events)
 	recorder.events = nil
-	writer.turned(key, first, conditionsOf(poolFor(), first, facts{wish: wishFor(4)}, t0.Add(time.Hour)).list)
+	writer.turned(key, "7", first, conditionsOf(poolFor(), first, facts{wish: wishFor(4)}, t0.Add(time.Hour)).list)
 	require.Equal(t, []string{
 		"Normal NoLongerStarved RunnersCanStart - all desired runners can start",
 		"Normal LabelConflictResolved NoConflict - no other pool has this label",
@@ -317,11 +317,11 @@ func TestTurned_OneEventForEachTurn(t *testing.T) {
 	recorder.events = nil
 	scaled := poolFor(scaling(9))
 	active := conditionsOf(scaled, nil, facts{decision: Decision{Decided: true}}, t0).list
-	writer.turned(key, nil, active)
+	writer.turned(key, "7", nil, active)
 	require.Empty(t, recorder.events, "that all is well from the start is no event")
 	blind := conditionsOf(scaled, active, facts{decision: Decision{Blind: "no server"}}, t0).list
-	writer.turned(key, active, blind)
-	writer.turned(key, blind, active)
+	writer.turned(key, "7", active, blind)
+	writer.turned(key, "7", blind, active)
 	require.Equal(t, []string{
 		"Warning ScalingInactive NoData - the pool size stays at 0: no server",
 		"Normal ScalingActive DemandKnown - the pool size follows the job queue",
@@ -346,10 +346,10 @@ func TestAsked_OneEventPerReasonAndBatch(t *testing.T) {
 	ask(1, lifecycle.ReasonMaxAge, "it is 25h0m0s old", lifecycle.Answer{Verdict: lifecycle.Unknown, Detail: "no database"})
 	writer.asked(key, asks, answers)
 	require.Equal(t, []string{
-		"Warning Unschedulable Remove - Removing Unschedulable-0, Unschedulable-1: no node has taken it for 15m0s: 0/3 nodes are available: 3 Insufficient cpu",
-		"Normal IdleTimeout Remove - Removing IdleTimeout-0, IdleTimeout-1, IdleTimeout-2, IdleTimeout-3, IdleTimeout-4 and 2 more: it has been idle for 12h0m0s",
-		"Normal NodeCordoned Keep - Keeping NodeCordoned-0: node n1 is cordoned; it has a job for acme",
-		"Warning FenceUnknown Keep - Keeping MaxAge-0, because it is unknown whether they are busy: it is 25h0m0s old; no database",
+		"Warning Unschedulable Remove Unschedulable-0 Removing Unschedulable-0, Unschedulable-1: no node has taken it for 15m0s: 0/3 nodes are available: 3 Insufficient cpu",
+		"Normal IdleTimeout Remove IdleTimeout-0 Removing IdleTimeout-0, IdleTimeout-1, IdleTimeout-2, IdleTimeout-3, IdleTimeout-4 and 2 more: it has been idle for 12h0m0s",
+		"Normal NodeCordoned Keep NodeCordoned-0 Keeping NodeCordoned-0: node n1 is cordoned; it has a job for acme",
+		"Warning FenceUnknown Keep MaxAge-0 Keeping MaxAge-0, because it is unknown whether they are busy: it is 25h0m0s old; no database",
 	}, recorder.events)
 	recorder.events = nil
 	writer.createFailed(key, errors.New("creating pod x: exceeded quota\nand more"))

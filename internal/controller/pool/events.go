@@ -42,7 +42,8 @@ func (e *eventWriter) write(pool types.NamespacedName, kind, reason, action, not
 	}
 }
 
-// writeAbout is write about a pod of the pool: Events about different pods are not counted as one.
+// writeAbout is write about a pod of the pool: Events about different pods are not counted as one. An Event that is counted keeps the text of
+// its first occurrence, so texts that name runners need it.
 func (e *eventWriter) writeAbout(pool types.NamespacedName, pod, uid, kind, reason, action, note string, args ...any) {
 	object := e.object(pool)
 	if object == nil {
@@ -51,6 +52,19 @@ func (e *eventWriter) writeAbout(pool types.NamespacedName, pod, uid, kind, reas
 	related := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: pod, UID: types.UID(uid)},
+	}
+	e.recorder.Eventf(object, related, kind, reason, action, note, args...)
+}
+
+// writeAt is write about one version of the pool: Events about different versions are not counted as one.
+func (e *eventWriter) writeAt(pool types.NamespacedName, version, kind, reason, action, note string, args ...any) {
+	object := e.object(pool)
+	if object == nil {
+		return
+	}
+	related := &v1alpha1.RunnerPool{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.KindRunnerPool},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: pool.Name, ResourceVersion: version},
 	}
 	e.recorder.Eventf(object, related, kind, reason, action, note, args...)
 }
@@ -90,8 +104,9 @@ func (t turn) holds(c metav1.Condition) bool {
 	return c.Status == t.bad && (t.reason == "" || t.reason == c.Reason)
 }
 
-// turned writes an Event about each condition that has turned on or off.
-func (e *eventWriter) turned(pool types.NamespacedName, before, after []metav1.Condition) {
+// turned writes an Event about each condition that has turned on or off. version is that of the pool with the conditions after it: each turn
+// has an Event of its own, with its text.
+func (e *eventWriter) turned(pool types.NamespacedName, version string, before, after []metav1.Condition) {
 	for _, c := range after {
 		turn, reported := turns[c.Type]
 		old := meta.FindStatusCondition(before, c.Type)
@@ -99,18 +114,18 @@ func (e *eventWriter) turned(pool types.NamespacedName, before, after []metav1.C
 		switch is := turn.holds(c); {
 		case !reported || is == was:
 		case !is:
-			e.write(pool, corev1.EventTypeNormal, turn.ends, c.Reason, "%s", c.Message)
+			e.writeAt(pool, version, corev1.EventTypeNormal, turn.ends, c.Reason, "%s", c.Message)
 		case turn.normal:
-			e.write(pool, corev1.EventTypeNormal, turn.begins, c.Reason, "%s", c.Message)
+			e.writeAt(pool, version, corev1.EventTypeNormal, turn.begins, c.Reason, "%s", c.Message)
 		default:
-			e.write(pool, corev1.EventTypeWarning, turn.begins, c.Reason, "%s", c.Message)
+			e.writeAt(pool, version, corev1.EventTypeWarning, turn.begins, c.Reason, "%s", c.Message)
 		}
 	}
 }
 
 func (e *eventWriter) created(pool types.NamespacedName, reason lifecycle.Reason, names []string) {
 	if len(names) > 0 && reason != "" {
-		e.write(pool, corev1.EventTypeNormal, string(reason), "Create", "Creating %s", listed(names))
+		e.writeAbout(pool, names[0], "", corev1.EventTypeNormal, string(reason), "Create", "Creating %s", listed(names))
 	}
 }
 
@@ -129,11 +144,11 @@ func (e *eventWriter) asked(pool types.NamespacedName, asks []lifecycle.Action, 
 		verdict lifecycle.Verdict
 	}
 	var order []key
-	names, details := map[key][]string{}, map[key]string{}
+	names, details, first := map[key][]string{}, map[key]string{}, map[key]lifecycle.Runner{}
 	for i, a := range asks {
 		k := key{a.Reason, answers[i].Verdict}
 		if names[k] == nil {
-			order = append(order, k)
+			order, first[k] = append(order, k), a.Runner
 			details[k] = a.Detail
 			if answers[i].Detail != "" {
 				details[k] += "; " + answers[i].Detail
@@ -144,11 +159,11 @@ func (e *eventWriter) asked(pool types.NamespacedName, asks []lifecycle.Action, 
 	for _, k := range order {
 		switch k.verdict {
 		case lifecycle.Granted:
-			e.write(pool, kindOf(k.reason), string(k.reason), "Remove", "Removing %s: %s", listed(names[k]), details[k])
+			e.writeAbout(pool, first[k].Name, first[k].UID, kindOf(k.reason), string(k.reason), "Remove", "Removing %s: %s", listed(names[k]), details[k])
 		case lifecycle.Busy:
-			e.write(pool, corev1.EventTypeNormal, string(k.reason), "Keep", "Keeping %s: %s", listed(names[k]), details[k])
+			e.writeAbout(pool, first[k].Name, first[k].UID, corev1.EventTypeNormal, string(k.reason), "Keep", "Keeping %s: %s", listed(names[k]), details[k])
 		default:
-			e.write(pool, corev1.EventTypeWarning, reasonFenceUnknown, "Keep", "Keeping %s, because it is unknown whether they are busy: %s", listed(names[k]), details[k])
+			e.writeAbout(pool, first[k].Name, first[k].UID, corev1.EventTypeWarning, reasonFenceUnknown, "Keep", "Keeping %s, because it is unknown whether they are busy: %s", listed(names[k]), details[k])
 		}
 	}
 }
@@ -171,7 +186,7 @@ func (e *eventWriter) removed(pool types.NamespacedName, m member) {
 		e.writeAbout(pool, m.name, m.uid, corev1.EventTypeWarning, reasonRunnerEvicted, "Remove", "%s was %s", m.name, m.view.end.evicted)
 		return
 	case !m.view.failed && m.died() && m.view.end.exited: // GitHub has no place for the reason
-		e.write(pool, corev1.EventTypeWarning, reasonRunnerFailed, "Remove",
+		e.writeAbout(pool, m.name, m.uid, corev1.EventTypeWarning, reasonRunnerFailed, "Remove",
 			"%s exited with code %d during its job: %s. GitHub fails the job; `bullpen runners logs %s` shows the last log lines",
 			m.name, m.view.end.exitCode, m.view.end.reason, m.name)
 		return
@@ -182,7 +197,7 @@ func (e *eventWriter) removed(pool types.NamespacedName, m member) {
 	if m.view.end.exited {
 		ended = fmt.Sprintf("exited with code %d", m.view.end.exitCode)
 	}
-	e.write(pool, corev1.EventTypeWarning, reasonRunnerFailed, "Remove", "%s %s before it received a job: %s", m.name, ended, m.view.end.reason)
+	e.writeAbout(pool, m.name, m.uid, corev1.EventTypeWarning, reasonRunnerFailed, "Remove", "%s %s before it received a job: %s", m.name, ended, m.view.end.reason)
 }
 
 func listed(names []string) string {

@@ -129,7 +129,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, pool *v1alpha1.RunnerPool,
 		return 0, client.IgnoreNotFound(fmt.Errorf("writing the status of %s: %w", pool.Name, err))
 	}
 	r.metrics.statusWrites.WithLabelValues(pool.Name).Inc()
-	r.events.turned(state.key, before.Conditions, status.Conditions)
+	r.events.turned(state.key, target.ResourceVersion, before.Conditions, status.Conditions)
 	state.statusWritten(&status, r.now())
 	return 0, nil
 }

@@ -107,6 +107,7 @@ type Box struct {
 	layout    Layout
 	lock      *os.File
 	owner     childproc.Process // this process
+	began     time.Time         // no runner of an earlier run is left since then
 	log       *slog.Logger
 	logFile   *os.File
 	record    *record
@@ -212,6 +213,7 @@ func (b *Box) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	b.began = b.opts.Now()
 	if ended > 0 {
 		b.report(Event{Kind: EventNote, Message: fmt.Sprintf("the last run was killed: stopped %d of its processes and pods", ended)})
 	}
@@ -236,6 +238,8 @@ func (b *Box) report(event Event) {
 		b.refreshStatus()
 	}
 }
+
+func (b *Box) note(message string) { b.report(Event{Kind: EventNote, Message: message}) }
 
 // refreshStatus writes the status file. It is for the CLI and scripts; nothing here depends on it.
 func (b *Box) refreshStatus() {
@@ -272,7 +276,7 @@ func (b *Box) bringUp(ctx context.Context) error {
 	if err := b.startParts(ctx); err != nil {
 		return err
 	}
-	if err := apply.applyPools(ctx, b.opts.Pools); err != nil {
+	if err := apply.applyPools(ctx, b.opts.Pools, b.note); err != nil {
 		return err
 	}
 	where := b.Where()
@@ -431,21 +435,6 @@ func (b *Box) Replace(ctx context.Context, name string, hard bool) (Replacement,
 	}
 	b.refreshStatus()
 	return Replacement{Part: name, Signal: word, OldPID: oldPID, NewPID: newPID, Took: b.opts.Now().Sub(began)}, nil
-}
-
-// Running says how many runners have a job right now: what a stop would cut off.
-func (b *Box) Running(ctx context.Context) (int, error) {
-	pods, err := listRunnerPods(ctx, b.kube)
-	if err != nil {
-		return 0, err
-	}
-	busy := 0
-	for _, pod := range pods {
-		if stageOf(&pod) == stageBusy {
-			busy++
-		}
-	}
-	return busy, nil
 }
 
 // Stop ends everything in an order in which nothing is replaced, or lacks what it needs, on the way: the controller,

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
@@ -241,8 +243,12 @@ func (b *Box) serve(ctx context.Context, opts UpOptions) (Result, error) {
 		return Result{}, fmt.Errorf("reading the jobs of earlier runs: %w", err)
 	}
 	f.changes(before) // are known
+	dead, err := failDead(ctx, github, before, b.began)
+	if err != nil && ctx.Err() == nil {
+		return Result{}, err
+	}
 	if unfinished := countUnfinished(before); unfinished > 0 {
-		b.report(Event{Kind: EventNote, Message: resuming(unfinished)})
+		b.report(Event{Kind: EventNote, Message: resuming(unfinished, dead)})
 	}
 	var runs []int64
 	for _, file := range opts.Workflows {
@@ -275,11 +281,44 @@ func (b *Box) reportFailures(ctx context.Context, github *standin.AdminClient, r
 	}
 }
 
-func resuming(unfinished int) string {
-	if unfinished == 1 {
-		return "resuming 1 unfinished job from earlier runs"
+// failDead fails the jobs that ran when the last run ended, and returns how many there were. Their runners were stopped with it, or before this
+// one began. GitHub would wait for their silence, and the jobs would count towards their account's limits until then.
+func failDead(ctx context.Context, github *standin.AdminClient, jobs []standin.JobView, began time.Time) (int, error) {
+	dead := 0
+	for _, job := range jobs {
+		if job.Status != "in_progress" || job.StartedAt == nil || !job.StartedAt.Before(began) {
+			continue
+		}
+		var answer *standin.AdminError
+		err := github.LoseJob(ctx, job.ID)
+		if errors.As(err, &answer) && answer.Status == http.StatusConflict { // it has completed since
+			continue
+		}
+		if err != nil {
+			return dead, fmt.Errorf("failing job %d of an earlier run: %w", job.ID, err)
+		}
+		dead++
 	}
-	return fmt.Sprintf("resuming %d unfinished jobs from earlier runs", unfinished)
+	return dead, nil
+}
+
+// resuming says what earlier runs have left. The dead jobs are some of the unfinished ones.
+func resuming(unfinished, dead int) string {
+	var texts []string
+	if rest := unfinished - dead; rest > 0 {
+		texts = append(texts, "resuming "+jobsOfEarlierRuns(rest, "unfinished"))
+	}
+	if dead > 0 {
+		texts = append(texts, jobsOfEarlierRuns(dead, "running")+" failed, because their runners were stopped")
+	}
+	return strings.Join(texts, "; ")
+}
+
+func jobsOfEarlierRuns(n int, state string) string {
+	if n == 1 {
+		return "1 " + state + " job of earlier runs"
+	}
+	return fmt.Sprintf("%d %s jobs of earlier runs", n, state)
 }
 
 // guide says what to type next.

@@ -21,13 +21,14 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/charts"
 	"github.com/bullpen-ci/bullpen/examples"
+	"github.com/bullpen-ci/bullpen/internal/cli/poolchange"
 	"github.com/bullpen-ci/bullpen/internal/dev/onebox/poolcheck"
 )
 
 // fieldManager is the name under which manifests are applied. Pools have it as a label, which tells pools of an earlier run from those of the
 // user.
 const (
-	fieldManager   = "bullpen-up"
+	fieldManager   = poolchange.UpManager
 	labelManagedBy = "app.kubernetes.io/managed-by"
 )
 
@@ -263,12 +264,20 @@ func poolList() *unstructured.UnstructuredList {
 }
 
 // applyPools applies the pools, and deletes those that an earlier `bullpen up` in this directory applied and this one does
-// not: two pools that serve one label would leave its jobs waiting (CLAIM-12).
-func (a *applier) applyPools(ctx context.Context, pools []*unstructured.Unstructured) error {
+// not: two pools that serve one label would leave its jobs waiting (CLAIM-12). note gets a sentence for each pool whose size stays as another
+// client has set it.
+func (a *applier) applyPools(ctx context.Context, pools []*unstructured.Unstructured, note func(string)) error {
 	wanted := map[string]bool{}
 	for _, pool := range pools {
 		wanted[pool.GetName()] = true
-		err := a.apply(ctx, pool)
+		applied, kept, err := a.withSize(ctx, pool)
+		if err != nil {
+			return err
+		}
+		if kept != "" {
+			note(kept)
+		}
+		err = a.apply(ctx, applied)
 		if status := apierrors.APIStatus(nil); errors.As(err, &status) && apierrors.IsInvalid(err) {
 			return fmt.Errorf("invalid RunnerPool %s: %s", pool.GetName(), reasons(status))
 		}

@@ -66,6 +66,21 @@ func listRunnerPods(ctx context.Context, kube kubernetes.Interface) ([]corev1.Po
 	return list.Items, nil
 }
 
+// Running says how many runners have a job right now: what a stop would cut off.
+func (b *Box) Running(ctx context.Context) (int, error) {
+	pods, err := listRunnerPods(ctx, b.kube)
+	if err != nil {
+		return 0, err
+	}
+	busy := 0
+	for _, pod := range pods {
+		if stageOf(&pod) == stageBusy {
+			busy++
+		}
+	}
+	return busy, nil
+}
+
 // Removal is a deleted runner pod, as it was at that moment.
 type Removal struct {
 	Pod  string    `json:"pod"`

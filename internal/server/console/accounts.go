@@ -1,16 +1,12 @@
 package console
 
 import (
-	"bytes"
-	"encoding/json"
-	"maps"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
-	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/lib/auditchange"
 )
 
 // accountsView is a page of accounts.
@@ -80,11 +76,8 @@ type auditView struct {
 // changeView is an event, and what it made different.
 type changeView struct {
 	adminapi.AuditEvent
-	Differences []difference
+	Differences []auditchange.Difference
 }
-
-// difference is one value that was changed; empty: there was none, or is none.
-type difference struct{ Name, Was, Is string }
 
 func loadAudit(_ *Console, v *visitor, at location) (string, any, error) {
 	view := auditView{}
@@ -114,79 +107,7 @@ func loadAudit(_ *Console, v *visitor, at location) (string, any, error) {
 func changes(events []adminapi.AuditEvent) []changeView {
 	var list []changeView
 	for _, event := range events {
-		list = append(list, changeView{AuditEvent: event, Differences: differences(event.Before, event.After)})
+		list = append(list, changeView{AuditEvent: event, Differences: auditchange.Of(event.Before, event.After)})
 	}
 	return list
-}
-
-// differences are the values that two states do not share, by name.
-func differences(before, after json.RawMessage) []difference {
-	was, is := leaves(before), leaves(after)
-	names := map[string]bool{}
-	for _, state := range []map[string]string{was, is} {
-		for name := range state {
-			names[name] = true
-		}
-	}
-	var list []difference
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if was[name] != is[name] {
-			list = append(list, inUnits(difference{Name: name, Was: was[name], Is: is[name]}))
-		}
-	}
-	return list
-}
-
-// units are fields of limits whose unit is in their name: what users call them, and how they write their value.
-var units = map[string]struct {
-	name  string
-	write func(int64) string
-}{
-	"milliCpu": {"CPUs", fleet.FormatCPU}, "memoryMb": {"memory", fleet.FormatMemory}, "jobsPerRepository": {"jobs per repository", decimal},
-}
-
-// inUnits is a difference as users write it. What is not a known field, or not a number, stays as it is.
-func inUnits(d difference) difference {
-	path := strings.Split(d.Name, " ")
-	last := len(path) - 1
-	unit, known := units[path[last]]
-	if !known {
-		return d
-	}
-	path[last] = unit.name
-	d.Name = strings.Join(path, " ")
-	for _, value := range []*string{&d.Was, &d.Is} {
-		if n, err := strconv.ParseInt(*value, 10, 64); err == nil {
-			*value = unit.write(n)
-		}
-	}
-	return d
-}
-
-// leaves are the values of a JSON object, each by the names that lead to it. What is no object has none.
-func leaves(raw json.RawMessage) map[string]string {
-	found := map[string]string{}
-	var walk func(name string, value any)
-	walk = func(name string, value any) {
-		switch v := value.(type) {
-		case map[string]any:
-			for key, inner := range v {
-				walk(strings.TrimPrefix(name+" "+key, " "), inner)
-			}
-		case nil:
-		case string:
-			found[name] = v
-		default:
-			if text, err := json.Marshal(v); err == nil {
-				found[name] = string(text)
-			}
-		}
-	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber() // an id is not to be rounded
-	var value any
-	if decoder.Decode(&value) == nil {
-		walk("", value)
-	}
-	return found
 }

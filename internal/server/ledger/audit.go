@@ -72,6 +72,7 @@ func (s *Store) Audit(ctx context.Context, query admin.AuditQuery) ([]adminapi.A
 		if row.Pool != "" {
 			events[i].Pool = row.PoolNamespace + "/" + row.Pool
 		}
+		events[i] = events[i].Named()
 	}
 	return events, nil
 }

@@ -74,6 +74,13 @@ func TestAuditPool_OneEventForEachChange(t *testing.T) {
 	require.Equal(t, "grace", events[0].StatedUser)
 	require.Equal(t, late.Now, events[0].At, "no event is of the future")
 
+	scaled := generation(7, map[string]any{"intake": "Open", "replicas": 3.0})
+	scaled.Managers = change.Managers // of earlier changes
+	record(scaled)
+	events = readEvents(t, store, admin.AuditQuery{Pool: "linux"})
+	require.Equal(t, []string{adminapi.ActionPoolScale, "", "kubernetes (unknown client)"}, []string{events[0].Action, events[0].Manager, events[0].Author})
+	require.Equal(t, scaled.Now, events[0].At, "no manager of the field is known: it is the time of the observation")
+
 	require.NoError(t, store.ForgetAuditedPools(t.Context(), "runners", []string{"u"}, late.Now.Add(time.Hour)))
 	require.NoError(t, store.ForgetAuditedPools(t.Context(), "runners", nil, late.Now))
 	require.EqualValues(t, 1, ledgertest.Int(t, url, "SELECT count(*) FROM audited_pools"), "it exists, or is too new")

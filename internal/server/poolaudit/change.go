@@ -33,7 +33,7 @@ type Pool struct {
 // Manager is a field manager, as in metadata.managedFields.
 type Manager struct {
 	Name string
-	At   time.Time
+	At   time.Time // zero: unknown, as for the scale subresource
 	// Spec has its fields of the spec, in the form of FieldsV1.
 	Spec map[string]any
 }
@@ -114,25 +114,16 @@ func action(before, after map[string]any) string {
 	return adminapi.ActionPoolSet
 }
 
-// manager is the one that wrote last among those that own a changed field. A field that was removed has no owner: then it is the one that
-// wrote last to the spec.
+// manager is the one that wrote last among those that own a changed field. The fields of other managers say nothing about this change: the
+// API server may record none for it, as for a removed field, or for the scale subresource when spec.replicas had no manager.
 func manager(all []Manager, before, after map[string]any) (Manager, bool) {
-	var owner, writer Manager
+	var owner Manager
 	for _, m := range all {
-		if len(m.Spec) == 0 {
-			continue
-		}
-		if writer.Name == "" || m.At.After(writer.At) {
-			writer = m
-		}
 		if (owns(m.Spec, after) || owns(m.Spec, before)) && (owner.Name == "" || m.At.After(owner.At)) {
 			owner = m
 		}
 	}
-	if owner.Name != "" {
-		return owner, true
-	}
-	return writer, writer.Name != ""
+	return owner, owner.Name != ""
 }
 
 // owns says whether fields in the form of FieldsV1 include one of the values.

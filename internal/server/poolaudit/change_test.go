@@ -64,7 +64,8 @@ func TestCompare_NamesTheManager(t *testing.T) {
 		{`{"autoscaling":{"maxReplicas":1}}`, `{"autoscaling":{"maxReplicas":2}}`, helm},
 		{`{"autoscaling":{"minIdle":1,"maxReplicas":1}}`, `{"autoscaling":{"minIdle":2,"maxReplicas":1}}`, edit},
 		{`{"labels":["a"]}`, `{"labels":["b"]}`, helm},
-		{`{"queueing":"FIFO"}`, `{}`, later},
+		{`{"queueing":"FIFO"}`, `{}`, Manager{}}, // a removed field has no manager
+		{`{}`, `{"idleTimeout":"1h"}`, Manager{}},
 	} {
 		change, changed := Compare(object(t, c.earlier), Pool{Spec: object(t, c.now), Managers: []Manager{later, edit, helm, bullpen, {Name: "status", At: at(5)}}})
 		require.True(t, changed)

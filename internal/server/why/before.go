@@ -217,7 +217,8 @@ func runners(e Evidence) *Reason {
 	case p.Starved != "":
 		return &Reason{Code: PoolStarved, Sentence: "Pool " + p.Ref.Name + " cannot start more runners: " + stop(p.Starved), Remedy: "Fix the cause in the message; for Events, run `kubectl describe runnerpool " + p.Ref.Name + "`."}
 	case p.Desired == 0 && p.Replicas == 0:
-		return &Reason{Code: PoolEmpty, Sentence: "Pool " + p.Ref.Name + " has 0 desired runners.", Remedy: "Raise spec.replicas, or set spec.autoscaling."}
+		return &Reason{Code: PoolEmpty, Sentence: "Pool " + p.Ref.Name + " has 0 desired runners.",
+			Remedy: "Start runners with `bullpen pool scale " + p.Ref.Name + " --replicas N`, or let jobs do it with `bullpen pool set " + p.Ref.Name + " --autoscaling --max-replicas N`."}
 	case p.Starting > 0 && p.PullFailed != "":
 		return &Reason{
 			Code:     PoolStarting,

@@ -51,6 +51,7 @@ func (s *Server) adminRoutes(mux *http.ServeMux) {
 	admin("GET /jobs/{id}/log", s.adminJobLog)
 	admin("GET /jobs/{id}/steps", s.adminJobSteps)
 	admin("POST /jobs/{id}/cancel", s.adminByID(s.CancelJob))
+	admin("POST /jobs/{id}/lose", s.adminByID(s.LoseJob))
 	admin("GET /runners", s.adminRunners)
 	admin("GET /deliveries", s.adminDeliveries)
 	admin("GET /ledger", s.adminLedger)

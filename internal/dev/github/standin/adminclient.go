@@ -171,6 +171,11 @@ func (c *AdminClient) CancelJob(ctx context.Context, id int64) error {
 	return c.call(ctx, http.MethodPost, fmt.Sprintf("/jobs/%d/cancel", id), nil, nil)
 }
 
+// LoseJob fails a running job whose runner is known to be dead.
+func (c *AdminClient) LoseJob(ctx context.Context, id int64) error {
+	return c.call(ctx, http.MethodPost, fmt.Sprintf("/jobs/%d/lose", id), nil, nil)
+}
+
 // Runners lists every registration.
 func (c *AdminClient) Runners(ctx context.Context) ([]RunnerView, error) {
 	out, err := getOf[struct {

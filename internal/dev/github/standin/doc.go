@@ -34,6 +34,7 @@
 //	GET    /_standin/jobs/{id}/log              its log as text
 //	GET    /_standin/jobs/{id}/steps[?have=1:20]  its log by steps, also while it runs, without the first 20 lines of step 1: a [JobLogView]
 //	POST   /_standin/jobs/{id}/cancel           cancel one job
+//	POST   /_standin/jobs/{id}/lose             fail a running job whose runner is dead
 //	GET    /_standin/runners                    every registration
 //	GET    /_standin/deliveries                 webhook deliveries, newest first
 //	GET    /_standin/ledger                     everything GitHub saw of every job, registration and webhook: a [Ledger]

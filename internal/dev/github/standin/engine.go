@@ -389,6 +389,21 @@ func (s *Server) CancelJob(id int64) error {
 	return nil
 }
 
+// LoseJob fails a running job whose runner is known to be dead, as its silence would later.
+func (s *Server) LoseJob(id int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := s.jobs[id]
+	switch {
+	case j == nil:
+		return failf(http.StatusNotFound, "there is no job %d", id)
+	case j.state != jobInProgress:
+		return failf(http.StatusConflict, "job %d is not running", id)
+	}
+	s.loseLocked(j, "the runner was stopped")
+	return nil
+}
+
 // ApproveRun queues the jobs of a run that was submitted to be held, and of those that become ready later.
 func (s *Server) ApproveRun(id int64) error {
 	s.mu.Lock()

@@ -171,11 +171,15 @@ func (s *Server) watchRenewalLocked(j *job) {
 			s.watchRenewalLocked(j)
 			return
 		}
-		j.lost = true
-		s.lost++
-		s.log.Warn("runner lost while it ran a job", "job", j.id, "name", j.name, "runner", j.runnerName)
-		s.concludeLocked(j, concludedFailure, "the runner lost communication with the server")
+		s.loseLocked(j, "the runner lost communication with the server")
 	})
+}
+
+func (s *Server) loseLocked(j *job, reason string) {
+	j.lost = true
+	s.lost++
+	s.log.Warn("runner lost while it ran a job", "job", j.id, "name", j.name, "runner", j.runnerName)
+	s.concludeLocked(j, concludedFailure, reason)
 }
 
 // withdrawLocked takes a job out of the queue or back from a runner that has not acquired it.
