@@ -146,6 +146,10 @@ func (oneFleet) Demand(context.Context) ([]runnerapi.PoolSignals, error) {
 	}}, nil
 }
 
+func (oneFleet) Lanes(context.Context) (map[dispatch.LaneRef]dispatch.LaneDemand, error) {
+	return map[dispatch.LaneRef]dispatch.LaneDemand{}, nil
+}
+
 func (oneFleet) Outside([]string) fleet.Outside { return fleet.OutsideNone }
 
 func (f oneFleet) Unserved(context.Context) (dispatch.Unserved, error) {
