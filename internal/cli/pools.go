@@ -276,8 +276,8 @@ func Sum(list adminapi.PoolList, accounts []adminapi.Account) Status {
 		}
 	}
 	for _, a := range accounts {
-		if a.State == adminapi.AccountSuspended && a.Blocked > 0 {
-			s.Problems = append(s.Problems, fmt.Sprintf("Account %s is suspended, with %s blocked.", a.Login, jobs(a.Blocked)))
+		if held := a.Queued + a.Blocked; a.State == adminapi.AccountSuspended && held > 0 { // while the demand is unknown, its jobs count as queued
+			s.Problems = append(s.Problems, fmt.Sprintf("Account %s is suspended, with %s blocked.", a.Login, jobs(held)))
 			continue
 		}
 		for _, b := range a.Budgets {

@@ -15,9 +15,10 @@ type JobState string
 const (
 	JobPendingApproval JobState = "pending approval"
 	JobQueued          JobState = "queued"
-	JobBlocked         JobState = "blocked"  // a limit, a suspension, a paused pool or GitHub holds it back
-	JobNoPool          JobState = "no pool"  // no pool serves its labels
-	JobAssigned        JobState = "assigned" // a runner was chosen
+	JobBlocked         JobState = "blocked"   // a limit, a suspension, a paused pool or GitHub holds it back
+	JobNoPool          JobState = "no pool"   // no pool serves its labels
+	JobElsewhere       JobState = "elsewhere" // the same, and GitHub's own runners or another fleet's do
+	JobAssigned        JobState = "assigned"  // a runner was chosen
 	JobRunning         JobState = "running"
 	JobCompleted       JobState = "completed"
 )
@@ -42,6 +43,7 @@ var jobStates = []struct {
 	{state: JobQueued, ask: adminapi.JobQueued},
 	{state: JobBlocked, ask: adminapi.JobBlocked},
 	{state: JobNoPool, ask: adminapi.JobNoPool, aliases: []string{"no_pool", "no-pool", "unserved"}},
+	{state: JobElsewhere, ask: adminapi.JobElsewhere},
 	{state: JobAssigned, ask: adminapi.JobAssigned, old: []string{"claimed", "minted"}},
 	{state: JobRunning, ask: adminapi.JobRunning, old: []string{"executing"}, aliases: []string{"in_progress", "in-progress", "executing"}},
 	{state: JobCompleted, ask: adminapi.JobCompleted, old: []string{"cancelled", "stale"}},

@@ -38,7 +38,7 @@ func (p Phase) Words() string {
 		PhaseWebhook:  "webhook delivery",
 		PhaseApproval: "pending at GitHub: approval or concurrency group",
 		PhaseDispatch: "waiting for quota or an idle runner",
-		PhaseNoPool:   "waiting for a pool with its labels",
+		PhaseNoPool:   "waiting; no pool serves its labels",
 		PhaseMint:     "registration at GitHub",
 		PhaseHandover: "configuration delivered",
 		PhaseStart:    "runner connected, job assigned by GitHub",

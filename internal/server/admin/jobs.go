@@ -190,7 +190,7 @@ func (a *API) getJob(w http.ResponseWriter, r request) error {
 // whole adds to a job what one that is asked for alone is shown with. Its timeline depends on the ledger's state.
 func (a *API) whole(stored StoredJob, job adminapi.Job) adminapi.Job {
 	timeline := TimelineOf(stored.Job)
-	if timeline.Open != nil && job.State == adminapi.JobNoPool {
+	if timeline.Open != nil && (job.State == adminapi.JobNoPool || job.State == adminapi.JobElsewhere) {
 		timeline.Open.Name = string(fleet.PhaseNoPool)
 	}
 	job.Timeline = &timeline

@@ -25,6 +25,7 @@ var jobSelectors = func() map[string]jobSelector {
 		adminapi.JobPendingApproval: {states: []fleet.JobState{fleet.JobWaiting}},
 		adminapi.JobBlocked:         {states: []fleet.JobState{fleet.JobQueued}, shown: adminapi.JobBlocked},
 		adminapi.JobNoPool:          {states: []fleet.JobState{fleet.JobQueued}, shown: adminapi.JobNoPool},
+		adminapi.JobElsewhere:       {states: []fleet.JobState{fleet.JobQueued}, shown: adminapi.JobElsewhere},
 		adminapi.JobAssigned:        {states: []fleet.JobState{fleet.JobClaimed, fleet.JobMinted}},
 		adminapi.JobRunning:         {states: []fleet.JobState{fleet.JobExecuting}},
 		"in_progress":               {states: []fleet.JobState{fleet.JobExecuting}},
@@ -123,6 +124,8 @@ func storedPage(ctx context.Context, store JobStore, q JobQuery) (jobs []StoredJ
 type queue struct {
 	lanes map[dispatch.LaneRef]dispatch.LaneDemand // nil: unknown, and then only what the ledger has set aside is blocked
 	pools []dispatch.Pool
+	// outside says which runners outside of RunnerPools have those labels.
+	outside func(labels []string) fleet.Outside
 }
 
 // queue reads it. While the ledger is frozen or cannot be read, no job starts, and the server says so elsewhere.
@@ -131,7 +134,7 @@ func (a *API) queue(ctx context.Context) queue {
 	if err != nil {
 		a.opt.Log.DebugContext(ctx, "reading which jobs may start", "error", err)
 	}
-	return queue{lanes: lanes, pools: a.opt.Fleet.Pools()}
+	return queue{lanes: lanes, pools: a.opt.Fleet.Pools(), outside: a.opt.Fleet.Outside}
 }
 
 // place says in which state a job is that the ledger has as queued, and what blocks it.
@@ -141,6 +144,9 @@ func (q queue) place(job StoredJob) (state, blockedBy string) {
 	}
 	lane, served := q.lanes[job.Lane]
 	if !served && dispatch.Unroutable(q.pools, job.Labels) {
+		if dispatch.Elsewhere(q.pools, q.outside(job.Labels), job.Labels) != fleet.OutsideNone { // CLAIM-21
+			return adminapi.JobElsewhere, ""
+		}
 		return adminapi.JobNoPool, ""
 	}
 	if reason := lane.BlockedBy(job.Place); reason != "" {

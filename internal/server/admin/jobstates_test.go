@@ -46,7 +46,7 @@ func (s *shelf) page(q JobQuery) (page []StoredJob) {
 }
 
 // served is a queue of which nothing is read, with one pool.
-var served = queue{pools: []dispatch.Pool{{Name: "linux", Labels: []string{"linux"}}}}
+var served = queue{pools: []dispatch.Pool{{Name: "linux", Labels: []string{"linux"}}}, outside: fleet.OutsideRunners{GitHub: fleet.GitHubHosted()}.Of}
 
 // A list of jobs shows what the numbers of pools and accounts count: jobs that may start, jobs that are blocked with the reason, and jobs that no pool
 // serves.
@@ -55,7 +55,7 @@ func TestShown_QueuedJobsByTheDemand(t *testing.T) {
 	lane := func(account int64) dispatch.LaneRef {
 		return dispatch.LaneRef{LabelKey: `["linux"]`, AccountID: account}
 	}
-	q := queue{pools: served.pools, lanes: map[dispatch.LaneRef]dispatch.LaneDemand{
+	q := queue{pools: served.pools, outside: served.outside, lanes: map[dispatch.LaneRef]dispatch.LaneDemand{
 		lane(1): {Queued: 2, Last: dispatch.JobAge{ID: 2, QueuedAt: at}, Behind: runnerapi.WithheldLimit, Crowded: map[int64]bool{1: true}},
 		lane(2): {Whole: runnerapi.WithheldSuspended},
 	}}
@@ -73,6 +73,7 @@ func TestShown_QueuedJobsByTheDemand(t *testing.T) {
 		{id: 4, account: 2, at: at, label: "linux", state: "blocked", blockedBy: "suspended"},
 		{id: 5, account: 3, at: at, label: "linux", state: "queued"},
 		{id: 6, account: 3, at: at, label: "linx", state: "no_pool"},
+		{id: 7, account: 3, at: at, label: "ubuntu-latest", state: "elsewhere"},
 	} {
 		got := q.shown(StoredJob{
 			Job:  adminapi.Job{ID: c.id, State: "queued", BlockedBy: c.held, Labels: []string{c.label}},
@@ -124,6 +125,7 @@ func TestSelectJobs_NewAndFormerNames(t *testing.T) {
 		"queued":           {[]string{"queued"}, []string{"queued"}},
 		"blocked":          {[]string{"queued"}, []string{"blocked"}},
 		"no_pool":          {[]string{"queued"}, []string{"no_pool"}},
+		"elsewhere":        {[]string{"queued"}, []string{"elsewhere"}},
 		"assigned":         {[]string{"claimed", "minted"}, nil},
 		"running":          {[]string{"executing"}, nil},
 		"in_progress":      {[]string{"executing"}, nil},
@@ -140,7 +142,7 @@ func TestSelectJobs_NewAndFormerNames(t *testing.T) {
 		require.Equal(t, c.states, states, value)
 		var kept []string
 		if keep != nil {
-			for _, shown := range []string{"queued", "blocked", "no_pool"} {
+			for _, shown := range []string{"queued", "blocked", "no_pool", "elsewhere"} {
 				if keep("queued", shown) {
 					kept = append(kept, shown)
 				}
@@ -156,7 +158,7 @@ func TestSelectJobs_NewAndFormerNames(t *testing.T) {
 
 	for _, value := range []string{"", "lost", "Queued"} {
 		_, _, err := selectJobs([]string{value})
-		require.ErrorContains(t, err, "state must be one of pending_approval, queued, blocked, no_pool, assigned, running and completed", value)
+		require.ErrorContains(t, err, "state must be one of pending_approval, queued, blocked, no_pool, elsewhere, assigned, running and completed", value)
 	}
 }
 

@@ -63,10 +63,7 @@ func FindUnserved(pools []Pool, outside fleet.OutsideRunners, lanes UnservedLane
 		if !ok || lane.Jobs == 0 || !Unroutable(pools, labels) {
 			continue // CLAIM-12: jobs that several pools serve are counted there
 		}
-		kind := outside.Of(labels)
-		if len(labels) == 0 && !slices.ContainsFunc(pools, Pool.ownGroup) {
-			kind = fleet.OutsideOther // GitHub assigns it to a runner of its group, and no pool's runners are in one
-		}
+		kind := Elsewhere(pools, outside.Of(labels), labels)
 		if kind != fleet.OutsideNone { // CLAIM-21
 			u.Outside[kind] += lane.Jobs
 			continue
@@ -126,6 +123,14 @@ func (s UnservedSet) Sentence() string {
 		text += " " + near
 	}
 	return text
+}
+
+// Elsewhere says which runners outside of RunnerPools a job is for that no pool serves, given which ones have its labels.
+func Elsewhere(pools []Pool, outside fleet.Outside, labels []string) fleet.Outside {
+	if len(labels) == 0 && !slices.ContainsFunc(pools, Pool.ownGroup) {
+		return fleet.OutsideOther // GitHub assigns it to a runner of its group, and no pool's runners are in one
+	}
+	return outside
 }
 
 // Unroutable reports whether no live pool serves those labels.
