@@ -147,7 +147,11 @@ func (oneFleet) Demand(context.Context) ([]runnerapi.PoolSignals, error) {
 }
 
 func (oneFleet) Lanes(context.Context) (map[dispatch.LaneRef]dispatch.LaneDemand, error) {
-	return map[dispatch.LaneRef]dispatch.LaneDemand{}, nil
+	return map[dispatch.LaneRef]dispatch.LaneDemand{
+		{LabelKey: dispatch.LabelKey([]string{"linux-4"}), AccountID: 1}: {
+			Platform: fleet.Linux, Queued: 4, Blocked: map[runnerapi.WithheldReason]int64{runnerapi.WithheldLimit: 2},
+		},
+	}, nil
 }
 
 func (oneFleet) Outside([]string) fleet.Outside { return fleet.OutsideNone }

@@ -12,7 +12,6 @@ import (
 // overviewView is the fleet at a glance.
 type overviewView struct {
 	Queued, Blocked, Running int64
-	Unknown                  bool       // the queue of a pool cannot be read
 	Many                     bool       // more accounts have running jobs than are counted
 	Oldest                   *time.Time // when the job that waits longest for a runner of a pool was queued
 	AtLimit, Suspended       []adminapi.Account
@@ -69,7 +68,6 @@ func loadOverview(_ *Console, v *visitor, at location) (string, any, error) {
 // demand adds a pool's jobs: `bullpen status` has the same numbers.
 func (o *overviewView) demand(d *adminapi.PoolDemand) {
 	if d == nil {
-		o.Unknown = true
 		return
 	}
 	o.Queued, o.Blocked = o.Queued+d.Queued, o.Blocked+d.TotalBlocked()
