@@ -35,8 +35,8 @@ type Job struct {
 	Branch       string     `json:"branch,omitempty"`
 	Commit       string     `json:"commit,omitempty"`
 	Labels       []string   `json:"labels"`              // what runs-on asks for
-	State        string     `json:"state"`               // pending_approval, queued, blocked, assigned, running or completed
-	BlockedBy    string     `json:"blockedBy,omitempty"` // why it is blocked: repository_limit, repository_removed, label_sets, refused or refused_job
+	State        string     `json:"state"`               // pending_approval, queued, blocked, no_pool, elsewhere, assigned, running or completed
+	BlockedBy    string     `json:"blockedBy,omitempty"` // why it is blocked: account_limit, repository_limit, repository_removed, label_sets, suspended, pool_paused, label_conflict, backoff, runner_group, refused or refused_job
 	Conclusion   string     `json:"conclusion,omitempty"`
 	RunnerName   string     `json:"runnerName,omitempty"`   // at GitHub, of the runner that runs it or is registered for it
 	Pool         string     `json:"pool,omitempty"`         // of its runner, once a pod was claimed; it stays when the job has completed

@@ -69,8 +69,9 @@ type Account struct {
 	SuspendedByAdministrator bool         `json:"suspendedByAdministrator,omitempty"`
 	SuspensionReason         string       `json:"suspensionReason,omitempty"` // the administrator's
 	Budgets                  []Budget     `json:"budgets"`                    // by platform, in its order
-	Queued                   int64        `json:"queued"`                     // queued jobs, up to MaxQueued
-	Blocked                  int64        `json:"blocked,omitempty"`          // jobs blocked by their repository, their labels or GitHub, up to MaxQueued
+	Queued                   int64        `json:"queued"`                     // jobs that may start
+	Blocked                  int64        `json:"blocked,omitempty"`          // jobs that a limit, a suspension, a paused pool or GitHub holds back
+	Unserved                 int64        `json:"unserved,omitempty"`         // jobs that no pool serves, counted as UnservedJobs are
 	Refusals                 []Refusal    `json:"refusals,omitempty"`         // by GitHub; not in lists, at most 100
 	Version                  int64        `json:"version"`                    // of limits and suspension; the ETag
 	CreatedAt                time.Time    `json:"createdAt"`
@@ -100,6 +101,7 @@ type Budget struct {
 	Platform string `json:"platform"`
 	Limits   Limits `json:"limits"`
 	Usage    Usage  `json:"usage"`
+	Blocked  int64  `json:"blocked,omitempty"` // jobs of this platform that wait for these limits
 }
 
 // Limits of one account on one platform.

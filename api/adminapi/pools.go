@@ -25,8 +25,10 @@ type Pool struct {
 	Terminating int64 `json:"terminating"`
 	Finished    int64 `json:"finished"`
 	// Intake is Open, Paused (runners are kept and receive no jobs) or Drained (idle runners are removed as well).
-	Intake   string `json:"intake"`
-	Deleting bool   `json:"deleting,omitempty"` // it takes no more jobs, and is deleted when its busy runners finish
+	Intake string `json:"intake"`
+	// Autoscaled: Bullpen sets the number of runners, between a minimum and a maximum.
+	Autoscaled bool `json:"autoscaled,omitempty"`
+	Deleting   bool `json:"deleting,omitempty"` // it takes no more jobs, and is deleted when its busy runners finish
 	// Problems are its conditions that indicate a problem.
 	Problems []Problem `json:"problems"`
 	// Demand is left out while it cannot be read.
@@ -42,8 +44,16 @@ type Problem struct {
 // PoolDemand is the demand for a pool.
 type PoolDemand struct {
 	Queued       int64            `json:"queued"`            // jobs that may start
-	Blocked      map[string]int64 `json:"blocked,omitempty"` // jobs that are held back, by reason: account_limit, suspended, …
+	Blocked      map[string]int64 `json:"blocked,omitempty"` // jobs that are held back, by reason, as Job.BlockedBy has them: account_limit, suspended, …
 	OldestQueued *time.Time       `json:"oldestQueued,omitempty"`
+}
+
+// TotalBlocked is how many jobs are held back, for whatever reason.
+func (d PoolDemand) TotalBlocked() (jobs int64) {
+	for _, n := range d.Blocked {
+		jobs += n
+	}
+	return jobs
 }
 
 // PoolList is all pools, by name.

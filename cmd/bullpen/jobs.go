@@ -25,7 +25,9 @@ conclusion. The server's --keep-jobs sets how long completed jobs are kept.
 
   pending approval  waits at GitHub for an approval or a concurrency group
   queued            waits for a runner
-  blocked           a limit, or GitHub, holds it back; bullpen why JOB names it
+  blocked           a limit, a suspension, a paused pool or GitHub holds it back; -o wide and bullpen why JOB name it
+  no pool           no pool serves its labels
+  elsewhere         it is for GitHub's own runners, or for another fleet
   assigned          a runner was chosen, and is being registered for it
   running           in progress
   completed         finished; STATE shows its conclusion`,

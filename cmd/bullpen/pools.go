@@ -21,7 +21,7 @@ func newStatusCommand() *cobra.Command {
 		Long: `Show the fleet at a glance: problems, queued and blocked jobs, and the runners of each pool. See bullpen doctor for problems of the
 installation, and bullpen why JOB for one job.
 
-The numbers are those that the controller reported last, a few seconds ago; bullpen runners reads the pods themselves.
+The numbers are those that the controller reported last, about two seconds ago; bullpen runners reads the pods themselves.
 
 Exit codes: 0 done, also if there are problems, 1 the server cannot be read.`,
 		Example: "  bullpen status\n  bullpen status --watch\n  bullpen status -o json | jq -e '.problems == []'",

@@ -123,6 +123,10 @@ func (f fleetView) Demand(ctx context.Context) ([]runnerapi.PoolSignals, error) 
 	return signals.Pools, err
 }
 
+func (f fleetView) Lanes(ctx context.Context) (map[dispatch.LaneRef]dispatch.LaneDemand, error) {
+	return f.r.dispatcher.Lanes(ctx)
+}
+
 func (f fleetView) Unserved(ctx context.Context) (dispatch.Unserved, error) {
 	return f.r.dispatcher.Unserved(ctx)
 }

@@ -12,7 +12,7 @@ import (
 // AccountTable shows accounts, one row per account and platform.
 func AccountTable(accounts []adminapi.Account) Table {
 	t := Table{
-		Columns: []string{"ACCOUNT", "STATE", "PLATFORM", "JOBS", "CPU", "MEMORY", "CLOSEST", "PER REPO", "QUEUED"},
+		Columns: []string{"ACCOUNT", "STATE", "PLATFORM", "JOBS", "CPU", "MEMORY", "CLOSEST", "PER REPO", "QUEUED", "BLOCKED", "NO POOL"},
 		Wide:    []string{"ID", "KIND", "INSTALLATION", "VERSION", "REASON"},
 		Empty:   "No accounts found. Install the GitHub App in an organization or for a user.",
 		Paint:   paintAccount,
@@ -23,17 +23,18 @@ func AccountTable(accounts []adminapi.Account) Table {
 			budgets = []adminapi.Budget{{Platform: "-"}}
 		}
 		for i, b := range budgets {
-			row := []string{"", "", b.Platform, "-", "-", "-", "-", "-", ""}
+			row := []string{"", "", b.Platform, "-", "-", "-", "-", "-", "", "", ""}
 			if b.Platform != "-" {
 				row = []string{
 					"", "", b.Platform, fmt.Sprintf("%d/%d", b.Usage.Jobs, b.Limits.Jobs),
 					fleet.FormatCPU(b.Usage.MilliCPU) + "/" + fleet.FormatCPU(b.Limits.MilliCPU),
-					fleet.FormatMemory(b.Usage.MemoryMB) + "/" + fleet.FormatMemory(b.Limits.MemoryMB), closest(b), orDash(b.Limits.JobsPerRepository), "",
+					fleet.FormatMemory(b.Usage.MemoryMB) + "/" + fleet.FormatMemory(b.Limits.MemoryMB), closest(b), orDash(b.Limits.JobsPerRepository), "", "", "",
 				}
 			}
 			wide := []string{"", "", "", "", ""}
 			if i == 0 { // the account's own columns are in its first row
-				row[0], row[1], row[8] = a.Login, accountState(a), queue(a)
+				row[0], row[1] = a.Login, accountState(a)
+				row[8], row[9], row[10] = count(a.Queued), count(a.Blocked), count(a.Unserved)
 				wide = []string{
 					strconv.FormatInt(a.ID, 10), a.Kind, orDash(a.InstallationID), strconv.FormatInt(a.Version, 10), a.SuspensionReason,
 				}
@@ -149,14 +150,6 @@ func accountState(a adminapi.Account) string {
 		return string(a.State) + " (suspended by " + strings.Join(by, ", ") + ")"
 	}
 	return "suspended (" + strings.Join(by, ", ") + ")"
-}
-
-// queue is how many jobs are queued, and how many of them are blocked.
-func queue(a adminapi.Account) string {
-	if a.Blocked == 0 {
-		return count(a.Queued)
-	}
-	return count(a.Queued+a.Blocked) + " (" + count(a.Blocked) + " blocked)"
 }
 
 // orDash shows zero as a dash.

@@ -54,6 +54,7 @@ func newDesk(t *testing.T) *desk {
 	t.Cleanup(store.Close)
 	store.UseRepositoryCaps()
 	fleet := newKnownFleet()
+	fleet.backlog = store
 	api, err := admin.New(admin.Options{Store: store, Access: allowAll{}, Fleet: fleet})
 	require.NoError(t, err)
 	server := httptest.NewServer(apicontract.Checked(t, api.Handler()))

@@ -265,9 +265,9 @@ func TestPrint_Formats(t *testing.T) {
 		require.NoError(t, cli.Print(&out, format, []adminapi.Account{account}, cli.AccountTable([]adminapi.Account{account})))
 		return out.String()
 	}
-	require.Equal(t, `ACCOUNT   STATE                       PLATFORM   JOBS   CPU        MEMORY       CLOSEST     PER REPO   QUEUED
-acme      suspended (administrator)   linux      2/40   2/32500m   512Mi/64Gi   6% cpu      5          10000+ (10000+ blocked)
-                                      macos      0/0    0/0        0/0          100% jobs   -          
+	require.Equal(t, `ACCOUNT   STATE                       PLATFORM   JOBS   CPU        MEMORY       CLOSEST     PER REPO   QUEUED   BLOCKED   NO POOL
+acme      suspended (administrator)   linux      2/40   2/32500m   512Mi/64Gi   6% cpu      5          4        10000+    0
+                                      macos      0/0    0/0        0/0          100% jobs   -                             
 `, print(cli.FormatTable))
 	wide := print(cli.FormatWide)
 	require.Contains(t, wide, "INSTALLATION")

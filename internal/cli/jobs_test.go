@@ -104,8 +104,8 @@ func TestJobs_BadInput(t *testing.T) {
 		status int
 		says   string
 	}{
-		"/api/v1/jobs?state=lost":           {400, "state must be one of pending_approval, queued, blocked, assigned, running and completed"},
-		"/api/v1/jobs?state=":               {400, "state must be one of pending_approval, queued, blocked, assigned, running and completed"},
+		"/api/v1/jobs?state=lost":           {400, "state must be one of pending_approval, queued, blocked, no_pool, elsewhere, assigned, running and completed"},
+		"/api/v1/jobs?state=":               {400, "state must be one of pending_approval, queued, blocked, no_pool, elsewhere, assigned, running and completed"},
 		"/api/v1/jobs?conclusion=bad":       {400, "conclusion must be one of"},
 		"/api/v1/jobs?before=x":             {400, "before must be the value of next of the previous page"},
 		"/api/v1/jobs?before=-1":            {400, "before must be the value of next of the previous page"},

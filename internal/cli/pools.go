@@ -143,7 +143,7 @@ func PoolTable(pools []adminapi.Pool, now time.Time) Table {
 	for _, p := range pools {
 		queued, blocked, oldest := "?", "?", "-"
 		if d := p.Demand; d != nil {
-			queued, blocked = number(d.Queued), number(blockedJobs(d))
+			queued, blocked = number(d.Queued), number(d.TotalBlocked())
 			if d.OldestQueued != nil {
 				oldest = short(now.Sub(*d.OldestQueued))
 			}
@@ -167,13 +167,6 @@ func paintPool(column, cell string) Colour {
 		return Yellow
 	}
 	return NoColour
-}
-
-func blockedJobs(d *adminapi.PoolDemand) (jobs int64) {
-	for _, n := range d.Blocked {
-		jobs += n
-	}
-	return jobs
 }
 
 // poolProblem is the first problem of a pool, or that it is being deleted.
@@ -252,7 +245,7 @@ type Status struct {
 	Busy     int64  `json:"busy"`
 	Starting int64  `json:"starting"`
 	Desired  int64  `json:"desired"`
-	// Unserved are the queued jobs that no pool serves. Queued and Blocked do not count them.
+	// Unserved are the jobs that no pool serves. Queued and Blocked do not count them.
 	Unserved *adminapi.UnservedJobs `json:"unserved,omitempty"`
 	// OldestQueued is when the job with the longest queue time was queued.
 	OldestQueued *time.Time `json:"oldestQueued,omitempty"`
@@ -271,7 +264,7 @@ func Sum(list adminapi.PoolList, accounts []adminapi.Account) Status {
 	for _, p := range list.Pools {
 		s.Idle, s.Busy, s.Starting, s.Desired = s.Idle+p.Idle, s.Busy+p.Busy, s.Starting+p.Starting, s.Desired+p.Desired
 		if d := p.Demand; d != nil {
-			s.Queued, s.Blocked = s.Queued+d.Queued, s.Blocked+blockedJobs(d)
+			s.Queued, s.Blocked = s.Queued+d.Queued, s.Blocked+d.TotalBlocked()
 			if d.OldestQueued != nil && (s.OldestQueued == nil || d.OldestQueued.Before(*s.OldestQueued)) {
 				s.OldestQueued = d.OldestQueued
 			}
@@ -283,19 +276,17 @@ func Sum(list adminapi.PoolList, accounts []adminapi.Account) Status {
 		}
 	}
 	for _, a := range accounts {
-		switch {
-		case a.State == adminapi.AccountSuspended && a.Queued > 0:
-			s.Problems = append(s.Problems, fmt.Sprintf("Account %s is suspended, with %s queued.", a.Login, jobs(a.Queued)))
-		case a.Queued > 0 && slices.ContainsFunc(a.Budgets, atLimit):
-			full := a.Budgets[slices.IndexFunc(a.Budgets, atLimit)]
-			s.Problems = append(s.Problems, fmt.Sprintf("Account %s is at its limit on %s, with %s queued.", a.Login, full.Platform, jobs(a.Queued)))
+		if held := a.Queued + a.Blocked; a.State == adminapi.AccountSuspended && held > 0 { // while the demand is unknown, its jobs count as queued
+			s.Problems = append(s.Problems, fmt.Sprintf("Account %s is suspended, with %s blocked.", a.Login, jobs(held)))
+			continue
+		}
+		for _, b := range a.Budgets {
+			if b.Blocked > 0 {
+				s.Problems = append(s.Problems, fmt.Sprintf("Account %s is at its limit on %s, with %s blocked.", a.Login, b.Platform, jobs(b.Blocked)))
+			}
 		}
 	}
 	return s
-}
-
-func atLimit(b adminapi.Budget) bool {
-	return b.Usage.Jobs > 0 && (b.Usage.Jobs >= b.Limits.Jobs || b.Usage.MilliCPU >= b.Limits.MilliCPU || b.Usage.MemoryMB >= b.Limits.MemoryMB)
 }
 
 func jobs(n int64) string {

@@ -85,14 +85,59 @@ func TestStatus_SaysWhatToLookAt(t *testing.T) {
 	require.NoError(t, err)
 	d.tell(fleet.JobEventQueued, 6)
 	d.tell(fleet.JobEventQueued, 7)
-	require.NotContains(t, show(), "at its limit", "nothing runs yet")
+	require.Contains(t, show(), "  - Account acme is at its limit on linux, with 1 job blocked.\n", "the limit lets one of the two start")
 	d.claim("linux-4-a")
-	require.Contains(t, show(), "  - Account acme is at its limit on linux, with 1 job queued.\n")
+	require.Contains(t, show(), "  - Account acme is at its limit on linux, with 1 job blocked.\n")
 	_, err = d.Suspend(t.Context(), "acme", "unpaid")
 	require.NoError(t, err)
-	require.Contains(t, show(), "  - Account acme is suspended, with 1 job queued.\n")
+	require.Contains(t, show(), "  - Account acme is suspended, with 1 job blocked.\n")
 	d.fleet.held, d.fleet.unread = "the database was restored", errors.New("held")
 	require.Contains(t, show(), "3 problems:\n  - No jobs are dispatched: the database was restored.\n")
+}
+
+// Lists of jobs, accounts and why have the same states, by one reading of the ledger.
+func TestJobs_StatesAreThoseThatAccountsCount(t *testing.T) {
+	d := newDesk(t)
+	d.fleet.lanes = d.store
+	_, err := d.ChangeLimits(t.Context(), "acme", "*", adminapi.ChangeLimits{Platforms: map[string]adminapi.LimitsChange{"linux": {Jobs: ptr(2)}}})
+	require.NoError(t, err)
+	for id := int64(11); id <= 15; id++ {
+		d.tell(fleet.JobEventQueued, id)
+	}
+	d.tell(fleet.JobEventQueued, 16, func(ev *dispatch.JobEvent) { ev.Labels = []string{"linx-4"} })
+	states := func() map[string][]int64 {
+		t.Helper()
+		got := map[string][]int64{}
+		for _, state := range []string{adminapi.JobQueued, adminapi.JobBlocked, adminapi.JobNoPool} {
+			jobs, err := d.Jobs(t.Context(), cli.JobFilter{States: []string{state}, Most: 10})
+			require.NoError(t, err)
+			for _, job := range jobs {
+				require.Equal(t, state, job.State)
+				got[state+" "+job.BlockedBy] = append(got[state+" "+job.BlockedBy], job.ID)
+				why, err := d.Why(t.Context(), job.ID)
+				require.NoError(t, err)
+				require.Equal(t, []string{state, job.BlockedBy}, []string{why.Job.State, why.Job.BlockedBy})
+			}
+		}
+		return got
+	}
+	account := func() adminapi.Account {
+		t.Helper()
+		accounts, err := d.Accounts(t.Context(), false)
+		require.NoError(t, err)
+		return accounts[0]
+	}
+	require.Equal(t, map[string][]int64{"queued ": {12, 11}, "blocked account_limit": {15, 14, 13}, "no_pool ": {16}}, states())
+	a := account()
+	require.Equal(t, []int64{2, 3, 1}, []int64{a.Queued, a.Blocked, a.Unserved})
+	for _, b := range a.Budgets {
+		require.Equal(t, map[string]int64{"linux": 3}[b.Platform], b.Blocked, b.Platform)
+	}
+	_, err = d.Suspend(t.Context(), "acme", "unpaid")
+	require.NoError(t, err)
+	require.Equal(t, map[string][]int64{"blocked suspended": {15, 14, 13, 12, 11}, "no_pool ": {16}}, states())
+	a = account()
+	require.Equal(t, []int64{0, 5, 1}, []int64{a.Queued, a.Blocked, a.Unserved})
 }
 
 // CLAIM-21: jobs that no pool serves are a problem with its remedy, and jobs for GitHub's own runners are none.

@@ -15,8 +15,10 @@ type JobState string
 const (
 	JobPendingApproval JobState = "pending approval"
 	JobQueued          JobState = "queued"
-	JobBlocked         JobState = "blocked"  // queued, and a limit or GitHub holds it back
-	JobAssigned        JobState = "assigned" // a runner was chosen
+	JobBlocked         JobState = "blocked"   // a limit, a suspension, a paused pool or GitHub holds it back
+	JobNoPool          JobState = "no pool"   // no pool serves its labels
+	JobElsewhere       JobState = "elsewhere" // the same, and GitHub's own runners or another fleet's do
+	JobAssigned        JobState = "assigned"  // a runner was chosen
 	JobRunning         JobState = "running"
 	JobCompleted       JobState = "completed"
 )
@@ -40,6 +42,8 @@ var jobStates = []struct {
 	{state: JobPendingApproval, ask: adminapi.JobPendingApproval, old: []string{"waiting"}, aliases: []string{"pending_approval", "pending-approval", "pending", "waiting"}},
 	{state: JobQueued, ask: adminapi.JobQueued},
 	{state: JobBlocked, ask: adminapi.JobBlocked},
+	{state: JobNoPool, ask: adminapi.JobNoPool, aliases: []string{"no_pool", "no-pool", "unserved"}},
+	{state: JobElsewhere, ask: adminapi.JobElsewhere},
 	{state: JobAssigned, ask: adminapi.JobAssigned, old: []string{"claimed", "minted"}},
 	{state: JobRunning, ask: adminapi.JobRunning, old: []string{"executing"}, aliases: []string{"in_progress", "in-progress", "executing"}},
 	{state: JobCompleted, ask: adminapi.JobCompleted, old: []string{"cancelled", "stale"}},
@@ -84,7 +88,7 @@ func paintJob(column, cell string) Colour {
 		return Red
 	case "cancelled", "skipped", "neutral", "stale":
 		return Grey
-	case string(JobBlocked), string(JobPendingApproval), "action required":
+	case string(JobBlocked), string(JobNoPool), string(JobPendingApproval), "action required":
 		return Yellow
 	}
 	return NoColour

@@ -55,7 +55,7 @@ func TestJobStates_Flag(t *testing.T) {
 		require.NoError(t, new(cli.JobStates).Set(state), "the help names it")
 	}
 	for _, bad := range []string{"", "lost", "running,", "running;queued"} {
-		require.ErrorContains(t, new(cli.JobStates).Set(bad), "pending approval, queued, blocked, assigned, running or completed", bad)
+		require.ErrorContains(t, new(cli.JobStates).Set(bad), "pending approval, queued, blocked, no pool, elsewhere, assigned, running or completed", bad)
 	}
 	var filter cli.JobFilter
 	new(cli.JobStates).Filter(&filter)

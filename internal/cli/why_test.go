@@ -15,6 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/internal/server/why"
 )
 
@@ -34,6 +35,7 @@ type knownFleet struct {
 	demand    []runnerapi.PoolSignals
 	unread    error // why the demand cannot be read
 	lanes     dispatch.UnservedStore
+	backlog   *ledger.Store // nil: no demand is read from it
 }
 
 func newKnownFleet() *knownFleet {
@@ -64,6 +66,22 @@ func (f *knownFleet) PodsOfPool(ref dispatch.PoolRef) []admin.RunnerPod {
 
 func (f *knownFleet) Demand(context.Context) ([]runnerapi.PoolSignals, error) {
 	return f.demand, f.unread
+}
+
+func (f *knownFleet) Lanes(ctx context.Context) (map[dispatch.LaneRef]dispatch.LaneDemand, error) {
+	if f.backlog == nil || f.unread != nil {
+		return nil, f.unread
+	}
+	sets, err := f.backlog.LabelSets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	keys := []string{}
+	for _, set := range sets {
+		keys = append(keys, set.Key)
+	}
+	b, err := f.backlog.Backlog(ctx, keys, func(b dispatch.Backlog) []dispatch.Look { return dispatch.Looks(f.pools, sets, b) })
+	return dispatch.Assess(f.pools, sets, b, nil).Lanes, err
 }
 
 func (f *knownFleet) Outside(labels []string) fleet.Outside {

@@ -25,6 +25,7 @@ const (
 	PhaseWebhook  Phase = "webhook"      // GitHub tells us
 	PhaseApproval Phase = "approval"     // a person has to approve, or a concurrency group holds it back
 	PhaseDispatch Phase = "dispatch"     // it waits for room and a warm pod
+	PhaseNoPool   Phase = "no_pool"      // the same of a job that no pool serves
 	PhaseMint     Phase = "registration" // GitHub registers the runner
 	PhaseHandover Phase = "handover"     // the pod is given its configuration
 	PhaseStart    Phase = "start"        // the runner connects, and GitHub assigns the job
@@ -37,6 +38,7 @@ func (p Phase) Words() string {
 		PhaseWebhook:  "webhook delivery",
 		PhaseApproval: "pending at GitHub: approval or concurrency group",
 		PhaseDispatch: "waiting for quota or an idle runner",
+		PhaseNoPool:   "waiting; no pool serves its labels",
 		PhaseMint:     "registration at GitHub",
 		PhaseHandover: "configuration delivered",
 		PhaseStart:    "runner connected, job assigned by GitHub",

@@ -45,7 +45,7 @@ func read(ctx context.Context, source Source, now func() time.Time) (Fleet, erro
 	if f.Accounts, err = source.Accounts(ctx, false); err != nil {
 		return Fleet{}, err
 	}
-	queued, err := source.Jobs(ctx, cli.JobFilter{States: []string{adminapi.JobPendingApproval, adminapi.JobQueued, adminapi.JobBlocked}, Most: mostQueued})
+	queued, err := source.Jobs(ctx, cli.JobFilter{States: []string{adminapi.JobPendingApproval, adminapi.JobQueued, adminapi.JobBlocked, adminapi.JobNoPool, adminapi.JobElsewhere}, Most: mostQueued})
 	if err != nil {
 		return Fleet{}, err
 	}

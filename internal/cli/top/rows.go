@@ -21,7 +21,7 @@ func (m model) columns() []string {
 	return [screens][]string{
 		pools:    {"POOL", "IDLE", "BUSY", "STARTING", "DESIRED", "QUEUED", "BLOCKED", "OLDEST", "PROBLEM"},
 		jobs:     {"ID", "STATE", "WAITED", "RAN", "WHY", "REPOSITORY", "POOL", "NAME"},
-		accounts: {"ACCOUNT", "STATE", "PLATFORM", "CLOSEST", "JOBS", "CPU", "MEMORY", "QUEUED"},
+		accounts: {"ACCOUNT", "STATE", "PLATFORM", "CLOSEST", "JOBS", "CPU", "MEMORY", "QUEUED", "BLOCKED", "NO POOL"},
 	}[m.at]
 }
 

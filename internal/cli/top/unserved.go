@@ -3,6 +3,8 @@ package top
 import (
 	"slices"
 	"strings"
+
+	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
 // The codes of bullpen why for a job that no pool serves: the second if it has no labels.
@@ -22,7 +24,7 @@ func (f *Fleet) explainUnserved() {
 		unserved[labelSet(set.Labels)] = true
 	}
 	for _, job := range f.Jobs {
-		if job.State == "queued" && f.Why[job.ID] == "" && unserved[labelSet(job.Labels)] {
+		if (job.State == adminapi.JobNoPool || job.State == adminapi.JobQueued) && f.Why[job.ID] == "" && unserved[labelSet(job.Labels)] {
 			f.Why[job.ID] = codeNoPool
 			if len(job.Labels) == 0 {
 				f.Why[job.ID] = codeNoLabels

@@ -109,7 +109,7 @@ func (m model) extras() []string {
 	lines := []string{"", bold + "LONGEST QUEUED" + normal}
 	for i, j := range m.fleet.Jobs[:min(mostWhys, len(m.fleet.Jobs))] {
 		switch cli.StateOf(j) {
-		case cli.JobPendingApproval, cli.JobQueued, cli.JobBlocked:
+		case cli.JobPendingApproval, cli.JobQueued, cli.JobBlocked, cli.JobNoPool, cli.JobElsewhere:
 			cells := pick(cli.JobTable(m.fleet.Jobs, m.fleet.At), i, []string{"WAITED", "ID", "REPOSITORY"}, nil)
 			lines = append(lines, fmt.Sprintf("%7s  %s  %s  (%s)", cells[0], cells[1], few(m.fleet.Why[j.ID]), cells[2]))
 		}

@@ -390,7 +390,6 @@ func (r *Reconciler) create(ctx context.Context, pool *v1alpha1.RunnerPool, stat
 	if len(todo.create) == 0 {
 		return nil
 	}
-	state.earnStatus(len(todo.create))
 	err := r.createAll(ctx, pool, state, todo.create)
 	r.events.created(state.key, todo.plan.CreateReason, todo.create)
 	if err != nil {

@@ -18,21 +18,17 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// How often a status is written that differs in its numbers only. A runner's life changes them three or four times, and
-// the fleet can spare less than one write for it (P5): a write costs two runners created, or half a minute.
+// How often the status of a pool is written. The bound is in time and not in runners: kubectl, the console and `bullpen status` show these
+// numbers, and a bound in runners leaves them wrong for as long as no runner is created. A busy pool's changes share a write (P5).
 const (
-	statusEvery     = time.Second
-	statusAtLatest  = 30 * time.Second
-	statusCost      = 2
-	statusSaveUp    = 10 * statusCost
-	statusFirstSave = 10 * statusCost
+	statusEvery   = time.Second     // news, such as a condition that turns
+	statusNumbers = 2 * time.Second // what differs in its numbers only
 )
 
-// statusWriter remembers what was written, because the cache shows it late, and how much more may be.
+// statusWriter remembers what was written, because the cache shows it late.
 type statusWriter struct {
 	written *v1alpha1.RunnerPoolStatus
 	at      time.Time
-	saved   int // in runners created
 }
 
 // counts are the runners of a pool by stage, and what explains them.
@@ -139,17 +135,17 @@ func (s *poolState) lastStatus(pool *v1alpha1.RunnerPool) *v1alpha1.RunnerPoolSt
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.status.written == nil {
-		s.status.written, s.status.saved = pool.Status.DeepCopy(), statusFirstSave
+		s.status.written = pool.Status.DeepCopy()
 	}
 	return s.status.written
 }
 
-// statusDue says how long a status must wait to be written. News that is not a number waits for a second only.
+// statusDue says how long a status must wait to be written.
 func (s *poolState) statusDue(before, after *v1alpha1.RunnerPoolStatus, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	every := statusAtLatest
-	if s.status.saved >= statusCost || news(before, after) {
+	every := statusNumbers
+	if news(before, after) {
 		every = statusEvery
 	}
 	if s.status.at.IsZero() {
@@ -180,12 +176,5 @@ func news(before, after *v1alpha1.RunnerPoolStatus) bool {
 func (s *poolState) statusWritten(status *v1alpha1.RunnerPoolStatus, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status.written, s.status.at, s.status.saved = status.DeepCopy(), now, max(0, s.status.saved-statusCost)
-}
-
-// earnStatus lets the status be written more often: runners were created.
-func (s *poolState) earnStatus(runners int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.status.saved = min(statusSaveUp, s.status.saved+runners)
+	s.status.written, s.status.at = status.DeepCopy(), now
 }

@@ -23,6 +23,7 @@ func (a *API) listAccounts(w http.ResponseWriter, r request) error {
 	if accounts == nil {
 		accounts = []adminapi.Account{}
 	}
+	a.withDemand(r.Context(), accounts)
 	write(w, http.StatusOK, adminapi.AccountList{Accounts: accounts, Next: next})
 	return nil
 }
@@ -43,11 +44,14 @@ func (a *API) getAccount(w http.ResponseWriter, r request) error {
 	if err != nil {
 		return err
 	}
-	show(w, account)
+	a.show(w, r, account)
 	return nil
 }
 
-func show(w http.ResponseWriter, account adminapi.Account) {
+func (a *API) show(w http.ResponseWriter, r request, account adminapi.Account) {
+	one := []adminapi.Account{account}
+	a.withDemand(r.Context(), one)
+	account = one[0]
 	w.Header().Set("ETag", account.ETag())
 	write(w, http.StatusOK, account)
 }
@@ -99,7 +103,7 @@ func (a *API) changeLimits(w http.ResponseWriter, r request) error {
 	if err != nil {
 		return err
 	}
-	show(w, account)
+	a.show(w, r, account)
 	return nil
 }
 
@@ -123,7 +127,7 @@ func (a *API) accountVerb(w http.ResponseWriter, r request) error {
 	if err != nil {
 		return err
 	}
-	show(w, account)
+	a.show(w, r, account)
 	return nil
 }
 

@@ -18,16 +18,23 @@ import (
 // JobStore reads jobs.
 type JobStore interface {
 	// Jobs returns a page, newest first, with the ledger's states. ErrNotFound and *ConflictError are about the account.
-	Jobs(ctx context.Context, q JobQuery) ([]adminapi.Job, error)
+	Jobs(ctx context.Context, q JobQuery) ([]StoredJob, error)
 	// SearchJobs is Jobs for a query that Searches. It reads a bounded number of jobs: next is where the next page begins (0: nowhere), also after a page
 	// that is not full.
-	SearchJobs(ctx context.Context, q JobQuery) (jobs []adminapi.Job, next int64, err error)
+	SearchJobs(ctx context.Context, q JobQuery) (jobs []StoredJob, next int64, err error)
 	// Conclusions counts the conclusions of the newest jobs that have completed since then, so many at most.
 	Conclusions(ctx context.Context, since time.Time, most int) (map[string]int64, error)
 	// Job returns one; ErrNotFound.
-	Job(ctx context.Context, id int64) (adminapi.Job, error)
+	Job(ctx context.Context, id int64) (StoredJob, error)
 	// JobEvidence reads, as of one moment, what the ledger knows of a job and of what may be in its way.
 	JobEvidence(ctx context.Context, id int64) (JobEvidence, error)
+}
+
+// StoredJob is a job as the ledger has it, with the ledger's states, and its place in the queue.
+type StoredJob struct {
+	adminapi.Job
+	Lane  dispatch.LaneRef
+	Place dispatch.JobAge // in its lane
 }
 
 // JobQuery asks for a page of jobs.
@@ -49,8 +56,8 @@ func (q JobQuery) Searches() bool {
 
 // JobEvidence is what the ledger knows of one job.
 type JobEvidence struct {
-	Job          *adminapi.Job // nil: no such row
-	Ended        bool          // without a row: the ledger remembers that it ended
+	Job          *StoredJob // nil: no such row
+	Ended        bool       // without a row: the ledger remembers that it ended
 	Account      adminapi.Account
 	Claim        fleet.ClaimState         // of the live claim that was made for it, if there is one
 	Older        int64                    // queued jobs of its account and labels that go before it
@@ -81,7 +88,7 @@ type Fleet interface {
 }
 
 // jobQuery reads what a list of jobs is asked for with, and what to keep of the jobs that the store finds for it; nil: all.
-func jobQuery(query url.Values) (q JobQuery, keep func(adminapi.Job) bool, err error) {
+func jobQuery(query url.Values) (q JobQuery, keep keepJob, err error) {
 	q = JobQuery{
 		Account: query.Get("account"), Repository: query.Get("repository"), Name: query.Get("name"), Conclusions: query["conclusion"],
 		Ended: query.Get("ended") == "true",
@@ -114,12 +121,12 @@ func (a *API) listJobs(w http.ResponseWriter, r request) error {
 	if err != nil {
 		return err
 	}
-	jobs, next, err := pageOfJobs(r.Context(), a.opt.Store, q, keep)
+	jobs, next, err := pageOfJobs(r.Context(), a.opt.Store, q, a.queue(r.Context()).shown, keep)
 	if err != nil {
 		return err
 	}
 	for i := range jobs {
-		jobs[i] = a.linked(shown(jobs[i]))
+		jobs[i] = a.linked(jobs[i])
 	}
 	write(w, http.StatusOK, adminapi.JobList{Jobs: jobs, Next: next})
 	return nil
@@ -176,13 +183,16 @@ func (a *API) getJob(w http.ResponseWriter, r request) error {
 	if err != nil {
 		return err
 	}
-	write(w, http.StatusOK, shown(a.whole(job)))
+	write(w, http.StatusOK, a.whole(job, a.queue(r.Context()).shown(job)))
 	return nil
 }
 
-// whole adds to a job what one that is asked for alone is shown with.
-func (a *API) whole(job adminapi.Job) adminapi.Job {
-	timeline := TimelineOf(job)
+// whole adds to a job what one that is asked for alone is shown with. Its timeline depends on the ledger's state.
+func (a *API) whole(stored StoredJob, job adminapi.Job) adminapi.Job {
+	timeline := TimelineOf(stored.Job)
+	if timeline.Open != nil && (job.State == adminapi.JobNoPool || job.State == adminapi.JobElsewhere) {
+		timeline.Open.Name = string(fleet.PhaseNoPool)
+	}
 	job.Timeline = &timeline
 	job.TraceID, job.TraceURL = a.opt.Trace(job.ID)
 	return a.linked(job)
@@ -219,7 +229,7 @@ func (a *API) whyJob(w http.ResponseWriter, r request) error {
 	}
 	answer := adminapi.Why{JobID: id}
 	if known.Job != nil {
-		job := a.linked(shown(*known.Job))
+		job := a.linked(a.queue(r.Context()).shown(*known.Job))
 		answer.Job = &job
 	}
 	for _, reason := range why.Explain(a.evidence(id, known)) {
@@ -240,7 +250,7 @@ func (a *API) evidence(id int64, known JobEvidence) why.Evidence {
 	if known.Job == nil {
 		return e
 	}
-	job := known.Job
+	job := known.Job.Job
 	e.Job = why.Job{
 		ID: id, State: fleet.JobState(job.State), Held: job.BlockedBy, Repository: job.Repository, Labels: job.Labels, Conclusion: job.Conclusion,
 		RunnerName: job.Runner(), QueuedAt: job.QueuedAt, StartedAt: timeOf(job.StartedAt), EndedAt: timeOf(job.CompletedAt), LostAt: timeOf(job.RunnerLostAt),

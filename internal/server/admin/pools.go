@@ -22,6 +22,8 @@ type PoolWatch interface {
 	PodsOfPool(ref dispatch.PoolRef) []RunnerPod
 	// Demand is what waits for each pool; it may be a second old.
 	Demand(ctx context.Context) ([]runnerapi.PoolSignals, error)
+	// Lanes says which queued jobs may start, and what blocks the others, of the reading that Demand is from.
+	Lanes(ctx context.Context) (map[dispatch.LaneRef]dispatch.LaneDemand, error)
 	// Unserved are the queued jobs that no pool serves; it may be some seconds old.
 	Unserved(ctx context.Context) (dispatch.Unserved, error)
 }

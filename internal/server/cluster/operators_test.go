@@ -76,14 +76,14 @@ func (s reachedStore) Audit(context.Context, admin.AuditQuery) ([]adminapi.Audit
 	return nil, nil
 }
 
-func (s reachedStore) Jobs(context.Context, admin.JobQuery) ([]adminapi.Job, error) {
+func (s reachedStore) Jobs(context.Context, admin.JobQuery) ([]admin.StoredJob, error) {
 	s.reached.Add(1)
 	return nil, nil
 }
 
-func (s reachedStore) Job(context.Context, int64) (adminapi.Job, error) {
+func (s reachedStore) Job(context.Context, int64) (admin.StoredJob, error) {
 	s.reached.Add(1)
-	return adminapi.Job{Labels: []string{}}, nil
+	return admin.StoredJob{Job: adminapi.Job{Labels: []string{}}}, nil
 }
 
 func (s reachedStore) Usage(context.Context, admin.UsageQuery) ([]adminapi.MonthUsage, int64, error) {
@@ -91,7 +91,7 @@ func (s reachedStore) Usage(context.Context, admin.UsageQuery) ([]adminapi.Month
 	return nil, 0, nil
 }
 
-func (s reachedStore) SearchJobs(context.Context, admin.JobQuery) ([]adminapi.Job, int64, error) {
+func (s reachedStore) SearchJobs(context.Context, admin.JobQuery) ([]admin.StoredJob, int64, error) {
 	s.reached.Add(1)
 	return nil, 0, nil
 }
@@ -158,6 +158,12 @@ func (f oneFleet) Hosts() ([]adminapi.Host, bool) {
 }
 
 func (oneFleet) Demand(context.Context) ([]runnerapi.PoolSignals, error) { return nil, nil }
+
+func (oneFleet) Lanes(context.Context) (map[dispatch.LaneRef]dispatch.LaneDemand, error) {
+	return nil, nil
+}
+
+func (oneFleet) Pools() []dispatch.Pool { return nil }
 
 func (oneFleet) Outside([]string) fleet.Outside { return fleet.OutsideNone }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/plan/poolspec"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
@@ -48,7 +49,7 @@ func describePool(pool *v1alpha1.RunnerPool) adminapi.Pool {
 		MilliCPU: known.Shape.MilliCPU, MemoryMB: known.Shape.MemoryMB,
 		Desired: known.Desired, Starting: known.Starting, Idle: known.Idle, Busy: known.Busy,
 		Terminating: int64(pool.Status.Terminating), Finished: int64(pool.Status.Finished), Deleting: pool.DeletionTimestamp != nil,
-		Intake: string(intakeOf(pool)), Problems: append(paused(pool), problems(pool.Status.Conditions, known)...),
+		Intake: string(intakeOf(pool)), Autoscaled: poolspec.Autoscales(pool), Problems: append(paused(pool), problems(pool.Status.Conditions, known)...),
 	}
 }
 

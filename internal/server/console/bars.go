@@ -17,22 +17,29 @@ import (
 type phaseBar struct {
 	Phase   string
 	Seconds float64
-	Whole   bool // Seconds are right to the second only
+	Whole   bool       // Seconds are right to the second only
+	Since   *time.Time // start of the current phase; nil: it is over
 	chart.Span
 }
 
-// phaseBars places the phases of a timeline one after another.
-func phaseBars(t *adminapi.Timeline) []phaseBar {
+// phaseBars places the phases of a timeline one after another, the current one last.
+func phaseBars(t *adminapi.Timeline, now time.Time) []phaseBar {
 	if t == nil {
 		return nil
 	}
-	lengths := make([]float64, len(t.Split))
-	for i, phase := range t.Split {
-		lengths[i] = phase.Seconds
+	var bars []phaseBar
+	for _, phase := range t.Split {
+		bars = append(bars, phaseBar{Phase: phase.Name, Seconds: phase.Seconds, Whole: phase.WholeSeconds})
 	}
-	bars := make([]phaseBar, len(t.Split))
+	if open := t.Open; open != nil {
+		bars = append(bars, phaseBar{Phase: open.Name, Seconds: max(0, now.Sub(open.Since).Seconds()), Whole: true, Since: &open.Since})
+	}
+	lengths := make([]float64, len(bars))
+	for i, bar := range bars {
+		lengths[i] = bar.Seconds
+	}
 	for i, span := range chart.Spans(lengths) {
-		bars[i] = phaseBar{Phase: t.Split[i].Name, Seconds: t.Split[i].Seconds, Whole: t.Split[i].WholeSeconds, Span: span}
+		bars[i].Span = span
 	}
 	return bars
 }

@@ -295,7 +295,7 @@ func TestConsole_EveryPageIsUsable(t *testing.T) {
 	d := inhabited(t)
 	ada := d.session(adas)
 	pages := map[string]string{
-		"/ui/": "At their job limit: acme", "/ui/?window=14d": "Queued jobs", "/ui/jobs?ended=true": "test (linux, 1)", "/ui/jobs?conclusion=failure&name=INTEG": "integration", "/ui/jobs/1": "runner connected",
+		"/ui/": "At their limit: acme", "/ui/?window=14d": "Queued jobs", "/ui/jobs?ended=true": "test (linux, 1)", "/ui/jobs?conclusion=failure&name=INTEG": "integration", "/ui/jobs/1": "runner connected",
 		"/ui/jobs/4": "account-at-limit", "/ui/jobs/404": "unknown-job", "/ui/jobs/10": "Last lines of the runner's log", "/ui/jobs/10/log": "ld terminated with signal 9", "/ui/pools/runners/macs": "paused", "/ui/accounts": "globex", "/ui/pools": "Starved", "/ui/pools/runners/linux-4": "no node has 4 CPUs left",
 		"/ui/pools/runners/linux-4?stage=idle": "linux-4-d", "/ui/nodes": "it is tried again", "/ui/accounts/acme": "1 of 1",
 		"/ui/accounts/globex": "unpaid since May", "/ui/audit": "set limits",

@@ -146,6 +146,14 @@ func (oneFleet) Demand(context.Context) ([]runnerapi.PoolSignals, error) {
 	}}, nil
 }
 
+func (oneFleet) Lanes(context.Context) (map[dispatch.LaneRef]dispatch.LaneDemand, error) {
+	return map[dispatch.LaneRef]dispatch.LaneDemand{
+		{LabelKey: dispatch.LabelKey([]string{"linux-4"}), AccountID: 1}: {
+			Platform: fleet.Linux, Queued: 4, Blocked: map[runnerapi.WithheldReason]int64{runnerapi.WithheldLimit: 2},
+		},
+	}, nil
+}
+
 func (oneFleet) Outside([]string) fleet.Outside { return fleet.OutsideNone }
 
 func (f oneFleet) Unserved(context.Context) (dispatch.Unserved, error) {

@@ -138,6 +138,14 @@ func (j jobView) title() string {
 // Queued reports whether it has not got a runner yet.
 func (j jobView) Queued() bool { return j.Job.StartedAt == nil && j.Job.CompletedAt == nil }
 
+// LogCommand prints the job's log where GitHub has no pages; empty: GitHub has it, or the job has not started.
+func (j jobView) LogCommand() string {
+	if j.Job.URL != "" || j.Job.StartedAt == nil {
+		return ""
+	}
+	return "bullpen job " + strconv.FormatInt(j.Job.ID, 10) + " --log"
+}
+
 // Died reports whether its runner failed, so that its last lines are kept.
 func (j jobView) Died() bool {
 	return j.Job.RunnerLostAt != nil || j.Job.ExitCode != nil && *j.Job.ExitCode != 0
@@ -151,7 +159,7 @@ type stepView struct {
 	Whole   bool // Seconds are right to the second only
 }
 
-func loadJob(_ *Console, v *visitor, at location) (string, any, error) {
+func loadJob(c *Console, v *visitor, at location) (string, any, error) {
 	path := adminapi.PathJobs + "/" + url.PathEscape(at.path("job"))
 	var view jobView
 	if err := v.get(path+"/why", &view.Why); err != nil {
@@ -166,7 +174,7 @@ func loadJob(_ *Console, v *visitor, at location) (string, any, error) {
 	view.Known = true
 	if t := view.Job.Timeline; t != nil {
 		view.Steps, view.Total = timeline(*t)
-		view.Open, view.Phases = t.Open, phaseBars(t)
+		view.Open, view.Phases = t.Open, phaseBars(t, c.opt.Now())
 	}
 	return view.title(), view, nil
 }

@@ -12,7 +12,7 @@ import (
 // overviewView is the fleet at a glance.
 type overviewView struct {
 	Queued, Blocked, Running int64
-	Many                     bool       // more are queued than are counted
+	Many                     bool       // more accounts have running jobs than are counted
 	Oldest                   *time.Time // when the job that waits longest for a runner of a pool was queued
 	AtLimit, Suspended       []adminapi.Account
 	Recent                   adminapi.ConclusionCounts
@@ -56,11 +56,8 @@ func loadOverview(_ *Console, v *visitor, at location) (string, any, error) {
 	if view.Pools, err = readPools(v); err != nil {
 		return "", nil, err
 	}
-	view.withoutUnserved()
 	for _, pool := range view.Pools.Pools {
-		if d := pool.Demand; d != nil && d.OldestQueued != nil && (view.Oldest == nil || d.OldestQueued.Before(*view.Oldest)) {
-			view.Oldest = d.OldestQueued
-		}
+		view.demand(pool.Demand)
 	}
 	if view.History, err = readHistory(v, adminapi.PathHistory, at, "/ui/", nil); err != nil {
 		return "", nil, err
@@ -68,25 +65,25 @@ func loadOverview(_ *Console, v *visitor, at location) (string, any, error) {
 	return "Overview", view, nil
 }
 
-// withoutUnserved takes the jobs that no pool serves off those that are queued for a pool: they have numbers of their own, and the pools' numbers
-// do not count them either (CLAIM-21).
-func (o *overviewView) withoutUnserved() {
-	if u := o.Pools.Unserved; u != nil {
-		o.Queued = max(0, o.Queued-u.Jobs-u.GitHubHosted-u.OtherRunners)
+// demand adds a pool's jobs: `bullpen status` has the same numbers.
+func (o *overviewView) demand(d *adminapi.PoolDemand) {
+	if d == nil {
+		return
+	}
+	o.Queued, o.Blocked = o.Queued+d.Queued, o.Blocked+d.TotalBlocked()
+	if d.OldestQueued != nil && (o.Oldest == nil || d.OldestQueued.Before(*o.Oldest)) {
+		o.Oldest = d.OldestQueued
 	}
 }
 
 func (o *overviewView) add(account adminapi.Account) {
-	o.Queued += account.Queued
-	o.Blocked += account.Blocked
-	o.Many = o.Many || account.Queued >= adminapi.MaxQueued
 	for _, budget := range account.Budgets {
 		o.Running += budget.Usage.Jobs
 	}
 	if account.SuspendedByGitHub || account.SuspendedByAdministrator {
 		o.Suspended = append(o.Suspended, account)
 	}
-	if slices.ContainsFunc(account.Budgets, func(b adminapi.Budget) bool { return b.Usage.Jobs > 0 && b.Usage.Jobs >= b.Limits.Jobs }) {
+	if slices.ContainsFunc(account.Budgets, func(b adminapi.Budget) bool { return b.Blocked > 0 }) {
 		o.AtLimit = append(o.AtLimit, account)
 	}
 }

@@ -42,6 +42,7 @@ type poolView struct {
 	// Intake says what the pool's means, and Commands change it: the console cannot (ADR 0029).
 	Intake   string
 	Commands []string
+	Scale    string // the command that changes how many runners there may be
 	History  historyView
 }
 
@@ -57,6 +58,7 @@ func loadPool(_ *Console, v *visitor, at location) (string, any, error) {
 		return "", nil, err
 	}
 	view.Intake, view.Commands = intake(view.Pool)
+	view.Scale = scaleCommand(view.Pool)
 	if view.Pool.Demand != nil {
 		for _, reason := range slices.Sorted(maps.Keys(view.Pool.Demand.Blocked)) {
 			view.Blocked = append(view.Blocked, counted{Name: reason, N: view.Pool.Demand.Blocked[reason]})
@@ -106,6 +108,15 @@ func intake(pool adminapi.Pool) (means string, commands []string) {
 		commands = append(commands, "bullpen pool "+verb+" "+pool.Name+" -n "+pool.Namespace)
 	}
 	return means, commands
+}
+
+// scaleCommand changes the number of runners, or the maximum of an autoscaled pool.
+func scaleCommand(pool adminapi.Pool) string {
+	verb, flag := "scale", "--replicas"
+	if pool.Autoscaled {
+		verb, flag = "set", "--max-replicas"
+	}
+	return "bullpen pool " + verb + " " + pool.Name + " " + flag + " N -n " + pool.Namespace
 }
 
 // nodesView is the machines that runners are on.

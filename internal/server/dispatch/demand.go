@@ -52,6 +52,8 @@ type WaitingLane struct {
 	Oldest    []JobAge // the first Look.Ages of Jobs, oldest first
 	// Repositories of Oldest, where Look asked for them.
 	Repositories []string
+	// Last is the job at the position that Look asked for; ID 0: there is none.
+	Last JobAge
 }
 
 // JobAge places a queued job among others.
@@ -64,6 +66,8 @@ type JobAge struct {
 type Look struct {
 	Count, Ages  int64
 	Repositories bool // of those whose age is read
+	// Last is the position, from 1, of the last job that could be handed out, where Ages does not reach it; 0: none.
+	Last int64
 }
 
 // How far lanes are read. Jobs that could be handed out are counted in full, up to maxCounted a lane. For withheld jobs only their
@@ -135,37 +139,57 @@ func Looks(pools []Pool, sets []LabelSet, b Backlog) []Look {
 			continue
 		}
 		if lanes[lane.Account.ID] == 1 {
-			out[i].Ages = min(1, room)
+			out[i].Ages, out[i].Last = min(1, room), room
 		}
 	}
 	return out
 }
 
+// withinMints ends the reading of lanes where GitHub may be asked for fewer registrations than the account has room for.
+func withinMints(looks []Look, lanes []WaitingLane, mints map[int64]int64) []Look {
+	for i := range looks {
+		if n, bounded := mints[lanes[i].Account.ID]; bounded {
+			looks[i].Last = min(looks[i].Last, n)
+		}
+	}
+	return looks
+}
+
 // Demand says what every pool is asked for: what dispatch would hand out now with unlimited runners, and what it
-// withholds, each job under one reason (SCALE-2). mints bounds how many registrations GitHub may be asked for now, by
-// account; an account that is not in it has no such bound. The answer is sorted, and depends on no order of what is
-// given (SCALE-4).
+// withholds, each job under one reason (SCALE-2). The answer is sorted, and depends on no order of what is given (SCALE-4).
 func Demand(pools []Pool, sets []LabelSet, b Backlog, mints map[int64]int64) []runnerapi.PoolSignals {
+	return Assess(pools, sets, b, mints).Pools
+}
+
+// Assess is Demand, by pool and by lane. mints bounds how many registrations GitHub may be asked for now, by account; an
+// account that is not in it has no such bound.
+func Assess(pools []Pool, sets []LabelSet, b Backlog, mints map[int64]int64) Assessment {
 	to := destinations(pools, sets)
 	counts := make(map[PoolRef]*tally, len(pools))
 	for _, pool := range pools {
 		counts[pool.Ref()] = &tally{}
 	}
-	accounts := map[int64][]wish{}
+	out := Assessment{Lanes: map[LaneRef]LaneDemand{}}
+	var all []*wish
+	accounts := map[int64][]*wish{}
 	for _, lane := range b.Lanes {
 		dest, served := to[lane.LabelKey]
-		switch {
-		case !served || lane.Jobs+lane.Blocked == 0:
+		if !served || lane.Jobs+lane.Blocked == 0 {
+			continue
+		}
+		w := &wish{lane: lane, pool: dest.pool, into: counts[dest.pool.Ref()], demand: LaneDemand{Platform: dest.pool.Platform}}
+		all = append(all, w)
+		switch refused := b.Refused[AccountOfPool{dest.pool.Ref(), lane.Account.ID}]; {
 		case dest.conflict:
-			counts[dest.pool.Ref()].withhold(runnerapi.WithheldConflict, lane.Jobs+lane.Blocked)
+			w.withholdAll(runnerapi.WithheldConflict)
 		case dest.pool.Paused:
-			counts[dest.pool.Ref()].withhold(runnerapi.WithheldPaused, lane.Jobs+lane.Blocked)
+			w.withholdAll(runnerapi.WithheldPaused)
 		case lane.Suspended:
-			counts[dest.pool.Ref()].withhold(runnerapi.WithheldSuspended, lane.Jobs+lane.Blocked)
-		case b.Refused[AccountOfPool{dest.pool.Ref(), lane.Account.ID}] != "":
-			counts[dest.pool.Ref()].withhold(b.Refused[AccountOfPool{dest.pool.Ref(), lane.Account.ID}], lane.Jobs+lane.Blocked)
+			w.withholdAll(runnerapi.WithheldSuspended)
+		case refused != "":
+			w.withholdAll(refused)
 		default:
-			accounts[lane.Account.ID] = append(accounts[lane.Account.ID], wish{lane, dest.pool, counts[dest.pool.Ref()]})
+			accounts[lane.Account.ID] = append(accounts[lane.Account.ID], w)
 		}
 	}
 	for id, wishes := range accounts {
@@ -175,11 +199,14 @@ func Demand(pools []Pool, sets []LabelSet, b Backlog, mints map[int64]int64) []r
 		}
 		fund(wishes, b, bound)
 	}
-	out := make([]runnerapi.PoolSignals, 0, len(pools))
-	for _, pool := range pools {
-		out = append(out, counts[pool.Ref()].signals(pool, b.Runners[pool.Ref()]))
+	for _, w := range all {
+		out.Lanes[LaneRef{w.lane.LabelKey, w.lane.Account.ID}] = w.demand
 	}
-	slices.SortFunc(out, func(a, b runnerapi.PoolSignals) int {
+	out.Pools = make([]runnerapi.PoolSignals, 0, len(pools))
+	for _, pool := range pools {
+		out.Pools = append(out.Pools, counts[pool.Ref()].signals(pool, b.Runners[pool.Ref()]))
+	}
+	slices.SortFunc(out.Pools, func(a, b runnerapi.PoolSignals) int {
 		return compareRefs(PoolRef{a.Namespace, a.Name}, PoolRef{b.Namespace, b.Name})
 	})
 	return out
@@ -187,21 +214,23 @@ func Demand(pools []Pool, sets []LabelSet, b Backlog, mints map[int64]int64) []r
 
 // wish is one lane of an account and the pool that serves it.
 type wish struct {
-	lane WaitingLane
-	pool Pool
-	into *tally
+	lane   WaitingLane
+	pool   Pool
+	into   *tally
+	demand LaneDemand
 }
 
 // seat is one job that would have a runner if its account had room for no other.
 type seat struct {
 	wish       int
+	n          int64 // its place in its lane
 	age        JobAge
 	repository string // where the account has a cap per repository
 }
 
 // fund spends the room of one account on the jobs of all its lanes, in any pools, oldest first: an account with
 // room for one job asks for one runner, not for one a pool (CLAIM-5).
-func fund(wishes []wish, b Backlog, mints int64) {
+func fund(wishes []*wish, b Backlog, mints int64) {
 	var seats []seat
 	for i, w := range wishes {
 		budget := Budget{w.lane.Account.ID, w.pool.Platform}
@@ -211,12 +240,10 @@ func fund(wishes []wish, b Backlog, mints int64) {
 			n = min(w.lane.Jobs, int64(len(w.lane.Oldest)))
 		}
 		for n := range n {
-			seats = append(seats, seat{i, w.lane.age(n), w.lane.repository(n)})
+			seats = append(seats, seat{i, n, w.lane.age(n), w.lane.repository(n)})
 		}
 	}
-	slices.SortStableFunc(seats, func(x, y seat) int {
-		return cmp.Or(x.age.QueuedAt.Compare(y.age.QueuedAt), cmp.Compare(x.age.ID, y.age.ID))
-	})
+	slices.SortStableFunc(seats, func(x, y seat) int { return compareAges(x.age, y.age) })
 	used := map[fleet.Platform]fleet.Usage{}
 	funded, crowded := make([]int64, len(wishes)), make([]int64, len(wishes))
 	running := maps.Clone(b.Repositories)
@@ -234,6 +261,7 @@ func fund(wishes []wish, b Backlog, mints int64) {
 			repository := RepositoryBudget{budget, s.repository}
 			if running[repository] >= most {
 				crowded[s.wish]++ // SCALE-2: so did older jobs of its repository
+				w.crowd(s.age)
 				continue
 			}
 			if running == nil {
@@ -246,11 +274,11 @@ func fund(wishes []wish, b Backlog, mints int64) {
 		}
 		funded[s.wish]++
 		if mints == 0 {
-			w.into.withhold(runnerapi.WithheldBackoff, 1) // CLAIM-11
+			w.withhold(runnerapi.WithheldBackoff, 1) // CLAIM-11
 			continue
 		}
 		mints--
-		w.into.queue(s.age)
+		w.queue(s.n)
 	}
 	for i, w := range wishes {
 		if crowded[i] > 0 && funded[i] == 0 && mints > 0 && w.lane.Jobs > int64(len(w.lane.Oldest)) {
@@ -261,12 +289,13 @@ func fund(wishes []wish, b Backlog, mints int64) {
 				seen && b.Limits[budget].Room(usage, w.pool.Shape) > 0 {
 				funded[i]++
 				mints--
-				w.into.queue(w.lane.age(w.lane.Jobs))
+				w.queue(w.lane.Jobs)
 			}
 		}
-		w.into.withhold(runnerapi.WithheldLimit, w.lane.Jobs-funded[i]-crowded[i])
-		w.into.withhold(runnerapi.WithheldRefused, w.lane.Refused)
-		w.into.withhold(runnerapi.WithheldRepository, w.lane.Blocked-w.lane.Refused+crowded[i])
+		w.withhold(runnerapi.WithheldLimit, w.lane.Jobs-funded[i]-crowded[i])
+		w.withhold(runnerapi.WithheldRefused, w.lane.Refused)
+		w.withhold(runnerapi.WithheldRepository, w.lane.Blocked-w.lane.Refused+crowded[i])
+		w.bound(w.lane.Jobs - w.demand.Queued - crowded[i])
 	}
 }
 

@@ -285,6 +285,55 @@ func TestDemand_SCALE4_OrderDoesNotMatter(t *testing.T) {
 	})
 }
 
+// Every number of jobs and every list of jobs has one definition: of each lane, as many jobs are queued as its demand counts, and the pools' numbers
+// are the sums of their lanes.
+func TestAssess_JobsAreQueuedOrBlockedAsTheirPoolsCount(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := draw(t)
+		seen := d.backlog
+		seen.Lanes = slices.Clone(seen.Lanes)
+		for i, look := range dispatch.Looks(d.pools, d.sets, d.backlog) {
+			lane := &seen.Lanes[i]
+			if n, bounded := d.mints[lane.Account.ID]; bounded {
+				look.Last = min(look.Last, n)
+			}
+			if look.Last > 0 && look.Last <= int64(len(lane.Oldest)) {
+				lane.Last = lane.Oldest[look.Last-1]
+			}
+			lane.Oldest = lane.Oldest[:min(int64(len(lane.Oldest)), look.Ages)]
+			lane.Repositories = lane.Repositories[:len(lane.Oldest)]
+		}
+		got := dispatch.Assess(d.pools, d.sets, seen, d.mints)
+		var queued, blocked, ofPools, withheld int64
+		for _, full := range d.backlog.Lanes {
+			demand, served := got.Lanes[dispatch.LaneRef{LabelKey: full.LabelKey, AccountID: full.Account.ID}]
+			if !served {
+				continue
+			}
+			free := int64(0)
+			for _, job := range full.Oldest {
+				if demand.BlockedBy(job) == "" {
+					free++
+				}
+			}
+			if len(demand.Crowded) == 0 && int64(len(full.Oldest)) == full.Jobs { // behind jobs of crowded repositories, one is asked for that is not known
+				require.Equal(t, demand.Queued, free, "%+v", demand)
+			}
+			queued += demand.Queued
+			for _, jobs := range demand.Blocked {
+				blocked += jobs
+			}
+		}
+		for _, pool := range got.Pools {
+			ofPools += int64(pool.Queued)
+			for _, jobs := range pool.Withheld {
+				withheld += int64(jobs)
+			}
+		}
+		require.Equal(t, []int64{ofPools, withheld}, []int64{queued, blocked})
+	})
+}
+
 // The bounds of Looks decide nothing: reading up to them gives the demand that reading all jobs gives, except for numbers of withheld jobs.
 func TestLooks_SCALE2_FarEnough(t *testing.T) {
 	pools, sets := []dispatch.Pool{linuxPool("small"), linuxPool("other")}, []dispatch.LabelSet{setOf("small"), setOf("other")}
@@ -327,10 +376,10 @@ func TestLooks_AreBounded(t *testing.T) {
 		}
 		return dispatch.Looks(pools, sets, b)[0]
 	}
-	require.Equal(t, dispatch.Look{Count: 40 + 10_000, Ages: 1}, look(1, 40))
-	require.Equal(t, dispatch.Look{Count: 40 + 10, Ages: 1}, look(1000, 40))
+	require.Equal(t, dispatch.Look{Count: 40 + 10_000, Ages: 1, Last: 40}, look(1, 40))
+	require.Equal(t, dispatch.Look{Count: 40 + 10, Ages: 1, Last: 40}, look(1000, 40))
 	require.Equal(t, dispatch.Look{Count: 5, Ages: 0}, look(10_000, 0))
-	require.Equal(t, dispatch.Look{Count: 10_000 + 10_000, Ages: 1}, look(1, 1<<40))
+	require.Equal(t, dispatch.Look{Count: 10_000 + 10_000, Ages: 1, Last: 10_000}, look(1, 1<<40))
 	b := dispatch.Backlog{Lanes: []dispatch.WaitingLane{laneOf(1, "small"), laneOf(1, "other")}, Limits: linuxLimits(7, 99_000, 1)}
 	require.Equal(t, []dispatch.Look{{Count: 7 + 5_000, Ages: 7}, {}}, dispatch.Looks(pools, sets, b))
 }

@@ -135,7 +135,7 @@ type Dispatcher struct {
 
 	examined atomic.Uint64 // claims of lost pods, so that each question begins with others
 
-	demand *cached[runnerapi.Signals]
+	demand *cached[assessed]
 	peaks  *cached[map[PoolRef]int]
 
 	unserved *unserved
@@ -169,7 +169,7 @@ func New(opt Options) (*Dispatcher, error) {
 	d.mintSlots = newMintSlots(opt, d.wakeAll)
 	d.pools = newPoolBackoffs(opt)
 	d.retries = newRetries()
-	d.demand = &cached[runnerapi.Signals]{keep: signalsKept, now: opt.Now, read: d.readSignals}
+	d.demand = &cached[assessed]{keep: signalsKept, now: opt.Now, read: d.readDemand}
 	d.peaks = &cached[map[PoolRef]int]{keep: peaksKept, now: opt.Now, read: d.readPeaks}
 	d.unserved = newUnserved(opt, d.readUnserved)
 	return d, nil

@@ -23,28 +23,70 @@ const peakMinutes = 60
 // Signals says what every pool is asked for, in one answer: whole, or an error (POOL-8). It may be a second old, and
 // what it says of the last hour half a minute. Answers share memory: they must not be changed.
 func (d *Dispatcher) Signals(ctx context.Context) (runnerapi.Signals, error) {
+	read, err := d.assessed(ctx)
+	return read.signals, err
+}
+
+// Lanes says which of the queued jobs that a pool serves may start, from the same reading as Signals.
+func (d *Dispatcher) Lanes(ctx context.Context) (map[LaneRef]LaneDemand, error) {
+	read, err := d.assessed(ctx)
+	return read.lanes, err
+}
+
+// assessed is one reading of the ledger: what the controllers get of it, and what clients see.
+type assessed struct {
+	signals runnerapi.Signals
+	lanes   map[LaneRef]LaneDemand
+}
+
+func (d *Dispatcher) assessed(ctx context.Context) (assessed, error) {
 	if err := d.notFrozen(); err != nil { // CLAIM-17, POOL-8: a ledger that lacks claims would have the fleet shrink, or grow
-		return runnerapi.Signals{}, err
+		return assessed{}, err
 	}
-	signals, err := d.demand.get(ctx)
+	read, err := d.demand.get(ctx)
 	if err == nil {
 		err = d.notFrozen() // since it was read
 	}
 	if err != nil {
-		return runnerapi.Signals{}, err
+		return assessed{}, err
 	}
-	return signals, nil
+	return read, nil
 }
 
-func (d *Dispatcher) readSignals(ctx context.Context) (runnerapi.Signals, error) {
+func (d *Dispatcher) readDemand(ctx context.Context) (assessed, error) {
 	at := d.opt.Now()
 	peaks, err := d.peaks.get(ctx)
 	if err != nil {
-		return runnerapi.Signals{}, err
+		return assessed{}, err
 	}
+	demand, err := d.assess(ctx)
+	if err != nil {
+		return assessed{}, err
+	}
+	signals := runnerapi.Signals{At: at, Pools: demand.Pools}
+	for i := range signals.Pools {
+		p := &signals.Pools[i]
+		p.P95LastHour = peaks[PoolRef{p.Namespace, p.Name}]
+	}
+	refusals, err := d.opt.Store.Refusals(ctx, mostRefusals)
+	if err != nil {
+		return assessed{}, err
+	}
+	for i, texts := 0, textsOf(refusals); i < len(signals.Pools); i++ {
+		signals.Pools[i].Refused = texts[PoolRef{signals.Pools[i].Namespace, signals.Pools[i].Name}]
+	}
+	signals.Removals, err = d.removals(ctx, at)
+	if err != nil {
+		return assessed{}, err
+	}
+	return assessed{signals: signals, lanes: demand.Lanes}, nil
+}
+
+// assess reads what is queued for the pools, and what the accounts may still use.
+func (d *Dispatcher) assess(ctx context.Context) (Assessment, error) {
 	routing, err := d.routingNow(ctx) // TEN-1: of what no pool serves nothing is asked here
 	if err != nil {
-		return runnerapi.Signals{}, err
+		return Assessment{}, err
 	}
 	pools, sets := d.opt.Cluster.Pools(), routing.sets()
 	keys := []string{}
@@ -52,34 +94,20 @@ func (d *Dispatcher) readSignals(ctx context.Context) (runnerapi.Signals, error)
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
-	backlog, err := d.opt.Store.Backlog(ctx, keys, func(b Backlog) []Look { return Looks(pools, sets, b) })
+	mints := map[int64]int64{}
+	backlog, err := d.opt.Store.Backlog(ctx, keys, func(b Backlog) []Look {
+		for _, lane := range b.Lanes {
+			if n, bounded := d.mintSlots.mintable(lane.Account); bounded {
+				mints[lane.Account.ID] = n
+			}
+		}
+		return withinMints(Looks(pools, sets, b), b.Lanes, mints)
+	})
 	if err != nil {
-		return runnerapi.Signals{}, err
+		return Assessment{}, err
 	}
 	backlog.Refused = d.pools.all(pools)
-	mints := map[int64]int64{}
-	for _, lane := range backlog.Lanes {
-		if n, bounded := d.mintSlots.mintable(lane.Account); bounded {
-			mints[lane.Account.ID] = n
-		}
-	}
-	signals := runnerapi.Signals{At: at, Pools: Demand(pools, sets, backlog, mints)}
-	for i := range signals.Pools {
-		p := &signals.Pools[i]
-		p.P95LastHour = peaks[PoolRef{p.Namespace, p.Name}]
-	}
-	refusals, err := d.opt.Store.Refusals(ctx, mostRefusals)
-	if err != nil {
-		return runnerapi.Signals{}, err
-	}
-	for i, texts := 0, textsOf(refusals); i < len(signals.Pools); i++ {
-		signals.Pools[i].Refused = texts[PoolRef{signals.Pools[i].Namespace, signals.Pools[i].Name}]
-	}
-	signals.Removals, err = d.removals(ctx, at)
-	if err != nil {
-		return runnerapi.Signals{}, err
-	}
-	return signals, nil
+	return Assess(pools, sets, backlog, mints), nil
 }
 
 // A runner whose work is over exits on its own: its pod is reported only when it is still there after removalGrace. With

@@ -20,6 +20,7 @@ type UnservedLanes struct {
 // UnservedLane is one account's queue for one of these label sets, as far as it was read.
 type UnservedLane struct {
 	LabelKey   string
+	AccountID  int64
 	Jobs       int64
 	More       bool // there are more jobs in it, or more accounts that ask for the label set
 	Oldest     JobAge
@@ -34,6 +35,8 @@ type Unserved struct {
 	// Sets are the label sets, the oldest job's first, up to MostUnservedSets. Jobs counts those of the others, too.
 	Sets    []UnservedSet
 	Outside map[fleet.Outside]int64 // jobs for runners outside of RunnerPools, by kind
+	// Accounts has Jobs by account.
+	Accounts map[int64]int64
 }
 
 // UnservedSet is one set of labels that no pool serves.
@@ -53,17 +56,14 @@ const MostUnservedSets = 20
 
 // FindUnserved says which of the jobs no pool serves. It is pure.
 func FindUnserved(pools []Pool, outside fleet.OutsideRunners, lanes UnservedLanes) Unserved {
-	u := Unserved{Outside: map[fleet.Outside]int64{}}
+	u := Unserved{Outside: map[fleet.Outside]int64{}, Accounts: map[int64]int64{}}
 	sets := map[string]*UnservedSet{}
 	for _, lane := range lanes.Lanes {
 		labels, ok := LabelsOf(lane.LabelKey)
-		if !ok || lane.Jobs == 0 || len(Route(pools, []LabelSet{{Key: lane.LabelKey, Labels: labels}}).Unserved) == 0 {
+		if !ok || lane.Jobs == 0 || !Unroutable(pools, labels) {
 			continue // CLAIM-12: jobs that several pools serve are counted there
 		}
-		kind := outside.Of(labels)
-		if len(labels) == 0 && !slices.ContainsFunc(pools, Pool.ownGroup) {
-			kind = fleet.OutsideOther // GitHub assigns it to a runner of its group, and no pool's runners are in one
-		}
+		kind := Elsewhere(pools, outside.Of(labels), labels)
 		if kind != fleet.OutsideNone { // CLAIM-21
 			u.Outside[kind] += lane.Jobs
 			continue
@@ -74,6 +74,7 @@ func FindUnserved(pools []Pool, outside fleet.OutsideRunners, lanes UnservedLane
 			sets[lane.LabelKey] = set
 		}
 		set.add(lane)
+		u.Accounts[lane.AccountID] += lane.Jobs
 	}
 	for _, set := range sets {
 		u.Jobs, u.More = u.Jobs+set.Jobs, u.More || set.More
@@ -122,6 +123,19 @@ func (s UnservedSet) Sentence() string {
 		text += " " + near
 	}
 	return text
+}
+
+// Elsewhere says which runners outside of RunnerPools a job is for that no pool serves, given which ones have its labels.
+func Elsewhere(pools []Pool, outside fleet.Outside, labels []string) fleet.Outside {
+	if len(labels) == 0 && !slices.ContainsFunc(pools, Pool.ownGroup) {
+		return fleet.OutsideOther // GitHub assigns it to a runner of its group, and no pool's runners are in one
+	}
+	return outside
+}
+
+// Unroutable reports whether no live pool serves those labels.
+func Unroutable(pools []Pool, labels []string) bool {
+	return len(Route(pools, []LabelSet{{Key: LabelKey(labels), Labels: labels}}).Unserved) > 0
 }
 
 // Labelled are the pools as far as labels are compared with theirs.

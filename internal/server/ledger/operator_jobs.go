@@ -10,11 +10,12 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
 )
 
 // Jobs returns a page, newest first.
-func (s *Store) Jobs(ctx context.Context, q admin.JobQuery) ([]adminapi.Job, error) {
+func (s *Store) Jobs(ctx context.Context, q admin.JobQuery) ([]admin.StoredJob, error) {
 	if !storable(q.Repository) || q.Repository != "" && !strings.Contains(q.Repository, "/") {
 		return nil, nil
 	}
@@ -25,7 +26,7 @@ func (s *Store) Jobs(ctx context.Context, q admin.JobQuery) ([]adminapi.Job, err
 	if err != nil {
 		return nil, err
 	}
-	var jobs []adminapi.Job
+	var jobs []admin.StoredJob
 	err = s.pool.inSnapshot(ctx, func(tx sqlcgen.DBTX) error {
 		queries := sqlcgen.New(tx)
 		ids, err := pageOfJobs(ctx, queries, q, accounts)
@@ -34,7 +35,7 @@ func (s *Store) Jobs(ctx context.Context, q admin.JobQuery) ([]adminapi.Job, err
 		}
 		rows, err := queries.JobsInFull(ctx, ids)
 		for _, row := range rows {
-			jobs = append(jobs, jobOf(row))
+			jobs = append(jobs, storedJob(row))
 		}
 		return err
 	})
@@ -108,6 +109,13 @@ func jobInFull(ctx context.Context, queries *sqlcgen.Queries, id int64) (sqlcgen
 	return rows[0], true, nil
 }
 
+func storedJob(row sqlcgen.JobsInFullRow) admin.StoredJob {
+	return admin.StoredJob{
+		Job: jobOf(row), Lane: dispatch.LaneRef{LabelKey: row.LabelKey, AccountID: row.AccountID},
+		Place: dispatch.JobAge{ID: row.ID, QueuedAt: row.QueuedAt},
+	}
+}
+
 func jobOf(row sqlcgen.JobsInFullRow) adminapi.Job {
 	job := adminapi.Job{
 		ID: row.ID, RunID: row.RunID, RunAttempt: row.RunAttempt, Account: row.Login, Repository: row.Repository, Workflow: row.Workflow,
@@ -137,15 +145,15 @@ func recall(job *adminapi.Job, row sqlcgen.JobsInFullRow) {
 }
 
 // Job returns one job; admin.ErrNotFound.
-func (s *Store) Job(ctx context.Context, id int64) (adminapi.Job, error) {
+func (s *Store) Job(ctx context.Context, id int64) (admin.StoredJob, error) {
 	row, ok, err := jobInFull(ctx, s.queries(), id)
 	switch {
 	case err != nil:
-		return adminapi.Job{}, fmt.Errorf("reading a job: %w", err)
+		return admin.StoredJob{}, fmt.Errorf("reading a job: %w", err)
 	case !ok:
-		return adminapi.Job{}, admin.ErrNotFound
+		return admin.StoredJob{}, admin.ErrNotFound
 	}
-	return jobOf(row), nil
+	return storedJob(row), nil
 }
 
 // JobEvidence reads what the ledger knows about why a job has no runner, as of one moment.
@@ -161,7 +169,7 @@ func (s *Store) JobEvidence(ctx context.Context, id int64) (admin.JobEvidence, e
 			e.Ended, err = q.TombstoneExists(ctx, id)
 			return err
 		}
-		job := jobOf(row)
+		job := storedJob(row)
 		e.Job, e.Claim = &job, fleet.ClaimState(row.Claim)
 		if e.Account, err = s.account(ctx, q, row.AccountID); err != nil {
 			return err

@@ -137,7 +137,7 @@ func parameters(size ledgertest.Size, lineage string, now time.Time) map[string]
 	queued := int64(size.Accounts) // the oldest job of account 1
 	return map[string][]any{
 		"account": {int64(1)}, "accountid": {int64(1), "1"}, "accounts": {[]int64{1}}, "acknowledgedat": {now}, "action": {"set_limits"}, "actor": {"ada"},
-		"after": {"", int64(0), []byte(`{}`)}, "afterid": {int64(0)}, "afterlogin": {"org-1"}, "ages": {[]int64{10}}, "anylabels": {true}, "held": {"refused"}, "message": {"x"}, "status": {int32(403)}, "trying": {int64(0)}, "waits": {true}, "allowed": {[]int64{10}},
+		"after": {"", int64(0), []byte(`{}`)}, "afterid": {int64(0)}, "afterlogin": {"org-1"}, "ages": {[]int64{10}}, "lasts": {[]int64{10}}, "anylabels": {true}, "held": {"refused"}, "message": {"x"}, "status": {int32(403)}, "trying": {int64(0)}, "waits": {true}, "allowed": {[]int64{10}},
 		"at": {now}, "attempt": {int64(1)}, "before": {later, int64(math.MaxInt64), []byte(`{}`)}, "beforeid": {int64(math.MaxInt64)}, "began": {now}, "beyond": {later},
 		"ats": {[]time.Time{now}}, "bounds": {[]float64{1, 2}}, "busy": {[]int64{1}}, "capacity": {[]int64{1}}, "claimed": {[]int64{1}}, "completedat": {now}, "conclusion": {"success"}, "conclusions": {[]string{}}, "counts": {[]int64{100}}, "credential": {""}, "cursor": {""}, "cut": {false},
 		"deleted": {false}, "delivered": {[]time.Time{now}}, "deliveryids": {[]int64{1}}, "doubts": {int64(0)},

@@ -18,7 +18,7 @@ const searched = 5000
 
 // SearchJobs returns a page of the jobs that match, newest first. next is the "before" of the next page; 0: this is the last. A page may have fewer jobs
 // than were asked for, or none, and have a next one: each reads a bounded number of jobs.
-func (s *Store) SearchJobs(ctx context.Context, q admin.JobQuery) (jobs []adminapi.Job, next int64, err error) {
+func (s *Store) SearchJobs(ctx context.Context, q admin.JobQuery) (jobs []admin.StoredJob, next int64, err error) {
 	if !storable(q.Repository) || !storable(q.Name) {
 		return nil, 0, nil
 	}
@@ -43,7 +43,7 @@ func (s *Store) SearchJobs(ctx context.Context, q admin.JobQuery) (jobs []admina
 		}
 		rows, err := queries.JobsInFull(ctx, ids)
 		for _, row := range rows {
-			jobs = append(jobs, jobOf(row))
+			jobs = append(jobs, storedJob(row))
 		}
 		return err
 	})

@@ -134,11 +134,15 @@ func (r *backlogRead) jobs(ctx context.Context, looks []dispatch.Look) error {
 		arg.Counts = append(arg.Counts, look.Count)
 		arg.Ages = append(arg.Ages, look.Ages)
 		arg.Named = append(arg.Named, look.Repositories)
+		arg.Lasts = append(arg.Lasts, look.Last)
 	}
 	rows, err := r.q.LookIntoLanes(ctx, arg)
 	for _, row := range rows {
 		l := &r.out.Lanes[at[lane{row.LabelKey, row.AccountID}]]
 		l.Jobs, l.Blocked, l.Refused, l.Repositories = row.Jobs, row.Held, row.Refused, row.Repositories
+		if row.LastID != 0 {
+			l.Last = dispatch.JobAge{ID: row.LastID, QueuedAt: row.LastQueuedAt}
+		}
 		l.Oldest = make([]dispatch.JobAge, len(row.Ids))
 		for i, id := range row.Ids {
 			l.Oldest[i] = dispatch.JobAge{ID: id, QueuedAt: row.QueuedAt[i]}

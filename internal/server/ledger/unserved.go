@@ -59,9 +59,10 @@ func readUnserved(ctx context.Context, q *sqlcgen.Queries, served []string) (dis
 	counted, at := int64(max(unservedLeast, unservedJobs/len(rows))), make(map[lane]int, len(rows))
 	for i, row := range rows {
 		at[lane{row.LabelKey, row.AccountID}] = i
-		out.Lanes = append(out.Lanes, dispatch.UnservedLane{LabelKey: row.LabelKey, More: row.Lanes > unservedLanes})
+		out.Lanes = append(out.Lanes, dispatch.UnservedLane{LabelKey: row.LabelKey, AccountID: row.AccountID, More: row.Lanes > unservedLanes})
 		arg.LabelKeys, arg.Accounts = append(arg.LabelKeys, row.LabelKey), append(arg.Accounts, row.AccountID)
 		arg.Counts, arg.Ages, arg.Named = append(arg.Counts, counted), append(arg.Ages, 1), append(arg.Named, true)
+		arg.Lasts = append(arg.Lasts, 0)
 	}
 	looked, err := q.LookIntoLanes(ctx, arg)
 	for _, row := range looked {

@@ -44,8 +44,14 @@ func TestUnservedLanes_CLAIM21_CountsQueuedJobs(t *testing.T) {
 	queue(31, 1, "bulpen")
 	queue(20, 2, "self-hosted", "linux")
 	queue(25, 3, "self-hosted", "linux")
+	account := func(repository string) (id int64) {
+		if _, err := fmt.Sscanf(repository, "a%d/", &id); err != nil {
+			id = 1
+		}
+		return id
+	}
 	lane := func(jobs, oldest int64, repository string, labels ...string) dispatch.UnservedLane {
-		return dispatch.UnservedLane{LabelKey: dispatch.LabelKey(labels), Jobs: jobs, Oldest: dispatch.JobAge{ID: oldest, QueuedAt: at(oldest).UTC()}, Repository: repository}
+		return dispatch.UnservedLane{LabelKey: dispatch.LabelKey(labels), Jobs: jobs, Oldest: dispatch.JobAge{ID: oldest, QueuedAt: at(oldest).UTC()}, Repository: repository, AccountID: account(repository)}
 	}
 	require.Equal(t, dispatch.UnservedLanes{Lanes: []dispatch.UnservedLane{
 		lane(1, 20, "a2/app", "linux", "self-hosted"), lane(1, 25, "a3/app", "linux", "self-hosted"), lane(2, 30, queuedEvent(30).Repository, "bulpen"),
@@ -55,10 +61,10 @@ func TestUnservedLanes_CLAIM21_CountsQueuedJobs(t *testing.T) {
 	require.Len(t, read().Lanes, 3, "its pool was deleted while the account was at its limit")
 	ledgertest.Exec(t, url, `UPDATE accounts SET paused = true WHERE id = 2`)
 	ledgertest.Exec(t, url, `UPDATE accounts SET installation_id = NULL WHERE id = 3`)
-	require.Len(t, read().Lanes, 1, "jobs of accounts that are suspended, or have not the App, are queued for that")
+	require.Len(t, read().Lanes, 2, "jobs of accounts without the App are left out, and those of suspended accounts are not")
 	ledgertest.Exec(t, url, `UPDATE workflow_jobs SET state = 'cancelled', completed_at = now() WHERE label_key = '["bulpen"]'`)
 	ledgertest.Exec(t, url, `UPDATE job_lanes SET parked = 'empty' WHERE label_key = '["bulpen"]'`)
-	require.Empty(t, read().Lanes)
+	require.Len(t, read().Lanes, 1, "of the suspended account")
 }
 
 // A reading is bounded: no lane's jobs are counted beyond its share, and no more label sets are read than the oldest.

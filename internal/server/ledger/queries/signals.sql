@@ -19,9 +19,10 @@ GROUP BY account_id, platform;
 
 -- name: LookIntoLanes :many
 -- No lane is read further than it is asked to: not the backlog decides what this costs.
-SELECT l.label_key::text AS label_key, l.account_id::bigint AS account_id, c.jobs, g.held, g.refused, o.ids, o.queued_at, o.repositories
+SELECT l.label_key::text AS label_key, l.account_id::bigint AS account_id, c.jobs, g.held, g.refused, o.ids, o.queued_at, o.repositories,
+    coalesce(e.id, 0)::bigint AS last_id, coalesce(e.queued_at, 'epoch')::timestamptz AS last_queued_at
 FROM (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id,
-    unnest(@counts::bigint[]) AS counted, unnest(@ages::bigint[]) AS aged, unnest(@named::boolean[]) AS named) l
+    unnest(@counts::bigint[]) AS counted, unnest(@ages::bigint[]) AS aged, unnest(@named::boolean[]) AS named, unnest(@lasts::bigint[]) AS last) l
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs FROM (
         SELECT 1 FROM workflow_jobs w
@@ -42,7 +43,12 @@ CROSS JOIN LATERAL (
         SELECT w.id, w.queued_at, w.repository FROM workflow_jobs w
         WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
         ORDER BY w.queued_at, w.id LIMIT l.aged) h
-) o;
+) o
+LEFT JOIN LATERAL (
+    SELECT w.id, w.queued_at FROM workflow_jobs w
+    WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
+    ORDER BY w.queued_at, w.id OFFSET greatest(l.last - 1, 0) LIMIT least(l.last, 1)
+) e ON true;
 
 -- name: RepositoryUsageOfAccounts :many
 -- Of accounts that have a cap: what runs of each repository.

@@ -1,6 +1,7 @@
 -- name: UnservedLanes :many
 -- The label sets that have jobs queued and are none of these, the oldest first, each with the accounts of its oldest lanes. It reads lanes and no
--- job. No batch parks a lane that no pool serves; one that is parked at its limit has lost its pool since. Accounts without the App are left out.
+-- job. No batch parks a lane that no pool serves; one that is parked at its limit has lost its pool since. Accounts without the App are left out;
+-- those of suspended accounts are not: that no pool serves a job is so whether or not its account is suspended.
 SELECT s.label_key::text AS label_key, s.sets::bigint AS sets, s.lanes::bigint AS lanes, l.account_id::bigint AS account_id
 FROM (
     SELECT w.label_key, min(w.head_at) AS head_at, count(*) AS lanes, count(*) OVER () AS sets
@@ -16,6 +17,6 @@ CROSS JOIN LATERAL (
 ) l
 CROSS JOIN LATERAL (
     SELECT a.id FROM accounts a
-    WHERE a.id = l.account_id AND coalesce(a.installation_id, 0) <> 0 AND NOT a.suspended AND NOT a.paused AND a.deleted_at IS NULL LIMIT 1
+    WHERE a.id = l.account_id AND coalesce(a.installation_id, 0) <> 0 AND a.deleted_at IS NULL LIMIT 1
 ) a
 ORDER BY s.head_at, s.label_key, l.head_at, l.account_id;

@@ -43,9 +43,10 @@ func (q *Queries) LimitsOfAccounts(ctx context.Context, accounts []int64) ([]Acc
 }
 
 const lookIntoLanes = `-- name: LookIntoLanes :many
-SELECT l.label_key::text AS label_key, l.account_id::bigint AS account_id, c.jobs, g.held, g.refused, o.ids, o.queued_at, o.repositories
+SELECT l.label_key::text AS label_key, l.account_id::bigint AS account_id, c.jobs, g.held, g.refused, o.ids, o.queued_at, o.repositories,
+    coalesce(e.id, 0)::bigint AS last_id, coalesce(e.queued_at, 'epoch')::timestamptz AS last_queued_at
 FROM (SELECT unnest($1::text[]) AS label_key, unnest($2::bigint[]) AS account_id,
-    unnest($3::bigint[]) AS counted, unnest($4::bigint[]) AS aged, unnest($5::boolean[]) AS named) l
+    unnest($3::bigint[]) AS counted, unnest($4::bigint[]) AS aged, unnest($5::boolean[]) AS named, unnest($6::bigint[]) AS last) l
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs FROM (
         SELECT 1 FROM workflow_jobs w
@@ -67,6 +68,11 @@ CROSS JOIN LATERAL (
         WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
         ORDER BY w.queued_at, w.id LIMIT l.aged) h
 ) o
+LEFT JOIN LATERAL (
+    SELECT w.id, w.queued_at FROM workflow_jobs w
+    WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
+    ORDER BY w.queued_at, w.id OFFSET greatest(l.last - 1, 0) LIMIT least(l.last, 1)
+) e ON true
 `
 
 type LookIntoLanesParams struct {
@@ -75,6 +81,7 @@ type LookIntoLanesParams struct {
 	Counts    []int64
 	Ages      []int64
 	Named     []bool
+	Lasts     []int64
 }
 
 type LookIntoLanesRow struct {
@@ -86,6 +93,8 @@ type LookIntoLanesRow struct {
 	Ids          []int64
 	QueuedAt     []time.Time
 	Repositories []string
+	LastID       int64
+	LastQueuedAt time.Time
 }
 
 // No lane is read further than it is asked to: not the backlog decides what this costs.
@@ -96,6 +105,7 @@ func (q *Queries) LookIntoLanes(ctx context.Context, arg LookIntoLanesParams) ([
 		arg.Counts,
 		arg.Ages,
 		arg.Named,
+		arg.Lasts,
 	)
 	if err != nil {
 		return nil, err
@@ -113,6 +123,8 @@ func (q *Queries) LookIntoLanes(ctx context.Context, arg LookIntoLanesParams) ([
 			&i.Ids,
 			&i.QueuedAt,
 			&i.Repositories,
+			&i.LastID,
+			&i.LastQueuedAt,
 		); err != nil {
 			return nil, err
 		}
