@@ -63,7 +63,7 @@ func (c Change) Conflicts(pool string) error {
 }
 
 // takenFrom says whether the field is taken over from a manager without being asked to: from one that only runs when a user runs it, and
-// sizes only (ADR 0055). A tool that reconciles would set the field again within minutes.
+// sizes only (ADR 0059). A tool that reconciles would set the field again within minutes.
 func (c Changed) takenFrom(m Manager) bool {
 	return c.size() && m.Applies && (m.Name == UpManager || m.Name == helmManager)
 }

@@ -26,7 +26,7 @@ func (a *applier) withSize(ctx context.Context, pool *unstructured.Unstructured)
 	return keepSize(pool, live)
 }
 
-// keepSize keeps the size of a pool that another client has changed since it was applied, such as `bullpen pool scale` (ADR 0055). The fields
+// keepSize keeps the size of a pool that another client has changed since it was applied, such as `bullpen pool scale` (ADR 0059). The fields
 // of a size depend on each other, so all of them stay.
 func keepSize(pool, live *unstructured.Unstructured) (*unstructured.Unstructured, string, error) {
 	kept, differ, changed := pool.DeepCopy(), []string{}, false
