@@ -355,7 +355,7 @@ func TestConditions_ImagesPulled(t *testing.T) {
 		} else {
 			require.Equal(t, []any{c.status, c.reason, c.message}, []any{got.Status, got.Reason, got.Message}, c.name)
 		}
-		events.turned(key, before, after)
+		events.turned(key, "7", before, after)
 		if c.event == "" {
 			require.Empty(t, recorder.events, c.name)
 		} else {
