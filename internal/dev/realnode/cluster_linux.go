@@ -84,6 +84,9 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 			return fmt.Errorf("making the cluster's directory: %w", err)
 		}
 	}
+	if err := checkStateDir(c.opts.StateDir); err != nil {
+		return err
+	}
 	var err error
 	if c.network, err = openNetwork(networkFile(c.opts.StateDir), c.log); err != nil {
 		return err

@@ -110,8 +110,35 @@ func (p probe) plugins() string {
 	return ""
 }
 
-// mayMount tries it in a mount namespace of a thread that ends.
 func mayMount() error {
+	return withMounts(func() error { return unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "size=4k") })
+}
+
+// checkStateDir reports a directory on which containerd cannot make an image's file system, such as one in a container whose root is an
+// overlay itself.
+func checkStateDir(dir string) error {
+	trial, err := os.MkdirTemp(dir, ".overlay-")
+	if err != nil {
+		return fmt.Errorf("making the cluster's directory: %w", err)
+	}
+	defer os.RemoveAll(trial)
+	for _, name := range []string{"lower", "upper", "work", "merged"} {
+		if err := os.Mkdir(filepath.Join(trial, name), 0o700); err != nil {
+			return fmt.Errorf("making the cluster's directory: %w", err)
+		}
+	}
+	in := func(name string) string { return filepath.Join(trial, name) }
+	err = withMounts(func() error {
+		return unix.Mount("overlay", in("merged"), "overlay", 0, "lowerdir="+in("lower")+",upperdir="+in("upper")+",workdir="+in("work"))
+	})
+	if err != nil {
+		return fmt.Errorf("%w:\n  no overlay can be mounted in %s (%w): choose a state directory on ext4 or xfs, not on another overlay", ErrUnsupported, dir, err)
+	}
+	return nil
+}
+
+// withMounts runs do in a mount namespace of a thread that ends: what it mounts is seen by no other.
+func withMounts(do func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		// The thread is not unlocked: it ends with its goroutine, and its namespace with it.
@@ -124,7 +151,7 @@ func mayMount() error {
 			result <- os.NewSyscallError("mount", err)
 			return
 		}
-		result <- os.NewSyscallError("mount", unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "size=4k"))
+		result <- os.NewSyscallError("mount", do())
 	}()
-	return <-result
+	return <-result // bounded: it makes system calls alone
 }

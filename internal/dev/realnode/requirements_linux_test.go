@@ -2,10 +2,13 @@ package realnode
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // able is a machine that can run a node, with cgroup v1.
@@ -71,4 +74,25 @@ func TestCheckMachine_SaysEverythingThatIsMissing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An overlay cannot be the upper directory of another one.
+func TestCheckStateDir_RefusesAnOverlay(t *testing.T) {
+	if err := CheckMachine(); err != nil {
+		t.Skip(err)
+	}
+	require.NoError(t, checkStateDir(t.TempDir()))
+	base := t.TempDir()
+	for _, name := range []string{"lower", "upper", "work", "merged"} {
+		require.NoError(t, os.Mkdir(filepath.Join(base, name), 0o700))
+	}
+	merged := filepath.Join(base, "merged")
+	require.NoError(t, unix.Mount("overlay", merged, "overlay", 0, "lowerdir="+base+"/lower,upperdir="+base+"/upper,workdir="+base+"/work"))
+	defer func() { require.NoError(t, unix.Unmount(merged, unix.MNT_DETACH)) }()
+	err := checkStateDir(merged)
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "choose a state directory on ext4 or xfs")
+	left, err := os.ReadDir(merged)
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
