@@ -149,7 +149,6 @@ var closures = []struct {
 	{pkg: "test/kit/sandboxtest", deny: backEnds, reason: "the suite is the same for every back end"},
 	{pkg: "internal/machost/remote", deny: []string{module}, but: []string{module + "/internal/machost", module + "/internal/lib/childproc", module + "/internal/lib/faultpoint"},
 		reason: "a bootstrap over SSH uploads the program, and needs no other part of it"},
-	{pkg: "test/kit/serviceproxy", deny: []string{module}, reason: "a proxy for Services knows Kubernetes, not Bullpen"},
 	{pkg: "internal/server/clock", deny: append([]string{module}, databases...), reason: "it asks the time of a port, and every part goes by it"},
 	{pkg: "internal/lib/credential", deny: []string{module}, reason: "it takes files into use, whatever is in them"},
 	{pkg: "internal/dev/onebox", deny: []string{module + "/internal/server/dispatch", module + "/internal/server/http", module + "/internal/server/recovery", module + "/internal/controller", module + "/internal/server/cluster", module + "/internal/server/ledger"},

@@ -45,7 +45,7 @@ func (w *world) requireIsolation() {
 		}
 		said, err := w.github.Admin.JobLog(w.Context(), job.ID)
 		require.NoError(w, err)
-		require.ElementsMatch(w, []string{open[0], "dns"}, w.reached(string(said)), "what a job reaches\n%s", said)
+		require.ElementsMatch(w, []string{open[0], "dns"}, w.reached(said), "what a job reaches\n%s", said)
 		return
 	}
 	w.Fatal("the job is not listed")

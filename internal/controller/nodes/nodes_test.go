@@ -190,8 +190,8 @@ func TestSeats_AreTheLeastOfWhatShapeAndOverheadAllow(t *testing.T) {
 		},
 	}
 	inVM := testPool(func(p *v1alpha1.RunnerPool) { p.Spec.Template.RuntimeClassName = ptr.To("vm") })
-	require.Equal(t, Room{MilliCPU: 2010, Memory: 4<<30 + 32<<20, Pods: 1, Disk: 10<<30 + 128<<20}, placement(t, testPool(), nil).Pod(), "the poller is in it")
-	require.Equal(t, Room{MilliCPU: 2510, Memory: 5<<30 + 32<<20, Pods: 1, Disk: 10<<30 + 128<<20}, placement(t, inVM, class).Pod())
+	require.Equal(t, Room{MilliCPU: 2020, Memory: 4<<30 + 64<<20, Pods: 1, Disk: 10<<30 + 256<<20}, placement(t, testPool(), nil).Pod(), "poller and idle are in it")
+	require.Equal(t, Room{MilliCPU: 2520, Memory: 5<<30 + 64<<20, Pods: 1, Disk: 10<<30 + 256<<20}, placement(t, inVM, class).Pod())
 	require.Equal(t, placement(t, testPool(), nil).Pod(), placement(t, testPool(), class).Pod(), "another pool's class")
 
 	offer := func(cpu, memory, pods string) *corev1.Node {

@@ -23,7 +23,7 @@ type componentPlan struct {
 const issuer = "https://kubernetes.default.svc.cluster.local"
 
 // ServiceRange is the range of Services' addresses; ServiceAddress, its first, is that of the API server's own
-// Service, kubernetes. Nothing listens at any of them without package test/kit/serviceproxy.
+// Service, kubernetes. Nothing listens at any of them without kube-proxy (package realnode).
 const (
 	ServiceRange   = "10.111.0.0/16"
 	ServiceAddress = "10.111.0.1"

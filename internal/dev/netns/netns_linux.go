@@ -38,6 +38,7 @@ func Ensure(file string) (made bool, err error) {
 	return true, nil
 }
 
+// Is reports whether a file keeps a namespace.
 func Is(file string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(file, &st) == nil && st.Type == unix.NSFS_MAGIC

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -180,10 +179,9 @@ func (c *Cluster) reserve(name string) (*Node, error) {
 		if c.nodes[index] != nil {
 			continue
 		}
-		machine := theMachine()
 		n := &Node{
 			layout: layout{
-				index: index, name: name, cgroup: c.cgroup() + "/" + name, cniPlugins: machine.plugins(), cgroupV2: machine.unified(),
+				index: index, name: name, cgroup: c.cgroup() + "/" + name, cniPlugins: theMachine().plugins(),
 			},
 			cluster: c, dir: c.nodeDir(name), parts: c.opts.NodeAssets, runs: map[string]*run{},
 		}
@@ -231,21 +229,6 @@ func Gateway() netip.Addr { return gateway }
 // Dial connects from a node, where pods and Services are reached by their addresses.
 func (c *Cluster) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return dialFrom(ctx, c.anyNode, address)
-}
-
-// Import gives an image to every node that runs. open returns its archive from the start, once for each.
-func (c *Cluster) Import(ctx context.Context, open func() (io.ReadCloser, error)) error {
-	for _, n := range c.running() {
-		archive, err := open()
-		if err != nil {
-			return fmt.Errorf("opening an image: %w", err)
-		}
-		err = n.Import(ctx, archive)
-		if err = errors.Join(err, archive.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (c *Cluster) running() []*Node {

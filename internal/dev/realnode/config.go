@@ -40,8 +40,6 @@ type layout struct {
 	cgroup string
 	// cniPlugins is the directory of the CNI plug-ins.
 	cniPlugins string
-	// cgroupV2 indicates that the machine has the unified hierarchy alone.
-	cgroupV2 bool
 }
 
 func (l layout) address() netip.Addr {

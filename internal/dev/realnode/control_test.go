@@ -69,7 +69,7 @@ func TestControl_AProgramStartsEndsAndIsSignalled(t *testing.T) {
 	require.Equal(t, signalOrder{ID: asked.Start.ID, Number: 15}, *init.receive().Signal)
 	init.say(reply{ID: asked.Start.ID, Error: "sending signal 15: operation not permitted"}) // it changes nothing
 	init.say(reply{ID: asked.Start.ID, Ended: "exit status 2"})
-	await.Receive(t, r.done, "the end is told")
+	await.Receive(t, r.done, "the end is reported")
 	require.Equal(t, "exit status 2", r.outcome)
 }
 

@@ -188,7 +188,7 @@ func withLibraries(file string, seen map[string]bool) ([]File, error) {
 		}
 		return nil, err
 	}
-	defer binary.Close()
+	defer binary.Close() //nolint:errcheck // it was only read
 	needed, err := binary.ImportedLibraries()
 	if err != nil {
 		return nil, err

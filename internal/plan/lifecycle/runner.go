@@ -100,7 +100,7 @@ type Runner struct {
 	// StageLeaving, where it means that the reason to ask still holds.
 	Doubt Unfit
 	// ImagesMissing: its node lacks the images of the owner's present template. A serving runner of another template is not replaced for
-	// that reason meanwhile. It is set with StageIdle, and with StageLeaving over StageIdle; one that does not serve yet has nothing to lose.
+	// that reason in the meantime. It is set with StageIdle, and with StageLeaving over StageIdle; one that does not serve yet has nothing to lose.
 	ImagesMissing bool
 	// Waiting is what a StageBooting runner is waiting for, in the words of the scheduler or the kubelet; empty when
 	// nothing is known. It explains a timeout.

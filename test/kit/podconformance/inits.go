@@ -18,7 +18,7 @@ var inits = []row{
 		},
 	},
 	{
-		name: "Init/Waits", fact: "meanwhile the pod is `Pending`, and others wait as `PodInitializing`",
+		name: "Init/Waits", fact: "until they have ended, the pod is `Pending`, and others wait as `PodInitializing`",
 		run: func(t *T) {
 			p := t.run("true", initContainers(sh("first", "while [ ! -e /shared/go ]; do sleep 0.1; done")), shared)
 			pod := p.await("initializing", func(pod *corev1.Pod) bool { return ended(pod) || status(pod, "first").State.Running != nil })

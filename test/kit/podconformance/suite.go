@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// rowLimit bounds one row. A row takes ten seconds at most; a busy machine with two cores starts a hundred pods meanwhile.
+	// rowLimit bounds one row. A row takes ten seconds at most; a busy machine with two cores starts a hundred pods at the same time.
 	rowLimit = 2 * time.Minute
 	// defaultAtOnce is how many rows run concurrently: most of them wait for time to pass.
 	defaultAtOnce = 24

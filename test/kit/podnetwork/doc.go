@@ -8,8 +8,8 @@
 //
 // All lives in one namespace of the node's own, so that two nodes on one machine cannot meet, and nothing is left when the
 // state directory's Network is destroyed. Pods reach each other and the Services' addresses, and nothing of the machine: what
-// they need of it (the API server, a database) has to be a Service (package test/kit/serviceproxy). Who is not in it listens
-// and dials there by way of Network.Listen and Network.DialContext.
+// they need of it (the API server, a database) is listened
+// for within it, by Network.Listen. Network.DialContext connects from there.
 //
 // Namespaces are kept by files in the state directory, and outlive the process that made them (NODE-3); they end with the machine.
 //
