@@ -431,7 +431,7 @@ func TestReconcile_NET3_AnUnsafeTemplateIsNotBuilt(t *testing.T) {
 	require.Zero(t, s.server.asked)
 	c := meta.FindStatusCondition(s.reload().Status.Conditions, v1alpha1.ConditionProgressing)
 	require.Equal(t, reasonInvalidTemplate, c.Reason)
-	require.Contains(t, c.Message, "NET-3")
+	require.Contains(t, c.Message, "holds the pod's credentials")
 }
 
 // P5: what a pool's status costs is bounded in time, however many events its runners have. A number is never older than that, also in a pool in
