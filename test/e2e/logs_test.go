@@ -136,8 +136,9 @@ func commandsInARunner(t *testing.T, dir string, w *where) {
 	stdout, _, code = execute(t.Context(), "a line of input\n", "-i", "--", "cat")
 	require.Equal(t, "a line of input\n", stdout)
 	require.Zero(t, code)
+	// kubectl sends the size beside the input, and a kubelet applies it when it arrives: the command may see none at first.
 	terminal := exec.CommandContext(t.Context(), w.Kubectl, "--kubeconfig", w.Kubeconfig, "exec", "-it", "-n", runners, pods[0], "-c", "runner", "--",
-		"sh", "-c", "read -r line; stty size; exit 5")
+		"sh", "-c", `read -r line; n=0; while test "$(stty size)" = "0 0" && test $n -lt 1200; do n=$((n+1)); sleep 0.05; done; stty size; exit 5`)
 	screen, err := pty.StartWithSize(terminal, &pty.Winsize{Rows: 31, Cols: 101})
 	require.NoError(t, err)
 	_, err = screen.Write([]byte("typed\n"))
