@@ -29,7 +29,7 @@ func TestRun_MistakesAreExplained(t *testing.T) {
 		"--output must be custom-columns= with fields of namespace, name, pool, stage, node, createdAt, account, jobId, runnerName, claimedAt, got \"custom-columns=N:.metadata.name\"": {
 			"runners", "-o", "custom-columns=N:.metadata.name",
 		},
-		"--sort-by must be a field of id, at, actor, user, statedUser, credential, manager, action, accountId, account, pool, before, after, reason, got \"AGE\"": {"audit", "--sort-by", "AGE"},
+		"--sort-by must be a field of id, at, author, actor, user, statedUser, credential, manager, action, accountId, account, pool, before, after, reason, got \"AGE\"": {"audit", "--sort-by", "AGE"},
 		"--output and --quiet exclude each other: give one of them":                                                                       {"pools", "-q", "-o", "json"},
 		"--sort-by and --watch exclude each other: give one of them":                                                                      {"events", "--watch", "--sort-by", "count"},
 		"--selector must be labels of runs-on, separated by commas, such as linux-4 or linux-4,!gpu. They have no values, got \"size=4\"": {"pools", "-l", "size=4"},
