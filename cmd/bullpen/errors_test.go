@@ -39,7 +39,7 @@ func TestRun_MistakesAreExplained(t *testing.T) {
 		"--max-replicas must be 1 or more, got \"0\"":                                                                                     {"pool", "set", "linux", "--max", "0"},
 		"--queueing must be FIFO or FairShare, got \"LIFO\"":                                                                              {"pool", "set", "linux", "--queueing", "LIFO"},
 		"missing flag: give --replicas, --autoscaling, --min-idle, --max-replicas, --scale-down-cooldown, --stabilization, --idle-timeout, --max-runner-age, --queueing or --image": {"pool", "set", "linux"},
-		"--state must be pending approval, queued, blocked, no pool, elsewhere, assigned, running or completed, got \"lost\"":                                                                           {"jobs", "--state", "lost"},
+		"--state must be pending approval, queued, blocked, no pool, elsewhere, assigned, running or completed, got \"lost\"":                                                       {"jobs", "--state", "lost"},
 		"unknown flag --statee. Did you mean --state?":                                                     {"jobs", "--statee", "queued"},
 		"missing subcommand of `bullpen pool`: drain, get, list, pause, resume, scale, set":                {"pool"},
 		"unknown command \"pauze\" of `bullpen pool`. Did you mean `bullpen pool pause`?":                  {"pool", "pauze"},

@@ -38,7 +38,7 @@ conclusion. The server's --keep-jobs sets how long completed jobs are kept.
   bullpen jobs --completed --repository acme/app -o wide
   bullpen jobs --conclusion failure --repository app --name test
   bullpen jobs --completed --sort-by startedAt -o custom-columns=ID:.id,RUNNER:.pod,CONCLUSION:.conclusion
-  bullpen jobs --state queued -q | xargs -n 1 bullpen why
+  bullpen jobs --state queued,blocked,no-pool -q | xargs -n 1 bullpen why
   bullpen jobs -o json | jq 'group_by(.state) | map({(.[0].state): length}) | add'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

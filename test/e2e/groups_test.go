@@ -31,7 +31,7 @@ func aRunnerGroupIsMade(t *testing.T, dir string, box *running, w *where) {
 	post(t, dir, w, "/_standin/installations", []byte(`{"account": "initech", "repositories": ["app"]}`))
 	submitTo(t, dir, w, "initech/app", "on: push\njobs: {grouped: {runs-on: [grouped], steps: [{run: echo}]}}")
 	require.Eventually(t, func() bool {
-		list, _, code := run(t, "jobs", "--state", "queued", "--account", "initech", "-o", "json", "--state-dir", dir)
+		list, _, code := run(t, "jobs", "--state", "queued,blocked", "--account", "initech", "-o", "json", "--state-dir", dir)
 		var jobs []adminapi.Job
 		if code != 0 || json.Unmarshal([]byte(list), &jobs) != nil || len(jobs) != 1 {
 			return false

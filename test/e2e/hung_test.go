@@ -56,7 +56,7 @@ func aHungRunnerIsGone(t *testing.T, dir string, box *running, w *where) {
 
 	submitTo(t, dir, w, "globex/app", "on: push\njobs: {next: {runs-on: [hung], steps: [{run: echo}]}}")
 	require.Eventually(t, func() bool {
-		jobs, _, code := run(t, "jobs", "--state", "queued", "--account", "globex", "--state-dir", dir)
+		jobs, _, code := run(t, "jobs", "--state", "blocked", "--account", "globex", "--state-dir", dir)
 		return code == 0 && strings.Contains(jobs, "globex/app")
 	}, patience, commandInterval, "GitHub has reported the job")
 	whyTheJobWaits(t, dir, "globex", "account-at-limit")

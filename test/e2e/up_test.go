@@ -308,7 +308,7 @@ func jobsCounted(t *testing.T, dir string) (counted int) {
 // whyTheJobWaits asks for the one job that waits, and why it does; it returns the job's id.
 func whyTheJobWaits(t *testing.T, dir, account, code string) string {
 	t.Helper()
-	stdout, stderr, exit := run(t, "jobs", "--state", "queued", "--account", account, "--state-dir", dir, "-o", "json")
+	stdout, stderr, exit := run(t, "jobs", "--state", "queued,blocked,no-pool", "--account", account, "--state-dir", dir, "-o", "json")
 	require.Zero(t, exit, "%s", stderr)
 	var jobs []adminapi.Job
 	require.NoError(t, json.Unmarshal([]byte(stdout), &jobs))

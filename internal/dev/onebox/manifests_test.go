@@ -32,7 +32,7 @@ func TestPoolFiles(t *testing.T) {
 		"not YAML":                 {"a: [", "is not YAML"},
 		"nothing":                  {"# later\n", "has no RunnerPool"},
 		"another kind":             {good + "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", `document 2 is no RunnerPool: kind is "Pod"`},
-		"another version":          {strings.ReplaceAll(good, "v1alpha1", "v9"), "apiVersion bullpen.dev/v1alpha1 are allowed"},
+		"another version":          {strings.ReplaceAll(good, "v1alpha1", "v9"), "want RunnerPool and bullpen.dev/v1alpha1"},
 		"no name":                  {strings.ReplaceAll(good, "name: a", "labels: {}"), "metadata.name is required"},
 		"elsewhere":                {strings.ReplaceAll(good, "name: a", "name: a, namespace: default"), "it must be bullpen-runners"},
 		"a field that is misspelt": {strings.ReplaceAll(good, "replicas", "replica"), "invalid RunnerPool a: unknown field spec.replica (did you mean replicas?)"},
