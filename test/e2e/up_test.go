@@ -212,14 +212,14 @@ func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 	}
 	require.Equal(t, adminapi.AccountSuspended, account("suspend", "acme", "--reason", "a test").State)
 	submit(t, dir, w, heldJob)
-	require.Eventually(t, func() bool { return account("get", "acme").Queued == 1 }, patience, commandInterval)
+	require.Eventually(t, func() bool { return account("get", "acme").Blocked == 1 }, patience, commandInterval)
 
 	// GitHub's own suspension stands beside the administrator's.
 	installation := strconv.FormatInt(account("get", "acme").InstallationID, 10)
 	admin(t, dir, w, "/_standin/installations/"+installation+"/suspend")
 	require.Eventually(t, func() bool { return account("get", "acme").SuspendedByGitHub }, patience, commandInterval)
 	require.Equal(t, adminapi.AccountSuspended, account("resume", "acme").State, "GitHub has it suspended still")
-	require.EqualValues(t, 1, account("get", "acme").Queued, "withheld, not lost")
+	require.EqualValues(t, 1, account("get", "acme").Blocked, "withheld, not lost")
 	id := whyTheJobWaits(t, dir, "acme", "suspended-by-github")
 	admin(t, dir, w, "/_standin/installations/"+installation+"/unsuspend")
 	up.await(t, "the job that was withheld", jobEnded("held", "success"))
