@@ -91,6 +91,8 @@ func (f *fixture) bootstrapOf(id, group string) *rest.Config {
 	require.NoError(f, err)
 	config := rest.AnonymousClientConfig(f.env.Config)
 	config.BearerToken = id + "." + secret
+	// The API server reads tokens from a cache, which follows the Secrets.
+	require.Eventually(f, func() bool { _, err := f.who(config); return !apierrors.IsUnauthorized(err) }, patience, 10*time.Millisecond)
 	return config
 }
 

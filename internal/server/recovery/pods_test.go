@@ -69,7 +69,7 @@ func TestPass_RECV1_OnlyTheOrphansOfAMixedBatchGo(t *testing.T) {
 	w.served(claimed)
 	answer := w.delivered(running)
 	_, ended := w.runner(answer)
-	w.registered(answer.JIT.Name, busy)
+	w.eventually("GitHub's in_progress has arrived", func() bool { return w.claim(running).State == fleet.ClaimExecuting })
 	orphans := []recovery.Pod{w.pod(stamped), w.pod(stamped), w.pod(func(p *recovery.Pod) { p.Poller = recovery.Failed })}
 	w.notice()
 	w.advance(patience - time.Second)
