@@ -31,10 +31,11 @@ func (y *fleetBench) taint(name string, taint corev1.Taint) {
 	}))
 }
 
-// stopDeleted is what kubelets do with idle runners that are being deleted.
+// stopDeleted is what kubelets do with idle runners that are being deleted. The pod may be gone.
 func (y *fleetBench) stopDeleted(pod *corev1.Pod) {
 	y.t.Helper()
-	y.finish(pod.Name)
+	y.server.claim(string(pod.UID), fleet.ClaimSpent)
+	require.NoError(y.t, client.IgnoreNotFound(y.tryReport(pod.Name, corev1.PodSucceeded, exited(0), exited(0), false)))
 	require.NoError(y.t, client.IgnoreNotFound(y.kubelet.Delete(y.t.Context(), pod.DeepCopy(), client.GracePeriodSeconds(0))))
 }
 

@@ -142,8 +142,7 @@ func TestPool_EXCL4_ACordonedNodeIsLeftByIdleRunnersAlone(t *testing.T) {
 			if pod.Spec.NodeName == second.Name {
 				elsewhere++
 			} else if pod.Name != busy && pod.DeletionTimestamp != nil {
-				y.finish(pod.Name) // the kubelet stops it
-				require.NoError(t, client.IgnoreNotFound(y.kubelet.Delete(t.Context(), pod.DeepCopy(), client.GracePeriodSeconds(0))))
+				y.stopDeleted(&pod)
 			}
 		}
 		return elsewhere == 2 && len(y.pods("cordon")) == 3
