@@ -15,6 +15,7 @@
 //	runner.jobless    no job has started in this container: the container idle runs while it exists, and readiness probes
 //	                  check for it. Locked by the supervisor. Removed by the hook, or by the supervisor when it sees the
 //	                  marker or the runner's worker, or exits; absent from the start where a job could not be detected
+//	runner.exited     the supervisor exited before a job started: a container idle that starts later exits, too
 //	job-started.sh    the hook that the runner calls before a job's first step
 //	job-started       made by that hook
 //	job-completed.sh  the hook that a static runner calls after a job's last step; job-completed is made by it

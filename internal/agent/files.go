@@ -20,7 +20,7 @@ const maxJIT = 1 << 20
 type files struct {
 	jit, staged, taken, idle, jobless        string
 	hook, hookDone, jobStarted, jobCompleted string
-	last, held                               string
+	last, held, exited                       string
 }
 
 // filesIn names the files of a shared directory; status is empty where it holds the signs, too.
@@ -33,7 +33,7 @@ func filesIn(jit, status string) files {
 		jit: jit, staged: jit + guestshare.StagedSuffix, taken: sign(filepath.Base(jit) + ".taken"), idle: sign("runner.idle"), jobless: sign("runner.jobless"),
 		hook: sign("job-started.sh"), hookDone: sign("job-completed.sh"),
 		jobStarted: sign("job-started"), jobCompleted: sign("job-completed"),
-		last: sign("runner.last"), held: sign("runner.held"),
+		last: sign("runner.last"), held: sign("runner.held"), exited: sign("runner.exited"),
 	}
 }
 

@@ -60,12 +60,13 @@ func Idle(ctx context.Context, o IdleOptions) error {
 	return nil
 }
 
-// awaitSupervisor reports whether a supervisor shows that no job has started; false when one has shown that before, or ctx ended.
+// awaitSupervisor reports whether a supervisor shows that no job has started; false when one has shown that before or has exited, or ctx ended.
+// The signal that ends ctx can be missed: the kernel drops it while the first process of a container has no handler for it yet.
 func (f files) awaitSupervisor(ctx context.Context) bool {
 	look := time.NewTicker(lookForRunner)
 	defer look.Stop()
 	for !exists(f.jobless) {
-		if exists(f.taken) || exists(f.jobStarted) {
+		if exists(f.taken) || exists(f.jobStarted) || exists(f.exited) {
 			return false
 		}
 		select {

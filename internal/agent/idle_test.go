@@ -118,6 +118,16 @@ func TestIdle_EndsWithADeletedPodWhoseSupervisorWasKilled(t *testing.T) {
 	i.awaitEnd(t)
 }
 
+// EXCL-8: a pod is deleted while its containers start. The supervisor has stopped, and the container idle has missed TERM: it had no handler yet.
+func TestIdle_EXCL8_StartsAfterASupervisorThatWasStopped(t *testing.T) {
+	t.Parallel()
+	i := &idler{supervisor: &supervisor{files: filesIn(filepath.Join(t.TempDir(), "jitconfig"), "")}}
+	require.NoError(t, i.placeSigns())
+	i.removeSigns()
+	i.begin(t, time.Hour)
+	i.awaitEnd(t)
+}
+
 // It waits for a supervisor that has not started yet, and for none that has come and gone.
 func TestIdle_BeforeAndAfterASupervisor(t *testing.T) {
 	t.Parallel()

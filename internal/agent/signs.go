@@ -26,6 +26,7 @@ func (s *supervisor) placeSigns() (err error) {
 func (s *supervisor) removeSigns() {
 	_ = os.Remove(s.files.idle)
 	if s.lock != nil {
+		_ = os.WriteFile(s.files.exited, nil, 0o600) // for a container idle that starts later
 		s.showJob()
 	}
 }
