@@ -17,7 +17,7 @@ func TestDemo(t *testing.T) {
 		"restarted       macOS agent kill -9", "restarted       server      kill -9", "restarted       controller  SIGTERM", "restarted       node agent  kill -9",
 		"changed         changed the pool's template", "changed         scaled the pool to zero and back",
 		"changed         cordoned the node and uncordoned it", "changed         renamed the pool",
-		"processes left  0", "jobs killed     0", "PASSED: ",
+		"processes left  0", "killed mid-job: 0", "PASSED: ",
 	} {
 		require.Contains(t, stdout, line)
 	}

@@ -239,7 +239,7 @@ func (v Verdict) Print(out io.Writer, jobs []standin.JobView) {
 	if len(v.Left) == 0 {
 		fmt.Fprintf(out, "  processes left  0\n")
 	}
-	fmt.Fprintf(out, "  jobs killed     %d\n\n", v.Killed)
+	fmt.Fprintf(out, "  killed mid-job: %d\n\n", v.Killed)
 	if v.Passed() {
 		fmt.Fprintln(out, "PASSED: each job ran exactly once with the expected conclusion, and no busy pod was deleted.")
 		return

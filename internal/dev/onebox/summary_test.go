@@ -133,7 +133,7 @@ func TestPrintedVerdict(t *testing.T) {
 	evidence := goodEvidence(t)
 	Judge(evidence).Print(&out, evidence.Jobs)
 	for _, line := range []string{
-		"jobs killed     0\n", "PASSED: ", "processes left  0\n", "5, 5 as expected (3 success, 1 failure, 1 skipped)",
+		"killed mid-job: 0\n", "PASSED: ", "processes left  0\n", "5, 5 as expected (3 success, 1 failure, 1 skipped)",
 		"server      kill -9, pid 1 → 2", "with 1 job running",
 	} {
 		require.Contains(t, out.String(), line)
@@ -141,7 +141,7 @@ func TestPrintedVerdict(t *testing.T) {
 	evidence.Removals = append(evidence.Removals, Removal{Pod: "p-2", UID: podUID(2), Seen: *at(5)})
 	out.Reset()
 	Judge(evidence).Print(&out, evidence.Jobs)
-	require.Contains(t, out.String(), "jobs killed     1\n")
+	require.Contains(t, out.String(), "killed mid-job: 1\n")
 	require.Contains(t, out.String(), "FAILED:\n  job \"build/1\" was killed")
 	require.NotContains(t, out.String(), "PASSED")
 }
