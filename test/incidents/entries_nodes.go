@@ -16,8 +16,8 @@ var aboutNodes = []Incident{
 	},
 	{
 		ID: "terminal-and-deleting", Title: "504 ended pods hung in their deletion", Source: ReferenceFleet,
-		Elsewhere: `The node agent looked at the phase first: a pod that had ended needed nothing any more. So one that had ended and was being
-			deleted kept its finalizer. The controller passed over whatever was being deleted, and saw no problem.`,
+		Elsewhere: `The node agent evaluated the phase first and did nothing for pods that had ended. So one that had ended and was being
+			deleted kept its finalizer. The controller skipped pods that were being deleted, and reported no problem.`,
 		Here: `Deletion comes before the phase. A pod that has ended and is being deleted loses its finalizer and goes; one that does not go in
 			time is named by the pool's conditions.`,
 		Rules: []string{"NODE-1", "POOL-10"},

@@ -2,7 +2,7 @@ package incidents
 
 var aboutObserving = []Incident{
 	{
-		ID: "gauges-nobody-scrapes", Title: "Gauges of request paths were never scraped, or stuck at their last value", Source: ReferenceFleet,
+		ID: "gauges-never-scraped", Title: "Gauges of request paths were never scraped, or stuck at their last value", Source: ReferenceFleet,
 		Elsewhere: `Numbers that were set while a request was served were seen only by the replica that had served it, and those of pools that
 			were gone stayed. A query that took the minimum of all replicas was empty, silently.`,
 		Here:    `The controller's gauges are written by the pass that decides, and those of a pool that has gone are taken away with it.`,
@@ -11,9 +11,9 @@ var aboutObserving = []Incident{
 		Missing: `Gauges of the queue on the server.`,
 	},
 	{
-		ID: "page-for-a-parked-queue", Title: "Somebody was woken for a queue that only waited for its own limit", Source: ReferenceFleet,
-		Elsewhere: `The alarm went by the age of the oldest job, whether or not anybody could have served it.`,
-		Here:      `What could be handed out now and what is withheld, and why, are told apart in the signals.`,
+		ID: "page-for-a-parked-queue", Title: "An alert paged for a queue that only waited for its own limit", Source: ReferenceFleet,
+		Elsewhere: `The alert used the age of the oldest job, whether or not any runner could have taken it.`,
+		Here:      `The signals distinguish jobs that can start now from blocked ones, with the reason.`,
 		Rules:     []string{"SCALE-2"},
 		Shown:     in("internal/server/dispatch", "TestSignals_SCALE2_IsWhatPollsAreGiven", "TestDemand_SCALE2_Table"),
 		Missing:   `Alerts, and the age of the oldest job that could be handed out.`,

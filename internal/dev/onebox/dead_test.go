@@ -21,7 +21,7 @@ func TestFailDead_FailsWhatRanBefore(t *testing.T) {
 		{ID: 2, Status: "in_progress", StartedAt: &since},
 		{ID: 3, Status: "queued"},
 		{ID: 4, Status: "completed", StartedAt: &before},
-		{ID: 5, Status: "in_progress", StartedAt: &before}, // completes meanwhile
+		{ID: 5, Status: "in_progress", StartedAt: &before}, // completes before the request
 		{ID: 6, Status: "in_progress", StartedAt: &before},
 	}
 	var lost []string

@@ -37,15 +37,23 @@ type world struct {
 	state   string
 }
 
+// requireMachine skips the test where nodes cannot run. For root that is a failure, as in CI: what is missing can be installed.
+func requireMachine(t *testing.T) {
+	t.Helper()
+	err := CheckMachine()
+	switch {
+	case err == nil:
+	case os.Geteuid() == 0:
+		t.Fatal(err)
+	default:
+		t.Skip(err)
+	}
+}
+
 // newWorld is a cluster without a node.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if err := CheckMachine(); err != nil {
-		if os.Geteuid() == 0 { // as in CI, where what is missing is a failure
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	requireMachine(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	w := &world{T: t, ctx: ctx, state: t.TempDir()}

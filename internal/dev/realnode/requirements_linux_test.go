@@ -78,9 +78,7 @@ func TestCheckMachine_SaysEverythingThatIsMissing(t *testing.T) {
 
 // An overlay cannot be the upper directory of another one.
 func TestCheckStateDir_RefusesAnOverlay(t *testing.T) {
-	if err := CheckMachine(); err != nil {
-		t.Skip(err)
-	}
+	requireMachine(t)
 	require.NoError(t, checkStateDir(t.TempDir()))
 	base := t.TempDir()
 	for _, name := range []string{"lower", "upper", "work", "merged"} {
