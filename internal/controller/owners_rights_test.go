@@ -7,11 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -73,4 +76,36 @@ func TestRoles_ARunnerNeedsNoLookUpOfItsPoolsKind(t *testing.T) {
 	err = create(account.DeepCopy())
 	require.True(t, apierrors.IsForbidden(err), "control: %v", err)
 	require.ErrorContains(t, err, "NotServedYet")
+}
+
+// NET-8: an Event that occurs again is counted in the first one, which is a patch. A pool may write the same Event twice within minutes, or never.
+func TestRoles_NET8_AnEventThatOccursAgainIsCounted(t *testing.T) {
+	env := kit.Cluster(t)
+	admin, namespace := env.Client(t, v1alpha1.AddToScheme, eventsv1.AddToScheme), env.Namespace(t)
+	env.ShippedRoles(t, namespace)
+	config := env.As(t, controllerUser, "system:serviceaccounts", "system:authenticated")
+	controller := env.ClientAs(t, config, v1alpha1.AddToScheme, eventsv1.AddToScheme)
+	pool := newPool(namespace, "recurring", 0)
+	require.NoError(t, admin.Create(t.Context(), pool))
+	kube, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return controller.Create(t.Context(), &eventsv1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "first"}, EventTime: metav1.NowMicro(), ReportingController: "test",
+			ReportingInstance: "test-0", Action: "Test", Reason: "Test", Type: corev1.EventTypeNormal,
+		}, client.DryRunAll) == nil
+	}, patience, interval, "the role takes effect")
+
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
+	defer broadcaster.Shutdown()
+	require.NoError(t, broadcaster.StartRecordingToSinkWithContext(t.Context()))
+	recorder := broadcaster.NewRecorder(admin.Scheme(), "bullpen-controller")
+	for range 2 {
+		recorder.Eventf(pool, nil, corev1.EventTypeWarning, "CreateFailed", "Create", "pods are refused")
+	}
+	require.Eventually(t, func() bool {
+		var list eventsv1.EventList
+		require.NoError(t, admin.List(t.Context(), &list, client.InNamespace(namespace)))
+		return len(list.Items) == 1 && list.Items[0].Series != nil && list.Items[0].Series.Count == 2
+	}, patience, interval, "one Event that is counted twice")
 }

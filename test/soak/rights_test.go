@@ -38,6 +38,10 @@ var unusedRights = []rights.Exception{
 		Why: "a watch that the API server begins with all there is asks for no list; one that was broken off, or an older server, does", Test: "TestPrepull_NET8_TheDaemonSetFollowsItsPool",
 	},
 	{
+		User: controllerUser, Verbs: []string{"patch"}, Group: "events.k8s.io", Resource: "events", Namespace: runnerNamespace, Sometimes: true,
+		Why: "an Event that occurs again within minutes is counted in the first one", Test: "TestRoles_NET8_AnEventThatOccursAgainIsCounted",
+	},
+	{
 		User: controllerUser, Verbs: []string{"get"}, Group: "bullpen.dev", Resource: "runnerpools", Namespace: runnerNamespace, Sometimes: true,
 		Why:  "a pool that the cache lacks while runners of it are left is looked for past the cache: its finalizer was taken off by force",
 		Test: "TestPool_POOL2_AForcedDeletionKillsNobody",
