@@ -238,8 +238,11 @@ func (d *Dispatcher) NotAssigned(ctx context.Context, claim Claim) error {
 	ref := PoolRef{claim.Namespace, claim.Pool}
 	obstacle := d.obstacle(ctx, ref, claim)
 	if obstacle == "" { // GitHub is late, which a runner that waits cannot tell from a setting
+		d.opt.Log.InfoContext(ctx, "GitHub assigned no job to a runner, and its group is open to the repository", "runner", claim.RunnerName,
+			"job", claim.JobID, "repository", claim.Repository)
 		return nil
 	}
+	d.opt.Log.InfoContext(ctx, "GitHub assigned no job to a runner", "because", obstacle, "runner", claim.RunnerName, "job", claim.JobID)
 	err := d.opt.Store.NoteRefusal(ctx, Refusal{
 		AccountID: claim.Account.ID, Repository: claim.Repository, Pool: ref, Reason: NotAssigned, Message: obstacle, Attempt: claim.JobID,
 	}, d.pace(NotAssigned), d.opt.Now())
