@@ -1,0 +1,5 @@
+package servicename
+
+func fromWorkerLog([]byte) ([]Declared, bool) { return nil, false }
+
+func resolve([]Declared, []string) []string { return nil }
