@@ -3,10 +3,11 @@ package jobcontainers
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dev/netns"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/courier"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 )
@@ -37,6 +39,8 @@ func runTests(m *testing.M) int {
 	defer func() { _ = os.RemoveAll(agentBinary.dir) }()
 	return m.Run()
 }
+
+const architecture = runtime.GOARCH
 
 // agent is the compiled bullpen-agent.
 func agent(t *testing.T) string {
@@ -85,7 +89,7 @@ func (processes) Start(t *testing.T, images ...Image) Pod {
 	for _, image := range images {
 		p.images[image.Name] = image
 	}
-	for _, volume := range []string{"job", "work", "github", "externals", "runner"} {
+	for _, volume := range []string{"job", "work", "github", "externals", "courier", "runner"} {
 		require.NoError(t, os.Mkdir(p.at(volume), 0o755))
 		require.NoError(t, os.Chown(p.at(volume), 0, runnerUser))
 		require.NoError(t, os.Chmod(p.at(volume), 0o777|os.ModeSetgid)) // as a kubelet makes an emptyDir with an fsGroup
@@ -116,7 +120,9 @@ func (processes) Start(t *testing.T, images ...Image) Pod {
 // hostsFile is as a kubelet writes it at each container's start.
 const hostsFile = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n10.0.0.7\trunner-7\n"
 
-func (p *processPod) at(names ...string) string { return filepath.Join(append([]string{p.dir}, names...)...) }
+func (p *processPod) at(names ...string) string {
+	return filepath.Join(append([]string{p.dir}, names...)...)
+}
 
 // prepareRunner makes what GitHub's runner has made before it starts the hook.
 func (p *processPod) prepareRunner(t *testing.T) {
@@ -216,7 +222,7 @@ func (p *processPod) addContainer(name string, image Image) error {
 		return err
 	}
 	r := room{
-		Root: root, Dir: "/", Argv: guardArguments(name), Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, image.Config.Env...),
+		Root: root, Dir: "/", Argv: jobcontainer.Command(name), Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, image.Config.Env...),
 		Mounts: append(p.volumes(), mount{Source: self, Target: Program, ReadOnly: true}),
 	}
 	if !image.Bare {
@@ -310,8 +316,9 @@ func (p *processPod) runnerRoom(argv []string, env []string, stdin []byte) (room
 	}
 	mounts := append(p.volumes(),
 		mount{Source: p.at("runner"), Target: "/home/runner"}, mount{Source: p.at("work"), Target: "/home/runner/_work"}, mount{Source: p.at("externals"), Target: "/home/runner/externals"},
+		mount{Source: p.at("courier"), Target: courier.Dir},
 		mount{Source: "/usr", Target: "/usr", ReadOnly: true}, mount{Source: self, Target: Program, ReadOnly: true})
-	return room{Root: root, Dir: "/home/runner", Argv: argv, Env: append(runnerEnvironment(), env...), User: runnerUser, Stdin: stdin, Mounts: mounts}, nil
+	return room{Root: root, Dir: "/home/runner", Argv: argv, Env: slices.Concat(runnerEnvironment(), p.broker.environment(), env), User: runnerUser, Stdin: stdin, Mounts: mounts}, nil
 }
 
 // runnerEnvironment is as in the recordings of GitHub's worker.
@@ -423,5 +430,3 @@ func (b *buffer) String() string {
 	defer b.mu.Unlock()
 	return b.text.String()
 }
-
-var _ fmt.Stringer = (*buffer)(nil)

@@ -25,7 +25,7 @@ func Commands(program Program) []Command {
 	for _, word := range program.Prefix {
 		name += " " + word
 	}
-	return []Command{guestCommand(program), idleCommand(name), installCommand(name), pauseCommand(name), pollCommand(name), readyCommand(name), runCommand(name)}
+	return []Command{containerHookCommand(name), guestCommand(program), idleCommand(name), installCommand(name), pauseCommand(name), pollCommand(name), readyCommand(name), runCommand(name)}
 }
 
 // statusFlag adds --status-dir.
