@@ -82,11 +82,11 @@ func Parse(data []byte) (Input, error) {
 	case PrepareJob:
 		args := top.nested("args")
 		if container := args.nullable("container"); container != nil {
-			parsed := container.container()
+			parsed := container.container(required)
 			input.Prepare.Container = &parsed
 		}
 		for _, service := range args.objects("services") {
-			input.Prepare.Services = append(input.Prepare.Services, service.container())
+			input.Prepare.Services = append(input.Prepare.Services, service.container(required))
 		}
 		args.tolerate()
 	case RunScriptStep:
@@ -95,7 +95,11 @@ func Parse(data []byte) (Input, error) {
 			EnvironmentVariables: args.environment("environmentVariables"), PrependPath: args.texts("prependPath"), WorkingDirectory: args.text("workingDirectory", optional)}
 		args.tolerate()
 	case RunContainerStep:
-		input.Step = top.nested("args").container()
+		args := top.nested("args")
+		input.Step = args.container(optional)
+		if input.Step.Image == "" && input.Step.Dockerfile == "" {
+			r.fail(args.name("image"), "and dockerfile are missing")
+		}
 	case CleanupJob:
 		top.nested("args").tolerate()
 	default:
@@ -111,9 +115,9 @@ func Parse(data []byte) (Input, error) {
 	return input, nil
 }
 
-func (o object) container() Container {
+func (o object) container(image need) Container {
 	c := Container{
-		Image: o.text("image", optional), Dockerfile: o.text("dockerfile", optional), EntryPoint: o.text("entryPoint", optional), EntryPointArgs: o.texts("entryPointArgs"),
+		Image: o.text("image", image), Dockerfile: o.text("dockerfile", optional), EntryPoint: o.text("entryPoint", optional), EntryPointArgs: o.texts("entryPointArgs"),
 		WorkingDirectory: o.text("workingDirectory", optional), CreateOptions: o.text("createOptions", optional), EnvironmentVariables: o.environment("environmentVariables"),
 		PortMappings: o.texts("portMappings"), SystemMountVolumes: o.mounts("systemMountVolumes"), UserMountVolumes: o.mounts("userMountVolumes"),
 	}

@@ -20,6 +20,7 @@ type Options struct {
 	Names           []string   // --name and --network-alias: further names of the container
 	AddHosts        []Host     // --add-host
 	Ports           []string   // --publish, as `ports:`
+	PublishAll      bool       // --publish-all: the ports that the image exposes
 	Expose          []string   // --expose
 	Volumes         []Volume   // --volume, --mount
 	Tmpfs           []string   // --tmpfs: directories
@@ -55,16 +56,3 @@ type Pool struct {
 
 // Error is returned for options that can't be used. Its text is for the job's log, and has one sentence or two for each problem.
 type Error struct{ Problems []string }
-
-func (e *Error) Error() string { return join(e.Problems) }
-
-// Parse reads the options of a container. The container's name is for texts: job, or the service's.
-func Parse(container, text string, pool Pool) (Options, error) { return parse(container, text, pool) }
-
-// Split splits text into words as GitHub's runner hands its options to docker: at white space, with double quotes around what
-// belongs together and \" for a quote (.NET's ProcessStartInfo.Arguments). Single quotes, which are common in scripts, quote as well
-// if they are around a whole word or a whole value: 'a b', --name='a b'. Nothing is expanded.
-func Split(text string) ([]string, error) { return split(text) }
-
-// Join undoes what the runner does to `args`, `command` and `shell`, which it splits at spaces only, and splits them like Split.
-func Join(pieces []string) ([]string, error) { return splitPieces(pieces) }

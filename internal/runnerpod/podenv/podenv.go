@@ -10,6 +10,7 @@ const (
 	PodUID      = "BULLPEN_POD_UID"
 	WorkDir     = "BULLPEN_WORK_DIR"
 	CAFile      = "BULLPEN_CA_FILE"   // certificates that the runner trusts beside those of its image
+	JobDir      = "BULLPEN_JOB_DIR"   // the volume that a job's containers share with the runner; unset where a job can have none
 	Resources   = "BULLPEN_RESOURCES" // of the pod, for messages about a job's containers: "8 CPU, 16Gi"
 )
 
