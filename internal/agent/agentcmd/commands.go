@@ -25,7 +25,7 @@ func Commands(program Program) []Command {
 	for _, word := range program.Prefix {
 		name += " " + word
 	}
-	return []Command{guestCommand(program), idleCommand(name), installCommand(name), pauseCommand(name), pollCommand(name), readyCommand(name), runCommand(name)}
+	return []Command{courierCommand(name), guestCommand(program), idleCommand(name), installCommand(name), pauseCommand(name), pollCommand(name), readyCommand(name), runCommand(name)}
 }
 
 // statusFlag adds --status-dir.
@@ -181,13 +181,21 @@ func readyCommand(name string) Command {
 
 func installCommand(name string) Command {
 	return Command{
-		Use:      "install --to FILE",
+		Use:      "install --to FILE [FILE…]",
 		Short:    "Copy this program into the shared volume, from which both containers start it",
 		Example:  "  " + name + " install --to /bullpen/shared/bullpen-agent",
 		Required: []string{"to"},
+		Args:     AnyArgs,
 		Define: func(flags *flag.FlagSet) Run {
 			to := flags.String("to", "", "file to write")
-			return func(context.Context, []string) error { return agent.Install(*to) }
+			return func(_ context.Context, more []string) error {
+				for _, file := range append([]string{*to}, more...) {
+					if err := agent.Install(file); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
 		},
 	}
 }
