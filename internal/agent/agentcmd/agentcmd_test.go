@@ -51,8 +51,8 @@ func start(t *testing.T, env []string, args ...string) (stdout, stderr string, c
 // Exit 0 of a poller means that it has delivered a response, so a mistyped command must fail.
 func TestMain_FailsUnlessTheCommandIsKnown(t *testing.T) {
 	for wrong, says := range map[string][]string{
-		"missing subcommand: guest, idle, install, pause, poll, ready, run":     {},
-		`unknown command "pol": use one of guest`:                               {"pol"},
+		"missing subcommand: courier, guest, idle, install, pause, poll, ready, run":     {},
+		`unknown command "pol": use one of courier`:                               {"pol"},
 		`poll takes no arguments, got "again"`:                                  {"poll", "again"},
 		"flag provided but not defined":                                         {"poll", "--nothing"},
 		"install requires --to":                                                 {"install"},
