@@ -121,7 +121,7 @@ func TestAsk_GetsTheResponseThatTheNextCourierBrings(t *testing.T) {
 }
 
 // TEN-5: a courier must not keep a pod from ending.
-func TestRun_JOB3_EndsWithItsRunnerAndWhenItIsStopped(t *testing.T) {
+func TestRun_JOB2_EndsWithItsRunnerAndWhenItIsStopped(t *testing.T) {
 	p := newPod(t)
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	p.supervise()

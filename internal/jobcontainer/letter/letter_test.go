@@ -35,7 +35,7 @@ func services(count, secret int) jobcontainer.Request {
 	return request
 }
 
-func TestSeal_JOB2_OnlyTheControllersKeyOpensIt(t *testing.T) {
+func TestSeal_JOB3_OnlyTheControllersKeyOpensIt(t *testing.T) {
 	mine, other := key(t), key(t)
 	request := services(3, 40)
 	text, err := Seal(request, mine.Public())
