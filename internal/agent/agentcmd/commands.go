@@ -26,8 +26,8 @@ func Commands(program Program) []Command {
 		name += " " + word
 	}
 	return []Command{
-		containerHookCommand(name), guardCommand(name), guestCommand(program), idleCommand(name), installCommand(name), pauseCommand(name),
-		pollCommand(name), readyCommand(name), runCommand(name),
+		containerHookCommand(name), courierCommand(name), guardCommand(name), guestCommand(program), idleCommand(name), installCommand(name),
+		pauseCommand(name), pollCommand(name), readyCommand(name), runCommand(name),
 	}
 }
 
@@ -185,13 +185,21 @@ func readyCommand(name string) Command {
 
 func installCommand(name string) Command {
 	return Command{
-		Use:      "install --to FILE",
+		Use:      "install --to FILE [FILE…]",
 		Short:    "Copy this program into the shared volume, from which both containers start it",
 		Example:  "  " + name + " install --to /bullpen/shared/bullpen-agent",
 		Required: []string{"to"},
+		Args:     AnyArgs,
 		Define: func(flags *flag.FlagSet) Run {
 			to := flags.String("to", "", "file to write")
-			return func(context.Context, []string) error { return agent.Install(*to) }
+			return func(_ context.Context, more []string) error {
+				for _, file := range append([]string{*to}, more...) {
+					if err := agent.Install(file); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
 		},
 	}
 }

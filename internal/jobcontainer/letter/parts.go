@@ -64,7 +64,7 @@ func ParsePart(message string) (Part, error) {
 		return Part{}, fmt.Errorf("reading a termination message: %w: bad length", ErrMalformed)
 	}
 	from, err := strconv.Atoi(words[3])
-	if err != nil || from < 0 || from+len(words[4]) > total {
+	if err != nil || from < 0 || from > total || len(words[4]) > total-from {
 		return Part{}, fmt.Errorf("reading a termination message: %w: bad position", ErrMalformed)
 	}
 	return Part{ID: words[1], Total: total, From: from, Text: words[4]}, nil

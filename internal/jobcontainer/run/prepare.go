@@ -205,16 +205,17 @@ func (c *call) serviceNames(services []hook.Container) []string {
 	for _, service := range services {
 		images = append(images, service.Image)
 	}
-	declared, _ := servicename.FromWorkerLog(c.workerLog())
+	var declared []servicename.Declared
+	if log, err := os.Open(c.workerLog()); err == nil {
+		defer func() { _ = log.Close() }()
+		declared, _ = servicename.FromWorkerLog(log)
+	}
 	return servicename.Resolve(declared, images)
 }
 
-// maxWorkerLog is how much of the worker's log is read. The job's message comes early in it.
-const maxWorkerLog = 32 << 20
-
-// workerLog is the newest log of a worker; nothing if there is none. Its time is in its name. The runner's root directory has the work
+// workerLog is the newest log of a worker; empty if there is none. Its time is in its name. The runner's root directory has the work
 // directory in it, unless it was configured elsewhere: then it is where the runner has its node.
-func (c *call) workerLog() []byte {
+func (c *call) workerLog() string {
 	roots := []string{filepath.Dir(c.workDir())}
 	if container := c.input.Prepare.Container; container != nil {
 		for _, mount := range container.SystemMountVolumes {
@@ -230,12 +231,7 @@ func (c *call) workerLog() []byte {
 	}
 	slices.SortFunc(logs, func(a, b string) int { return cmp.Compare(filepath.Base(b), filepath.Base(a)) })
 	if len(logs) == 0 {
-		return nil
+		return ""
 	}
-	file, err := os.Open(logs[0])
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = file.Close() }()
-	return readBounded(file, maxWorkerLog)
+	return logs[0]
 }

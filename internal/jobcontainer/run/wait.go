@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -16,14 +15,6 @@ import (
 
 // sayWaiting is after which time, and how often, the log says that an image is being pulled.
 const sayWaiting = 15 * time.Second
-
-func readBounded(r io.Reader, most int64) []byte {
-	content, err := io.ReadAll(io.LimitReader(r, most))
-	if err != nil {
-		return nil
-	}
-	return content
-}
 
 // awaitGuards waits until the guard of each container answers. Meanwhile it says what the controller says of their images, and gives up
 // when one of them will not start any more.
