@@ -3,7 +3,10 @@ package jobcontainers
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 )
@@ -41,6 +44,8 @@ type Pod interface {
 	Runner(t *testing.T, argv ...string) (output string, code int)
 	// WriteWork writes a file below the runner's work directory.
 	WriteWork(t *testing.T, name, content string, mode uint32)
+	// WriteExternals writes an executable file below the runner's externals.
+	WriteExternals(t *testing.T, name, content string)
 	// Containers are the names of the containers that were ever added, by their order.
 	Containers() []string
 	// Kill kills a container as the kernel does if there is no memory left.
@@ -74,3 +79,18 @@ type Answer struct {
 	Log      string
 	Response string // the content of the response file
 }
+
+// responseFile is the path of a call's response file below the runner's work directory.
+func responseFile(t *testing.T, stdin json.RawMessage) string {
+	t.Helper()
+	var call struct {
+		ResponseFile string `json:"responseFile"`
+	}
+	require.NoError(t, json.Unmarshal(stdin, &call))
+	name, below := strings.CutPrefix(call.ResponseFile, runnerWork+"/")
+	require.True(t, below, "a response file below %s: %s", runnerWork, call.ResponseFile)
+	return name
+}
+
+// runnerWork is the work directory in the runner's container, as in the recordings.
+const runnerWork = "/home/runner/_work"

@@ -21,6 +21,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/netns"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/courier"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/volume"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 )
@@ -62,7 +63,7 @@ type processPod struct {
 	dir    string // of everything
 	images map[string]Image
 	broker *broker
-	lock   *os.File
+	hold   *volume.Hold // the supervisor's
 
 	mu         sync.Mutex
 	containers []*processContainer
@@ -108,9 +109,8 @@ func (processes) Start(t *testing.T, images ...Image) Pod {
 		}
 		return handle.LinkSetUp(loopback)
 	}))
-	p.lock, err = os.OpenFile(filepath.Join(p.at("job"), filepath.Base(jobcontainer.Lock)), os.O_CREATE|os.O_RDWR, 0o666)
+	p.hold, err = volume.Take(p.at("job"))
 	require.NoError(t, err)
-	require.NoError(t, unix.Flock(int(p.lock.Fd()), unix.LOCK_EX))
 	p.prepareRunner(t)
 	p.broker = startBroker(t, p)
 	t.Cleanup(func() { p.stop(t) })
@@ -142,7 +142,7 @@ func (p *processPod) prepareRunner(t *testing.T) {
 
 // stop is the end of the runner: guards end by themselves, and the test fails if one does not (JOB-1).
 func (p *processPod) stop(t *testing.T) {
-	require.NoError(t, p.lock.Close())
+	p.hold.Release()
 	p.starts.Wait()
 	for _, c := range p.list() {
 		select {
@@ -352,6 +352,13 @@ func (p *processPod) WriteWork(t *testing.T, name, content string, mode uint32) 
 	require.NoError(t, os.WriteFile(file, []byte(content), os.FileMode(mode)))
 	require.NoError(t, os.Chmod(file, os.FileMode(mode)))
 	require.NoError(t, os.Chown(file, runnerUser, runnerUser))
+}
+
+// WriteExternals writes a program for node actions.
+func (p *processPod) WriteExternals(t *testing.T, name, content string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(p.at("externals", name)), 0o755))
+	require.NoError(t, os.WriteFile(p.at("externals", name), []byte(content), 0o755))
 }
 
 // Hook runs the hook to its end.
