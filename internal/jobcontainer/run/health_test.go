@@ -85,29 +85,40 @@ func TestAwaitHealth_FailsWhenTheServiceEnds(t *testing.T) {
 	})
 }
 
-// The job is cancelled while a service is starting, between two looks that are 32 s apart: the wait ends in that moment.
+// The job is cancelled while a service is starting, between two looks that are 32 s apart: the wait ends in that moment. The test gives the
+// service an end of its own, later, so that a wait that goes on fails it, and hangs nothing.
+func TestAwaitHealthy_EndsWhenTheJobIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := newStandIn(t)
+		p, s := service(slowCheck)
+		check := newChecked(p.Containers[0], time.Now())
+		time.AfterFunc(time.Hour, func() { check.set(health.State{Status: health.Unhealthy}, false) })
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(31*time.Second, cancel) // the fifth wait has begun at 30 s, and would end at 62 s
+		begun := time.Now()
+		_, err := pod.call().awaitHealthy(ctx, &s.Containers[0], check)
+		require.ErrorIs(t, err, errCancelled)
+		require.Equal(t, 31*time.Second, time.Since(begun))
+	})
+}
+
+// All of the wait ends then, with the goroutines that check.
 func TestAwaitHealth_EndsWhenTheJobIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := newStandIn(t)
+		pod.guard("service-1-0").health = func(check int) (client.HealthResult, error) {
+			if check > 100 { // the end of a wait that goes on
+				return client.HealthResult{}, nil
+			}
+			return unhealthy(check)
+		}
 		check := slowCheck
-		check.StartPeriod, check.StartInterval = time.Hour, time.Hour
+		check.Retries = 1000
 		p, s := service(check)
 		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		done := make(chan error, 1)
+		time.AfterFunc(31*time.Second, cancel)
 		begun := time.Now()
-		go func() { done <- pod.call().awaitHealth(ctx, p, s) }()
-		synctest.Wait()
-		time.Sleep(31 * time.Second) // of the bubble: the fifth wait has begun at 30 s, and would end at 62 s
-		cancel()
-		synctest.Wait()
-		select {
-		case err := <-done:
-			require.ErrorIs(t, err, errCancelled)
-		default:
-			t.Error("the wait goes on although the job was cancelled")
-			<-done // bounded: by the bubble's clock
-		}
+		require.ErrorIs(t, pod.call().awaitHealth(ctx, p, s), errCancelled)
 		require.Equal(t, 31*time.Second, time.Since(begun))
 	})
 }
