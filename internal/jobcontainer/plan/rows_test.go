@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"path"
 	"strings"
 	"testing"
 
@@ -261,6 +262,10 @@ func TestRow_VolumesWithNamesAndWithout(t *testing.T) {
 		_, err := planned(service(hook.Container{UserMountVolumes: []hook.Mount{mount}}), pool)
 		refused(t, err, problem)
 	}
+	for _, target := range []string{"/__w", "/__e/", "/github", "/bullpen/job/x", "/bullpen"} {
+		_, err = planned(service(hook.Container{UserMountVolumes: []hook.Mount{{UserProvidedValue: "V", Source: "data", Target: target}}}), pool)
+		refused(t, err, "Volume 'V' of container 'db' is invalid: the runner uses '"+path.Clean(target)+"'.")
+	}
 	_, err = planned(service(hook.Container{UserMountVolumes: []hook.Mount{{Source: "d1", Target: "/b"}}, CreateOptions: "-v d2:/b/"}), pool)
 	refused(t, err, "Volume 'd2:/b/' of container 'db' is invalid: there are two volumes for '/b'.")
 }
@@ -271,7 +276,7 @@ func TestRow_VolumesOfTheHost(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, plan.Containers[0].Volumes[0].Source)
 	}
-	for _, source := range []string{"/data", "/", "/home/runner/_workshop", "/home/runner/_work/../.ssh", "/__w/../etc"} {
+	for _, source := range []string{"/data", "/", "/home/runner/_workshop", "/home/runner/_work/../.ssh", "/__w/../etc", "/home/runner/externals/node20"} {
 		_, err := planned(service(hook.Container{UserMountVolumes: []hook.Mount{{UserProvidedValue: "V", Source: source, Target: "/data"}}}), pool)
 		refused(t, err, "Host path '"+source+"' of volume 'V' does not exist on this runner.")
 	}

@@ -39,11 +39,26 @@ func (r Runner) translate(file string) (string, bool) {
 		if directory[0] == "" {
 			continue
 		}
-		if rest, below := strings.CutPrefix(file, path.Clean(directory[0])); below && (rest == "" || rest[0] == '/') {
-			return directory[1] + rest, true
+		if root := path.Clean(directory[0]); below(file, root) {
+			return directory[1] + strings.TrimPrefix(file, root), true
 		}
 	}
 	return "", false
+}
+
+// below says whether a path is directory, or in it.
+func below(file, directory string) bool {
+	rest, found := strings.CutPrefix(file, directory)
+	return found && (rest == "" || rest[0] == '/')
+}
+
+// isRunners says whether what is at a path belongs to the runner.
+func isRunners(target string) bool {
+	switch target {
+	case jobcontainer.WorkDir, jobcontainer.ExternalsDir, jobcontainer.ToolsDir, jobcontainer.GitHubDir:
+		return true
+	}
+	return below(target, jobcontainer.Dir) || below(jobcontainer.Dir, target)
 }
 
 // links returns the links for the directories that the runner mounts in a container. Those that have the same path in the pod's
@@ -92,6 +107,9 @@ func (r Runner) volumes(one *draft, found *problems) []Volume {
 		case !path.IsAbs(v.Target) || v.Target == "/":
 			found.add("Volume '%s' of container '%s' is invalid: the target must be an absolute path of a directory.", v.Text, one.name)
 			continue
+		case isRunners(v.Target):
+			found.add("Volume '%s' of container '%s' is invalid: the runner uses '%s'.", v.Text, one.name, v.Target)
+			continue
 		case seen[v.Target]:
 			found.add("Volume '%s' of container '%s' is invalid: there are two volumes for '%s'.", v.Text, one.name, v.Target)
 			continue
@@ -124,10 +142,11 @@ func (r Runner) source(v options.Volume, one *draft, found *problems) (string, b
 		return "", true
 	case path.IsAbs(v.Source):
 		translated, known := r.translate(v.Source)
-		if !known {
+		if !known || !below(translated, jobcontainer.WorkDir) {
 			found.add("%s", HostPathText(v.Source, v.Text))
+			return "", false
 		}
-		return translated, known
+		return translated, true
 	case !isVolumeName(v.Source):
 		found.add("Volume '%s' of container '%s' is invalid: '%s' is neither an absolute path nor a name of letters, digits, '_', '.' and '-'.", v.Text, one.name, v.Source)
 		return "", false
