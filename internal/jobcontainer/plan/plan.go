@@ -22,7 +22,6 @@ type Runner struct {
 	ReadFile               func(path string) ([]byte, error) // for --env-file, a path below Work; nil: there are none
 	Pool                   options.Pool
 	NonRoot                bool   // the pool's namespace refuses containers that run as root
-	Builder                bool   // Dockerfiles can be built: ForStep is called with the image that was built
 	Taken                  []Port // on which something in the pod listens already
 }
 
@@ -83,17 +82,16 @@ type Link struct{ Path, Target string }
 // Volume is a directory that becomes visible at another path of the container, by a symbolic link in place of an absent or empty
 // directory. If there is something else, VolumeNotEmptyText is the error.
 type Volume struct {
-	Text   string // as in the workflow
-	Source string // a directory below jobcontainer.WorkDir, in every container
-	Target string
-	Create bool // make the source: it lives as long as the job
+	Text     string // as in the workflow
+	Source   string // a directory below jobcontainer.WorkDir, in every container; made if it is absent
+	Target   string
+	Optional bool // --tmpfs: a target that is not empty stays as it is
 }
 
 // Forward is a port of the pod on which to accept connections for another one of it.
 type Forward struct {
 	Service  string `json:"service"`
-	Protocol string `json:"protocol"`     // tcp or udp
-	HostIP   string `json:"ip,omitempty"` // where to listen; empty: everywhere
+	Protocol string `json:"protocol"` // tcp or udp
 	HostPort int    `json:"hostPort"`
 	Port     int    `json:"port"` // of the container, on localhost
 }
@@ -115,16 +113,3 @@ type Exec struct {
 type Error struct{ Problems []string }
 
 func (e *Error) Error() string { return strings.Join(e.Problems, "\n") }
-
-// ForJob returns what to request for PrepareJob, or *Error.
-func ForJob(job Job, runner Runner) (Draft, error) { return forJob(job, runner) }
-
-// ForStep returns what to request for RunContainerStep, or *Error.
-func ForStep(step hook.Container, runner Runner) (Draft, error) { return forStep(step, runner) }
-
-// Complete returns the plan, given what was added to the pod, in the order of Wanted. It returns *Error for what only the images
-// show: another platform, root where it is not permitted, two services on one port.
-func (d Draft) Complete(granted []jobcontainer.Granted) (Plan, error) { return d.complete(granted) }
-
-// ForScript returns the process of RunScriptStep. base is Container.Env of the job container.
-func ForScript(args hook.ScriptStepArgs, base []string) (Exec, error) { return forScript(args, base) }

@@ -55,3 +55,23 @@ func DockerfileText(action string) string {
 
 // LogsTitle is the title of the group with a service's log, at the end of a job.
 func LogsTitle(service string) string { return "Print service container logs: " + service }
+
+// PlatformText is the error of an image for another platform.
+func PlatformText(image, want, found string) string {
+	return fmt.Sprintf("Image '%s' has no %s variant (found: %s).", image, want, found)
+}
+
+// RootText is the error of an image that runs as root where it may not.
+func RootText(image string) string {
+	return fmt.Sprintf("Image '%s' runs as root, which this pool does not permit.", image)
+}
+
+// DockerSocketText is the error of a job that mounts the docker socket.
+func DockerSocketText() string {
+	return "The docker socket is not available to job containers on this runner."
+}
+
+// HostPathText is the error of a volume that is a path of the host.
+func HostPathText(file, volume string) string {
+	return fmt.Sprintf("Host path '%s' of volume '%s' does not exist on this runner.", file, volume)
+}

@@ -61,14 +61,14 @@ func Line(line string) string {
 	return line
 }
 
-// visible removes what .NET's comparison of strings ignores, which depends on culture: with a soft hyphen between its colons, a
-// command is still a command. It also removes leading white space, as the runner does.
+// visible removes what .NET's comparison of strings may ignore, which depends on the culture: with a soft hyphen between its colons,
+// a command is still a command. It also removes leading white space, as the runner does.
 func visible(line string) string {
 	kept := strings.Map(func(r rune) rune {
-		if r != '\t' && r != '\x1b' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Mn, unicode.Me, unicode.Co, unicode.Cs) || r == unicode.ReplacementChar) {
+		if r != '\t' && (!unicode.IsGraphic(r) || unicode.IsMark(r)) || r == unicode.ReplacementChar {
 			return -1
 		}
 		return r
 	}, line)
-	return strings.TrimLeftFunc(kept, func(r rune) bool { return unicode.IsSpace(r) || r == '\x1b' })
+	return strings.TrimLeftFunc(kept, unicode.IsSpace)
 }
