@@ -101,24 +101,3 @@ func TestAwaitHealthy_EndsWhenTheJobIsCancelled(t *testing.T) {
 		require.Equal(t, 31*time.Second, time.Since(begun))
 	})
 }
-
-// All of the wait ends then, with the goroutines that check.
-func TestAwaitHealth_EndsWhenTheJobIsCancelled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		pod := newStandIn(t)
-		pod.guard("service-1-0").health = func(check int) (client.HealthResult, error) {
-			if check > 100 { // the end of a wait that goes on
-				return client.HealthResult{}, nil
-			}
-			return unhealthy(check)
-		}
-		check := slowCheck
-		check.Retries = 1000
-		p, s := service(check)
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(31*time.Second, cancel)
-		begun := time.Now()
-		require.ErrorIs(t, pod.call().awaitHealth(ctx, p, s), errCancelled)
-		require.Equal(t, 31*time.Second, time.Since(begun))
-	})
-}
