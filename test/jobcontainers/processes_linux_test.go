@@ -327,6 +327,7 @@ func runnerEnvironment() []string {
 		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/runner", "ACTIONS_RUNNER_CONTAINER_HOOKS=/home/runner/hook.sh", "CI=true", "GITHUB_ACTIONS=true",
 		"GITHUB_JOB=t", "GITHUB_REPOSITORY=acme/app", "GITHUB_WORKSPACE=/home/runner/_work/app/app", "RUNNER_TEMP=/home/runner/_work/_temp",
 		"RUNNER_TOOL_CACHE=/home/runner/_work/_tool", "RUNNER_WORKSPACE=/home/runner/_work/app", "RUNNER_NAME=runner-7", "RUNNER_OS=Linux", "RUNNER_ARCH=X64",
+		"BULLPEN_POD_NAME=runner-7", "BULLPEN_RESOURCES=8 CPU, 16Gi",
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 //
 //	serve PORT         print "ready", and send the port to each client, until it is stopped
 //	deaf               print "deaf", and ignore SIGINT and SIGTERM
-//	send TEXT PORT     connect to localhost, or to host:port, and print what it sends
-//	exit CODE, env NAME, id, args …, cat FILE
+//	dial HOST:PORT     connect, and print what the server sends
+//	exit CODE, env NAME, id, pwd, args …, cat FILE, exists FILE
 func program(args []string) int {
 	if len(args) == 0 {
 		fmt.Println("no mode")
@@ -85,8 +85,14 @@ func serve(port string) int {
 	}
 }
 
+// dial tries again for some seconds: a service without a health check may not listen yet when it has started.
 func dial(address string) int {
+	end := time.Now().Add(10 * time.Second)
 	connection, err := net.DialTimeout("tcp", address, 5*time.Second)
+	for err != nil && time.Now().Before(end) {
+		time.Sleep(20 * time.Millisecond) // bounded: by end
+		connection, err = net.DialTimeout("tcp", address, 5*time.Second)
+	}
 	if err != nil {
 		fmt.Println(err)
 		return 1

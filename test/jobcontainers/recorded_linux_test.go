@@ -44,7 +44,12 @@ func TestRecorded_JobWithEverything(t *testing.T) {
 	for _, call := range recorded(t, "all.jsonl") {
 		j.placeScript(call)
 		answer := j.run(Call{Stdin: call})
-		require.Zero(t, answer.Code, "%s\n%s", call, answer.Log)
+		code := 0
+		if bytes.Contains(call, []byte(`"run_container_step"`)) {
+			code = 2 // /bin/sh has no script that is called echo
+			require.Contains(t, answer.Log, "echo")
+		}
+		require.Equal(t, code, answer.Code, "%s\n%s", call, answer.Log)
 		logs = append(logs, answer.Log)
 		if len(logs) == 1 {
 			require.JSONEq(t, `{"isAlpine": false,
