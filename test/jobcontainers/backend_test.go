@@ -19,6 +19,8 @@ type Image struct {
 	OSRelease string
 	// Bare leaves out everything but Program: no shell, no other program.
 	Bare bool
+	// NonRoot: the container may not run as root, as in a namespace with the policy "restricted".
+	NonRoot bool
 	// Refusal is why the broker refuses the image, if it does.
 	Refusal string
 	// Pull is what the runtime says instead of starting the image, if it cannot.
@@ -44,10 +46,16 @@ type Pod interface {
 	Runner(t *testing.T, argv ...string) (output string, code int)
 	// WriteWork writes a file below the runner's work directory.
 	WriteWork(t *testing.T, name, content string, mode uint32)
+	// WriteRunner writes a file below the runner's own directory.
+	WriteRunner(t *testing.T, name, content string)
+	// Within runs do in the pod's network.
+	Within(t *testing.T, do func() error)
 	// WriteExternals writes an executable file below the runner's externals.
 	WriteExternals(t *testing.T, name, content string)
 	// Containers are the names of the containers that were ever added, by their order.
 	Containers() []string
+	// Explain is what the controller says of a container that has ended.
+	Explain(t *testing.T, container, text string)
 	// Kill kills a container as the kernel does if there is no memory left.
 	Kill(t *testing.T, container string)
 	// Alive says whether processes of a container exist.

@@ -205,6 +205,12 @@ func (p *processPod) Kill(t *testing.T, container string) {
 	await.Receive(t, c.done, "the container is gone")
 }
 
+// Explain says why a container has ended.
+func (p *processPod) Explain(t *testing.T, container, text string) {
+	t.Helper()
+	require.NoError(t, p.broker.fail(container, text))
+}
+
 // Requests are what the broker was asked.
 func (p *processPod) Requests() []jobcontainer.Request { return p.broker.asked() }
 
@@ -224,6 +230,9 @@ func (p *processPod) addContainer(name string, image Image) error {
 	r := room{
 		Root: root, Dir: "/", Argv: jobcontainer.Command(name), Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, image.Config.Env...),
 		Mounts: append(p.volumes(), mount{Source: self, Target: Program, ReadOnly: true}),
+	}
+	if image.NonRoot {
+		r.User = runnerUser
 	}
 	if !image.Bare {
 		r.Mounts = append(r.Mounts, mount{Source: "/usr", Target: "/usr", ReadOnly: true}, mount{Source: "/etc/alternatives", Target: "/etc/alternatives", ReadOnly: true})
@@ -353,6 +362,18 @@ func (p *processPod) WriteWork(t *testing.T, name, content string, mode uint32) 
 	require.NoError(t, os.WriteFile(file, []byte(content), os.FileMode(mode)))
 	require.NoError(t, os.Chmod(file, os.FileMode(mode)))
 	require.NoError(t, os.Chown(file, runnerUser, runnerUser))
+}
+
+// WriteRunner writes a file below /home/runner.
+func (p *processPod) WriteRunner(t *testing.T, name, content string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(p.at("runner", name), []byte(content), 0o644))
+}
+
+// Within runs do in the pod's network namespace.
+func (p *processPod) Within(t *testing.T, do func() error) {
+	t.Helper()
+	require.NoError(t, netns.Within(p.at("net"), do))
 }
 
 // WriteExternals writes a program for node actions.

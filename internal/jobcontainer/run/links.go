@@ -11,6 +11,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/client"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/wire"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/plan"
 )
 
@@ -27,20 +28,37 @@ func (c *call) linkVolumes(ctx context.Context, m *member, p plan.Container) err
 		links = append(links, client.Link{Volume: link.Path, Source: link.Target, Target: link.Path})
 	}
 	for _, v := range p.Volumes {
-		links = append(links, client.Link{Volume: v.Text, Source: v.Source, Target: v.Target})
+		link := client.Link{Volume: v.Text, Source: v.Source, Target: v.Target}
+		if !v.Optional {
+			links = append(links, link)
+			continue
+		}
+		if err := c.link(ctx, m, link); err != nil && !isFailure(err, wire.FailNotEmpty) {
+			return err
+		}
 	}
 	if len(links) == 0 {
 		return nil
 	}
+	return c.link(ctx, m, links...)
+}
+
+// link has the guard link directories. A failure of it is a sentence for the job's log.
+func (c *call) link(ctx context.Context, m *member, links ...client.Link) error {
 	err := c.Guard(m.Container).Links(ctx, links)
 	var failure *client.Failure
 	if errors.As(err, &failure) {
-		return refuse("%s", failure.Text)
+		return &refusal{text: failure.Text, cause: failure}
 	}
 	if err != nil {
 		return c.reason(m, err)
 	}
 	return nil
+}
+
+func isFailure(err error, code wire.FailureCode) bool {
+	var failure *client.Failure
+	return errors.As(err, &failure) && failure.Code == code
 }
 
 // makeLink makes a symbolic link in the volume that all containers of the job share, unless it is there.

@@ -3,7 +3,6 @@ package run
 import (
 	"cmp"
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -166,10 +165,9 @@ func (c *call) openPorts(ctx context.Context, m *member, forwards []plan.Forward
 		}
 		relay := client.Relay{Protocol: f.Protocol, Listen: uint16(f.HostPort), Target: uint16(f.Port)} //nolint:gosec // ports of the plan
 		err := c.Guard(m.Container).Relay(ctx, relay)
-		var failure *client.Failure
 		switch {
 		case err == nil:
-		case errors.As(err, &failure) && failure.Code == wire.FailInUse:
+		case isFailure(err, wire.FailInUse):
 			return refuse("%s", plan.PortTakenText(f.HostPort, m.Name, ""))
 		default:
 			return c.reason(m, err)

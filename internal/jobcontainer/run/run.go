@@ -109,11 +109,16 @@ func sentences(err error) []string {
 }
 
 // refusal is a sentence for the job's log that needs no other words around it.
-type refusal struct{ text string }
+type refusal struct {
+	text  string
+	cause error
+}
 
 func (r *refusal) Error() string { return r.text }
 
-func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+func (r *refusal) Unwrap() error { return r.cause }
+
+func refuse(format string, args ...any) error { return &refusal{text: fmt.Sprintf(format, args...)} }
 
 // requestID is that of the one request that this command may send: the runner's own id of the command, so that sending it again changes
 // nothing.

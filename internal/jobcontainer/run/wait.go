@@ -64,7 +64,7 @@ func cause(ctx context.Context, err error) error {
 	return errCancelled
 }
 
-var errCancelled = &refusal{"The job was cancelled."}
+var errCancelled = &refusal{text: "The job was cancelled."}
 
 // waiting is what was seen and said while containers start.
 type waiting struct {
