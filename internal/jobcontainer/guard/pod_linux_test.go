@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -64,7 +65,7 @@ func runMode(mode string, args []string) error {
 		}
 		defer hold.Release() // keeps its files from being closed as garbage
 		fmt.Println("held")
-		select {}
+		return forever()
 	case "listen": // puts itself in the supervisor's place
 		listener, err := net.Listen("unix", args[0])
 		if err != nil {
@@ -72,7 +73,7 @@ func runMode(mode string, args []string) error {
 		}
 		defer func() { _ = listener.Close() }() // as above
 		fmt.Println("listens")
-		select {}
+		return forever()
 	case "listen-on-3":
 		if err := unix.Listen(3, 16); err != nil {
 			return err
@@ -86,6 +87,14 @@ func runMode(mode string, args []string) error {
 		os.Exit(exit.Code)
 	}
 	return errors.New("unknown mode " + mode)
+}
+
+// forever waits for a signal that ends this process.
+func forever() error {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGUSR1)
+	<-signals // bounded: the test that started this process kills it
+	return errors.New("the end of forever")
 }
 
 // enter makes a container's mounts below root in this process's own namespace, and becomes its first process.

@@ -171,7 +171,8 @@ func TestHealth_RunsACommand(t *testing.T) {
 func TestLinks_MakeVolumesAppear(t *testing.T) {
 	t.Parallel()
 	c := newPod(t).add("service-0")
-	require.NoError(t, os.MkdirAll(c.at("var/lib/data"), 0o700))
+	require.NoError(t, os.MkdirAll(c.at("var/lib"), 0o755))
+	require.NoError(t, os.Mkdir(c.at("var/lib/data"), 0o700))
 	require.NoError(t, os.Chown(c.at("var/lib/data"), 1500, 1600))
 	require.NoError(t, os.MkdirAll(c.at("full/inside"), 0o755))
 	links := []client.Link{
