@@ -41,7 +41,7 @@ var errNotFirst = errors.New("the guard is not the first process of its containe
 	"a pod with job containers must not set shareProcessNamespace, and containers of it must not set targetContainerName")
 
 // Run guards the container until the runner has ended, or a client asks for the end, and returns nil. The caller must exit then. The end of
-// ctx changes nothing, as it is a signal's (JOB-1).
+// ctx changes nothing, as it is a signal's (JOB-2).
 func Run(ctx context.Context, o Options) error {
 	ctx = context.WithoutCancel(ctx)
 	if o.Dir == "" {

@@ -141,7 +141,7 @@ func listenInAnotherProcess(t *testing.T, path string) *os.File {
 	return socket
 }
 
-func TestGuard_JOB1_IsDeafToSignals(t *testing.T) {
+func TestGuard_JOB2_IsDeafToSignals(t *testing.T) {
 	t.Parallel()
 	c := newPod(t).add("job")
 	for number := syscall.Signal(1); number <= 64; number++ {
@@ -157,7 +157,7 @@ func TestGuard_JOB1_IsDeafToSignals(t *testing.T) {
 		c.sh(`grep -E 'SigBlk|SigIgn' /proc/self/status | tr '\t\n' '  ' | sed 's/  */ /g; s/ $//'`).stdout)
 }
 
-func TestGuard_JOB3_EndsAtOnceIfItIsNotWanted(t *testing.T) {
+func TestGuard_JOB2_EndsAtOnceIfItIsNotWanted(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
 	require.NoError(t, volume.Want(p.dir, "job"))
@@ -180,7 +180,7 @@ func TestGuard_WaitsForAnAnswerOnItsWay(t *testing.T) {
 	require.NoError(t, c.Wait(await.Context(t)))
 }
 
-func TestGuard_JOB3_EndsAtOnceAfterTheRunner(t *testing.T) {
+func TestGuard_JOB2_EndsAtOnceAfterTheRunner(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
 	require.NoError(t, volume.Want(p.dir, "job"))
