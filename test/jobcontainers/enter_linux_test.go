@@ -44,7 +44,9 @@ type room struct {
 	Argv   []string
 	Env    []string
 	Dir    string
-	User   int // user and group
+	User   int
+	Group  int
+	Groups []int // of the pod: fsGroup
 	Stdin  []byte
 }
 
@@ -114,7 +116,7 @@ func enter(input io.Reader) error {
 	}
 	unix.Umask(0o022)
 	if r.User != 0 {
-		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(r.User), syscall.Setuid(r.User)); err != nil {
+		if err := errors.Join(syscall.Setgroups(r.Groups), syscall.Setgid(r.Group), syscall.Setuid(r.User)); err != nil {
 			return err
 		}
 	}

@@ -232,7 +232,7 @@ func (p *processPod) addContainer(name string, image Image) error {
 		Mounts: append(p.volumes(), mount{Source: self, Target: Program, ReadOnly: true}),
 	}
 	if image.NonRoot {
-		r.User = runnerUser
+		r.User, r.Groups = runnerUser, []int{runnerUser} // the group is 0 unless the pod has another
 	}
 	if !image.Bare {
 		r.Mounts = append(r.Mounts, mount{Source: "/usr", Target: "/usr", ReadOnly: true}, mount{Source: "/etc/alternatives", Target: "/etc/alternatives", ReadOnly: true})
@@ -327,7 +327,7 @@ func (p *processPod) runnerRoom(argv []string, env []string, stdin []byte) (room
 		mount{Source: p.at("runner"), Target: "/home/runner"}, mount{Source: p.at("work"), Target: "/home/runner/_work"}, mount{Source: p.at("externals"), Target: "/home/runner/externals"},
 		mount{Source: p.at("courier"), Target: courier.Dir},
 		mount{Source: "/usr", Target: "/usr", ReadOnly: true}, mount{Source: self, Target: Program, ReadOnly: true})
-	return room{Root: root, Dir: "/home/runner", Argv: argv, Env: slices.Concat(runnerEnvironment(), p.broker.environment(), env), User: runnerUser, Stdin: stdin, Mounts: mounts}, nil
+	return room{Root: root, Dir: "/home/runner", Argv: argv, Env: slices.Concat(runnerEnvironment(), p.broker.environment(), env), User: runnerUser, Group: runnerUser, Stdin: stdin, Mounts: mounts}, nil
 }
 
 // runnerEnvironment is as in the recordings of GitHub's worker.

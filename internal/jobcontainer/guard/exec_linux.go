@@ -106,6 +106,9 @@ func (f *foreground) attend(stdin *os.File, streams *pipes) {
 	}
 	tree := root{pid: f.child.pid, started: f.child.started, orphans: true}
 	patience := linger
+	if f.cancelled() {
+		f.awaitEnd(tree, linger) // what has got the signal may clean up, too
+	}
 	if f.clientGone() || f.cancelled() {
 		f.children.killTree(tree)
 		patience = 0
@@ -116,6 +119,26 @@ func (f *foreground) attend(stdin *os.File, streams *pipes) {
 		f.children.killTree(tree)
 	}
 }
+
+// awaitEnd returns when nothing of a tree is left, the client is gone, or patience is over.
+func (f *foreground) awaitEnd(tree root, patience time.Duration) {
+	look := time.NewTicker(endEvery)
+	defer look.Stop()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for len(members(tree, processes(), f.children.known())) > 0 {
+		select {
+		case <-look.C:
+		case <-limit.C:
+			return
+		case <-f.lost:
+			return
+		}
+	}
+}
+
+// endEvery is how often awaitEnd looks.
+const endEvery = 20 * time.Millisecond
 
 func (f *foreground) clientGone() bool {
 	select {

@@ -41,7 +41,7 @@ var errNotFirst = errors.New("the guard is not the first process of its containe
 	"a pod with job containers must not set shareProcessNamespace, and containers of it must not set targetContainerName")
 
 // Run guards the container until the runner has ended, or a client asks for the end, and returns nil. The caller must exit then. The end of
-// ctx changes nothing, as it is a signal's (JOB-1).
+// ctx changes nothing, as it is a signal's (JOB-2).
 func Run(ctx context.Context, o Options) error {
 	ctx = context.WithoutCancel(ctx)
 	if o.Dir == "" {
@@ -99,16 +99,21 @@ func ignoreSignals() <-chan os.Signal {
 	return children
 }
 
-// listen makes the socket, which every user of the pod's containers may use.
+// listen makes the socket, which every user of the pod's containers may use. It appears under its name when they may: a client that finds
+// it must not be denied.
 func listen(path string) (*net.UnixListener, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	hidden := path + ".new"
+	if err := os.Remove(hidden); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("removing an old socket: %w", err)
 	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: hidden, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
 	}
-	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // the runner is another user than the container
+	if err := os.Chmod(hidden, 0o666); err != nil { //nolint:gosec // the runner is another user than the container
+		return nil, fmt.Errorf("listening: %w", err)
+	}
+	if err := os.Rename(hidden, path); err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
 	}
 	return listener, nil
