@@ -7,7 +7,7 @@ import (
 
 // Texts of GitHub's runner (ContainerOperationProvider.cs), so that what users search for is found.
 
-// Poll returns how long GitHub's runner waits before it looks at a starting service again: 2, 4, 8, 16, then 32 seconds. polls is
+// Poll returns how long GitHub's runner waits before it checks a starting service again: 2, 4, 8, 16, then 32 seconds. polls is
 // the number of earlier waits.
 func Poll(polls int) time.Duration {
 	return min(2*time.Second<<min(max(polls, 0), 4), 32*time.Second)

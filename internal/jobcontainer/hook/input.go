@@ -122,7 +122,7 @@ func (o object) container(image need) Container {
 		PortMappings: o.texts("portMappings"), SystemMountVolumes: o.mounts("systemMountVolumes"), UserMountVolumes: o.mounts("userMountVolumes"),
 	}
 	if registry := o.nullable("registry"); registry != nil {
-		c.Registry = &Registry{Username: registry.text("username", required), Password: registry.text("password", required), ServerURL: registry.text("serverUrl", optional)}
+		c.Registry = &Registry{Username: registry.text("username", required), Password: registry.text("password", optional), ServerURL: registry.text("serverUrl", optional)}
 		registry.refuse()
 	}
 	o.tolerate()

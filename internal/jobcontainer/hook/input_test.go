@@ -144,7 +144,7 @@ func TestParse_Refuses(t *testing.T) {
 		call("prepare_job", `{"container":{"image":"x","environmentVariables":{"A":1}}}`):                                    "args.container.environmentVariables.A must be a string, got a number",
 		call("prepare_job", `{"container":{"image":"x","environmentVariables":{"A=B":""}}}`):                                 `args.container.environmentVariables has the variable "A=B", which is no name`,
 		call("prepare_job", `{"container":{"image":"x\u0000"}}`):                                                             "args.container.image contains a NUL character",
-		call("prepare_job", `{"container":{"image":"x","registry":{"username":"u"}}}`):                                       "args.container.registry.password is missing",
+		call("prepare_job", `{"container":{"image":"x","registry":{"password":"p"}}}`):                                       "args.container.registry.username is missing",
 		call("prepare_job", `{"container":{"image":"x","registry":{"username":"u","password":"p","insecure":true}}}`):        "args.container.registry.insecure is not known",
 		call("prepare_job", `{"container":{"image":"x","userMountVolumes":[{"targetVolumePath":"/x","propagation":"rw"}]}}`): "args.container.userMountVolumes[0].propagation is not known",
 		call("prepare_job", `{"container":{"image":"x","userMountVolumes":[{"targetVolumePath":"/x","readOnly":"yes"}]}}`):   "args.container.userMountVolumes[0].readOnly must be true or false, got a string",

@@ -77,6 +77,10 @@ func TestFromWorkerLog(t *testing.T) {
 		{`{"type":2,"map":[{"Key":"a","Value":{"type":2,"map":[{"Key":"image","Value":""}]}},{"Key":"b","Value":"redis"},{"Key":"c","Value":{"type":7}}]}`, []Declared{{"b", "redis"}}},
 		{`{"type":2,"map":[{"Key":"a","Value":{"type":2,"map":[{"Key":{"type":4,"directive":"insert"},"Value":{"type":3,"expr":"matrix"}},{"Key":"image","Value":"x"}]}}]}`, []Declared{{"a", ""}}},
 		{`{"type":2,"map":[{"Key":"a","Value":{"type":2,"map":[{"Key":"ports","Value":{"type":1,"seq":[]}}]}}]}`, []Declared{{"a", ""}}},
+		{`{"type":2,"map":[]}`, nil},
+		// The job has the secrets 2, 1 and true.
+		{`{"type":***,"file":***,"x":***,"y":-***5,"map":[{"Key":{"type":0,"line":***,"lit":"db ***\"***"},"Value":"mysql"},{"Key":"b","Value":{"map":[{"Key":"image","Value":{"type":***,"lit":"r"}}]}}]}`,
+			[]Declared{{`db ***"***`, "mysql"}, {"b", "r"}}},
 		{`null`, nil},
 	} {
 		got, ok := FromWorkerLog(strings.NewReader(log(c.services)))
@@ -103,7 +107,7 @@ func TestFromWorkerLog_NotThere(t *testing.T) {
 }
 
 func FuzzFromWorkerLog(f *testing.F) {
-	for _, services := range []string{`{"type":2,"map":[{"Key":"db","Value":{"type":2,"map":[{"Key":"image","Value":"mysql"}]}}]}`, `{"type":3}`, `"x"`, `{"type":2,"map":[{"Key":{"lit":"a"},"Value":null}]}`} {
+	for _, services := range []string{`{"type":2,"map":[{"Key":"db","Value":{"type":2,"map":[{"Key":"image","Value":"mysql"}]}}]}`, `{"type":3}`, `"x"`, `{"type":2,"map":[{"Key":{"lit":"a"},"Value":null}]}`, `{"type":***,"map":[{"Key":"a***\\"","Value":***}]}`} {
 		f.Add(log(services), "mysql", "x/y:1")
 	}
 	f.Fuzz(func(t *testing.T, text, one, two string) {

@@ -33,11 +33,40 @@ func FromWorkerLog(log io.Reader) ([]Declared, bool) {
 		var message struct {
 			Services json.RawMessage `json:"jobServiceContainers"`
 		}
-		if json.NewDecoder(bytes.NewReader(text)).Decode(&message) != nil {
+		if json.NewDecoder(bytes.NewReader(text)).Decode(&message) != nil && json.NewDecoder(bytes.NewReader(unmasked(text))).Decode(&message) != nil {
 			continue
 		}
 		return services(message.Services)
 	}
+}
+
+// unmasked replaces words with *** outside of strings by null: a secret such as 8080 or true is masked wherever it occurs.
+func unmasked(text []byte) []byte {
+	var all, word []byte
+	inString, escaped := false, false
+	flush := func() {
+		if bytes.Contains(word, []byte("***")) {
+			word = []byte("null")
+		}
+		all = append(all, word...)
+		word = nil
+	}
+	for _, c := range text {
+		switch {
+		case inString:
+			all = append(all, c)
+			inString = escaped || c != '"'
+			escaped = !escaped && c == '\\'
+		case bytes.IndexByte([]byte("{}[]:,\" \r\n\t"), c) >= 0:
+			flush()
+			all = append(all, c)
+			inString = c == '"'
+		default:
+			word = append(word, c)
+		}
+	}
+	flush()
+	return all
 }
 
 // token is a template token of the message (TemplateTokenJsonConverter.cs): a bare string, or an object with a type.
@@ -73,14 +102,24 @@ func parseToken(data json.RawMessage) (token, bool) {
 		return token{kind: tokenOther}, true
 	}
 	var object struct {
-		Type int    `json:"type"`
-		Lit  string `json:"lit"`
-		Map  []pair `json:"map"`
+		Type *int    `json:"type"` // nil: masked
+		Lit  *string `json:"lit"`
+		Map  []pair  `json:"map"`
 	}
 	if json.Unmarshal(data, &object) != nil {
 		return token{}, false
 	}
-	return token{kind: object.Type, text: object.Lit, mapping: object.Map}, true
+	switch {
+	case object.Map != nil && (object.Type == nil || *object.Type == tokenMapping):
+		return token{kind: tokenMapping, mapping: object.Map}, true
+	case object.Lit != nil && (object.Type == nil || *object.Type == tokenString):
+		return token{kind: tokenString, text: *object.Lit}, true
+	case object.Type != nil && *object.Type == tokenMapping:
+		return token{kind: tokenMapping}, true
+	case object.Type != nil && *object.Type == tokenIsAbsent:
+		return token{kind: tokenIsAbsent}, true
+	}
+	return token{kind: tokenOther}, true
 }
 
 // services reads a mapping of names to images, or to mappings with an image.
