@@ -16,8 +16,8 @@ import (
 // Bounds of one pod (JOB-5). The spec of a pod only grows, and a job can ask as often as it likes.
 const (
 	maxCouriers = 150
-	maxParts    = 12 // of one request
-	maxRevivals = 5  // of couriers that exited without a request
+	maxParts    = 9 // of one request; letter.Limit leaves room for them
+	maxRevivals = 5 // of couriers that exited without a request
 )
 
 const (

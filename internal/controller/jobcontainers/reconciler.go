@@ -123,6 +123,9 @@ func (r *Reconciler) answer(ctx context.Context, pod *corev1.Pod, v ephemeral.Vi
 	if sentence == "" {
 		sentence = check(request, v)
 	}
+	if sentence == "" {
+		sentence = unbounded(pod)
+	}
 	if sentence != "" {
 		return r.refuse(ctx, pod, v, d.id, sentence)
 	}
