@@ -139,9 +139,11 @@ func TestAddedContainers_JOB1_OnlyTheImageIsFree(t *testing.T) {
 		"mounts on the host": {func(c *corev1.EphemeralContainer) {
 			c.VolumeMounts[0].MountPropagation = ptr.To(corev1.MountPropagationHostToContainer)
 		}, "where jobs expect them"},
-		"a Secret":           {func(c *corev1.EphemeralContainer) { c.Env = []corev1.EnvVar{{Name: "A", ValueFrom: secret}} }, "no environment"},
-		"an environment":     {func(c *corev1.EphemeralContainer) { c.Env = []corev1.EnvVar{{Name: "LD_PRELOAD", Value: "/x"}} }, "no environment"},
-		"all of a Secret":    {func(c *corev1.EphemeralContainer) { c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "x"}}}} }, "no environment"},
+		"a Secret":       {func(c *corev1.EphemeralContainer) { c.Env = []corev1.EnvVar{{Name: "A", ValueFrom: secret}} }, "no environment"},
+		"an environment": {func(c *corev1.EphemeralContainer) { c.Env = []corev1.EnvVar{{Name: "LD_PRELOAD", Value: "/x"}} }, "no environment"},
+		"all of a Secret": {func(c *corev1.EphemeralContainer) {
+			c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "x"}}}}
+		}, "no environment"},
 		"its runner's view":  {func(c *corev1.EphemeralContainer) { c.TargetContainerName = runnerpod.ContainerRunner }, "shares no processes"},
 		"a file's last line": {func(c *corev1.EphemeralContainer) { c.TerminationMessagePath = "/etc/passwd" }, "shares no processes"},
 		"a terminal":         {func(c *corev1.EphemeralContainer) { c.Stdin, c.TTY = true, true }, "has no terminal"},
