@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/bullpen-ci/bullpen/internal/agent"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/courier"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podenv"
 )
 
@@ -25,7 +26,7 @@ func Commands(program Program) []Command {
 	for _, word := range program.Prefix {
 		name += " " + word
 	}
-	return []Command{courierCommand(name), guestCommand(program), idleCommand(name), installCommand(name), pauseCommand(name), pollCommand(name), readyCommand(name), runCommand(name)}
+	return []Command{courierCommand(name), guardCommand(name), guestCommand(program), idleCommand(name), installCommand(name), pauseCommand(name), pollCommand(name), readyCommand(name), runCommand(name)}
 }
 
 // statusFlag adds --status-dir.
@@ -112,6 +113,7 @@ another; on TERM the current job is the last. Both need --status-dir. Both start
 			idleStop := flags.Duration("idle-stop", 0, "timeout for stopping a static runner that has no job (default 15s)")
 			jit := flags.String("jit-file", "", "file with the JIT configuration, in a mounted Secret of this pod")
 			static := flags.Bool("static", false, "the runner registers itself, and runs one job after another")
+			jobs := flags.String("job-dir", os.Getenv(podenv.JobDir), "volume that job containers share with the runner ($"+podenv.JobDir+")")
 			registration := flags.String("registration-dir", "", "directory with the registration of a static runner, a mounted Secret")
 			return func(ctx context.Context, args []string) error {
 				switch {
@@ -128,7 +130,7 @@ another; on TERM the current job is the last. Both need --status-dir. Both start
 				}
 				return agent.Supervise(ctx, agent.SuperviseOptions{
 					JITFile: file, Given: *jit != "", RegistrationDir: *registration,
-					StatusDir: *status, Command: args, Environ: os.Environ(), IdleStop: *idleStop,
+					StatusDir: *status, JobDir: *jobs, CourierDir: courier.Dir, Command: args, Environ: os.Environ(), IdleStop: *idleStop,
 					CAFile: os.Getenv(podenv.CAFile),
 					Hidden: []string{podenv.TokenFile, podenv.DispatchURL, podenv.RunnerToken},
 					Reap:   os.Getpid() == 1,
@@ -188,13 +190,17 @@ func installCommand(name string) Command {
 		Args:     AnyArgs,
 		Define: func(flags *flag.FlagSet) Run {
 			to := flags.String("to", "", "file to write")
+			hook := flags.String("container-hook", "", "script to write by which GitHub's runner calls that program for a job's containers")
 			return func(_ context.Context, more []string) error {
 				for _, file := range append([]string{*to}, more...) {
 					if err := agent.Install(file); err != nil {
 						return err
 					}
 				}
-				return nil
+				if *hook == "" {
+					return nil
+				}
+				return agent.InstallContainerHook(*hook, *to)
 			}
 		},
 	}

@@ -9,6 +9,7 @@ const (
 	PodName     = "BULLPEN_POD_NAME"
 	PodUID      = "BULLPEN_POD_UID"
 	WorkDir     = "BULLPEN_WORK_DIR"
+	JobDir      = "BULLPEN_JOB_DIR" // the volume that a job's containers share with the runner; unset where a job can have none
 	CAFile      = "BULLPEN_CA_FILE" // certificates that the runner trusts beside those of its image
 )
 
