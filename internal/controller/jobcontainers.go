@@ -9,14 +9,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/bullpen-ci/bullpen/internal/controller/jobcontainers"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
 )
 
 // JobContainersOptions configure what adds the containers of jobs to pods.
 type JobContainersOptions struct {
 	// Images looks up images. Required.
 	Images jobcontainers.Images
-	// KeyNamespace is where the Secret jobcontainers.KeySecret is. Required.
+	// KeyNamespace is where the Secret jobcontainers.KeySecret is. Required without Key.
 	KeyNamespace string
+	// Key opens requests; nil: the key of that Secret.
+	Key *letter.PrivateKey
 }
 
 // keyTimeout bounds the requests for the key at the start.
@@ -26,15 +29,17 @@ const keyTimeout = 30 * time.Second
 // made without it.
 func setupJobContainers(mgr manager.Manager, options Options) (public string, err error) {
 	o := options.JobContainers
-	direct, err := client.New(unlimited(options.Config), client.Options{Scheme: mgr.GetScheme()})
-	if err != nil {
-		return "", fmt.Errorf("reading the key for job containers: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), keyTimeout)
-	defer cancel()
-	key, err := jobcontainers.LoadKey(ctx, direct, o.KeyNamespace)
-	if err != nil {
-		return "", err
+	key := o.Key
+	if key == nil {
+		direct, err := client.New(unlimited(options.Config), client.Options{Scheme: mgr.GetScheme()})
+		if err != nil {
+			return "", fmt.Errorf("reading the key for job containers: %w", err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), keyTimeout)
+		defer cancel()
+		if key, err = jobcontainers.LoadKey(ctx, direct, o.KeyNamespace); err != nil {
+			return "", err
+		}
 	}
 	return key.Public(), jobcontainers.Setup(mgr, jobcontainers.Options{
 		Key: key, Images: o.Images, Registry: options.Registry, Log: options.Log, Now: options.Now,

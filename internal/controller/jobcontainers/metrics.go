@@ -41,7 +41,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Namespace: namespace, Subsystem: subsystem, Name: "failures_total", Help: "Reports to jobs that a container did not start, or was killed.",
 		}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "request_seconds",
+			Namespace: namespace, Subsystem: subsystem, Name: "request_duration_seconds",
 			Help:    "Time from the exit of the container that carried a request until the containers were added.",
 			Buckets: []float64{0.25, 0.5, 1, 2, 4, 8, 16, 32, 64},
 		}),
