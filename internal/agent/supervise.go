@@ -38,6 +38,8 @@ type SuperviseOptions struct {
 	// JobDir is the volume that the job's containers share with the runner: their guards run for as long as this supervisor holds it
 	// (JOB-2). Empty where a job can have no containers.
 	JobDir string
+	// CourierDir is the volume through which a job asks for containers. It is used with JobDir only.
+	CourierDir string
 	// Command is the runner and its arguments.
 	Command []string
 	// Environ of the runner, before ours is added; os.Environ() is usual.
@@ -399,6 +401,7 @@ func (s *supervisor) attend(ctx context.Context, group int, events <-chan struct
 			}
 		case <-stop:
 			stop = nil
+			s.closeRequests()
 			if j.started() {
 				s.Log.Info("asked to stop: waiting for the job")
 			} else {

@@ -11,6 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/courier"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod/podenv"
 )
 
 // Volumes of a pod whose job may have containers. They share VolumeWork and VolumeExternals with their runner as well.
@@ -77,7 +78,7 @@ func addJobContainers(spec *corev1.PodSpec, template *v1alpha1.RunnerTemplate, o
 	}
 	for i := range spec.InitContainers {
 		if c := &spec.InitContainers[i]; c.Name == ContainerAgent {
-			c.Command = append(c.Command, jobcontainer.Binary)
+			c.Command = append(c.Command, "--container-hook", ContainerHook, jobcontainer.Binary)
 			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: VolumeJob, MountPath: jobcontainer.Dir})
 		}
 	}
@@ -106,6 +107,7 @@ func joinJob(runner *corev1.Container, options Options) {
 		corev1.VolumeMount{Name: VolumeTools, MountPath: path.Join(work, "_tool")},
 	)
 	runner.Env = append([]corev1.EnvVar{
+		{Name: podenv.JobDir, Value: jobcontainer.Dir},
 		{Name: courier.EnvPublicKey, Value: options.JobContainersKey},
 		{Name: envContainerHooks, Value: ContainerHook},
 	}, runner.Env...)

@@ -82,7 +82,7 @@ func (o RunOptions) wait(ctx context.Context) error {
 		case <-look.C:
 			runner.await()
 		case <-runner.released:
-			if runner.exited() {
+			if runner.exited() { // JOB-2
 				o.Log.Info("the runner has exited")
 				return nil
 			}
