@@ -4,5 +4,5 @@
 // The rows know a Backend and nothing of how it makes containers. The back end processes makes namespaces of this machine, with the machine's
 // own programs as images; it takes root on Linux.
 //
-// Begin with backend.go, and with TestRecorded in recorded_linux_test.go.
+// Begin with backend_linux_test.go, and with TestRecorded in recorded_linux_test.go.
 package jobcontainers

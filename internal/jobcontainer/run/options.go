@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
@@ -47,6 +48,8 @@ type Options struct {
 	Signals <-chan os.Signal
 	// Pod is the pod's name: job.container.network of the workflow.
 	Pod string
+	// Platform is that of the pod's node, as linux/amd64; this program's own when empty.
+	Platform string
 	// Resources are those of the pool, for texts, as "8 CPU, 16Gi"; empty: they are not said.
 	Resources string
 	// JobDir, GitHubDir and PrivateDir are volumes: jobcontainer.Dir, jobcontainer.GitHubDir, and a directory that no container of the job
@@ -83,12 +86,15 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Stderr == nil {
 		o.Stderr = io.Discard
 	}
+	if o.Platform == "" {
+		o.Platform = runtime.GOOS + "/" + runtime.GOARCH
+	}
 	for _, bound := range []struct {
-		value    *time.Duration
-		default_ time.Duration
+		value *time.Duration
+		usual time.Duration
 	}{{&o.Bounds.Start, 12 * time.Minute}, {&o.Bounds.Look, 200 * time.Millisecond}, {&o.Bounds.Reason, 5 * time.Second}, {&o.Bounds.StopGrace, 10 * time.Second}} {
 		if *bound.value <= 0 {
-			*bound.value = bound.default_
+			*bound.value = bound.usual
 		}
 	}
 	return o, nil

@@ -115,20 +115,23 @@ func (c *call) startAll(ctx context.Context, p plan.Plan, s *session) error {
 	return c.awaitHealth(ctx, p, s)
 }
 
-// nameHosts makes services reachable by their names.
+// nameHosts makes services reachable by their names. One container that runs as root is enough, because all have one /etc/hosts.
 func (c *call) nameHosts(ctx context.Context, s *session) error {
 	if len(s.Hosts) == 0 {
 		return nil
 	}
-	root := s.root()
-	if root == nil {
+	roots := s.roots()
+	if len(roots) == 0 {
 		c.warn(plan.NamesUnresolvableText())
 		return nil
 	}
-	if err := c.Guard(root.Container).Hosts(ctx, s.entries()); err != nil {
-		return c.reason(root, err)
+	var err error
+	for _, root := range roots { // a service may have ended
+		if err = c.Guard(root.Container).Hosts(ctx, s.entries()); err == nil {
+			return nil
+		}
 	}
-	return nil
+	return c.reason(roots[len(roots)-1], err)
 }
 
 // startServices starts what the images, or the workflow, say, and opens the ports.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 
@@ -42,6 +41,9 @@ func Run(ctx context.Context, o Options) error {
 	if err == nil || errors.As(err, &exit) {
 		return err
 	}
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		err = errCancelled
+	}
 	for _, text := range sentences(err) {
 		c.fail(text)
 	}
@@ -56,6 +58,9 @@ type call struct {
 }
 
 func (c *call) run(ctx context.Context) error {
+	if system, _, _ := strings.Cut(c.Platform, "/"); system != "linux" {
+		return refuse("%s", plan.NeedsLinuxText())
+	}
 	data, err := io.ReadAll(io.LimitReader(c.Input, hook.MaxInput+1))
 	if err != nil {
 		return fmt.Errorf("reading the container hook's input: %w", err)
@@ -152,7 +157,7 @@ func (c *call) ask(ctx context.Context, wanted []jobcontainer.Wanted) ([]jobcont
 func (c *call) runner() plan.Runner {
 	work := c.workDir()
 	return plan.Runner{
-		Platform: runtime.GOOS + "/" + runtime.GOARCH, Work: work, Tools: c.variable("RUNNER_TOOL_CACHE"), Environ: c.Environ,
+		Platform: c.Platform, Work: work, Tools: c.variable("RUNNER_TOOL_CACHE"), Environ: c.Environ,
 		Pool: options.Pool{Resources: c.Resources}, ReadFile: func(path string) ([]byte, error) { return readBelow(work, path) },
 	}
 }

@@ -51,14 +51,15 @@ func (s *session) job() *member {
 	return nil
 }
 
-// root is a container whose guard is root, the job container if possible; nil: there is none.
-func (s *session) root() *member {
+// roots are the containers whose guards are root, the job container first.
+func (s *session) roots() []*member {
+	var roots []*member
 	for i := range s.Containers {
 		if s.Containers[i].Root && s.Containers[i].Role != jobcontainer.RoleStep {
-			return &s.Containers[i]
+			roots = append(roots, &s.Containers[i])
 		}
 	}
-	return nil
+	return roots
 }
 
 func (s *session) entries() []client.HostEntry {

@@ -91,6 +91,8 @@ type guardStandIn struct {
 	status func() (client.Status, error)
 	run    func(ctx context.Context, signals <-chan syscall.Signal) (client.Exit, error)
 	output string
+	hosts  error
+	named  []client.HostEntry
 
 	mu     sync.Mutex
 	checks int
@@ -116,7 +118,12 @@ func (g *guardStandIn) Release(context.Context) (client.Release, error) {
 
 func (g *guardStandIn) Links(context.Context, []client.Link) error { return g.unexpected("Links") }
 
-func (g *guardStandIn) Hosts(context.Context, []client.HostEntry) error { return nil }
+func (g *guardStandIn) Hosts(_ context.Context, entries []client.HostEntry) error {
+	if g.hosts == nil {
+		g.named = append(g.named, entries...)
+	}
+	return g.hosts
+}
 
 func (g *guardStandIn) Relay(context.Context, client.Relay) error { return g.unexpected("Relay") }
 

@@ -44,9 +44,8 @@ func (c *call) scriptStep(ctx context.Context) error {
 
 // beforeStep does what a step must find: names of services, and the word that one of them has ended. What fails of it fails no step.
 func (c *call) beforeStep(ctx context.Context, s *session) {
-	if root := s.root(); root != nil && len(s.Hosts) > 0 {
-		// The kubelet writes the file anew whenever a container starts.
-		if err := c.Guard(root.Container).Hosts(ctx, s.entries()); err != nil {
+	if len(s.roots()) > 0 { // the kubelet writes the file anew whenever a container starts
+		if err := c.nameHosts(ctx, s); err != nil {
 			c.warn("Service names can't be resolved in this step: " + err.Error())
 		}
 	}

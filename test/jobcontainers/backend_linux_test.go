@@ -27,7 +27,7 @@ type Image struct {
 	Pull string
 }
 
-// Program is in each image: this package's test binary, with the modes of program.go.
+// Program is in each image: this package's test binary, with the modes of program_linux_test.go.
 const Program = "/bullpen-row"
 
 // Backend makes runner pods with the images of a row.

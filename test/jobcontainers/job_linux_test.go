@@ -24,9 +24,12 @@ type job struct {
 	calls int
 }
 
+// backend makes the pods of all rows.
+var backend Backend = processes{}
+
 func startJob(t *testing.T, images ...Image) *job {
 	t.Helper()
-	return &job{T: t, pod: processes{}.Start(t, images...)}
+	return &job{T: t, pod: backend.Start(t, images...)}
 }
 
 // debian is an image for jobs.
