@@ -112,29 +112,40 @@ func TestParse_Unknown(t *testing.T) {
 
 func TestParse_Invalid(t *testing.T) {
 	for text, problem := range map[string]string{
-		"--health-interval 10":         "Option '--health-interval 10' of container 'db' is invalid: must be a duration with a unit, such as 10s or 1m30s.",
-		"--health-timeout=-1s":         "Option '--health-timeout -1s' of container 'db' is invalid: must be 0 or greater.",
-		"--health-interval 1us":        "Option '--health-interval 1us' of container 'db' is invalid: must be 1ms or greater.",
-		"--health-retries x":           "Option '--health-retries x' of container 'db' is invalid: must be a number, 0 or greater.",
-		"--privileged=maybe":           "Option '--privileged' of container 'db' is invalid: must be true or false.",
-		"--user":                       "Option '--user' of container 'db' needs a value.",
-		"-u":                           "Option '--user' of container 'db' needs a value.",
-		"-u :5":                        "Option '--user :5' of container 'db' is invalid: must be USER or USER:GROUP, names or numbers.",
-		"-w src":                       "Option '--workdir src' of container 'db' is invalid: must be an absolute path.",
-		"-e =1":                        "Option '--env =1' of container 'db' is invalid: must be NAME=value or NAME.",
-		"--stop-signal NOPE":           "Option '--stop-signal NOPE' of container 'db' is invalid: must be the name or number of a signal, such as SIGINT.",
-		"--ulimit nofile=x":            "Option '--ulimit nofile=x' of container 'db' is invalid: must be TYPE=SOFT or TYPE=SOFT:HARD.",
-		"--ulimit nofile=9:3":          "Option '--ulimit nofile=9:3' of container 'db' is invalid: the soft limit must not be above the hard limit.",
-		"--shm-size big":               "Option '--shm-size big' of container 'db' is invalid: must be a size such as 512m or 1g.",
-		"--add-host db":                "Option '--add-host db' of container 'db' is invalid: must be NAME:IP.",
-		`--add-host "a b:1.1.1.1"`:     "Option '--add-host a b:1.1.1.1' of container 'db' is invalid: must be NAME:IP.",
-		"--hostname localhost":         "Option '--hostname localhost' of container 'db' is invalid: must be a host name.",
-		"-v a:b":                       "Option '--volume a:b' of container 'db' is invalid: the target must be an absolute path.",
-		"-v a:/":                       "Option '--volume a:/' of container 'db' is invalid: the target must not be the root directory.",
-		"-v a:/b:xx":                   "Option '--volume a:/b:xx' of container 'db' is invalid: mode 'xx' is not known.",
-		"--mount type=bind,src=a,d=/b": "Option '--mount type=bind,src=a,d=/b' of container 'db' is invalid: 'd' is not known.",
-		"nginx":                        "Options of container 'db' have 'nginx', which is no option. Put double quotes around values with spaces.",
-		`--health-cmd "x`:              "Options of container 'db' are invalid: a double quote is not closed.",
+		"--health-interval 10":           "Option '--health-interval 10' of container 'db' is invalid: must be a duration with a unit, such as 10s or 1m30s.",
+		"--health-timeout=-1s":           "Option '--health-timeout -1s' of container 'db' is invalid: must be 0 or greater.",
+		"--health-interval 1us":          "Option '--health-interval 1us' of container 'db' is invalid: must be 1ms or greater.",
+		"--health-retries x":             "Option '--health-retries x' of container 'db' is invalid: must be a number, 0 or greater.",
+		"--privileged=maybe":             "Option '--privileged' of container 'db' is invalid: must be true or false.",
+		"--user":                         "Option '--user' of container 'db' needs a value.",
+		"-u":                             "Option '--user' of container 'db' needs a value.",
+		"-u :5":                          "Option '--user :5' of container 'db' is invalid: must be USER or USER:GROUP, names or numbers.",
+		"-w src":                         "Option '--workdir src' of container 'db' is invalid: must be an absolute path.",
+		"-e =1":                          "Option '--env =1' of container 'db' is invalid: must be NAME=value or NAME.",
+		"--stop-signal NOPE":             "Option '--stop-signal NOPE' of container 'db' is invalid: must be the name or number of a signal, such as SIGINT.",
+		"--ulimit nofile=x":              "Option '--ulimit nofile=x' of container 'db' is invalid: must be TYPE=SOFT or TYPE=SOFT:HARD.",
+		"--ulimit nofile=9:3":            "Option '--ulimit nofile=9:3' of container 'db' is invalid: the soft limit must not be above the hard limit.",
+		"--shm-size big":                 "Option '--shm-size big' of container 'db' is invalid: must be a size such as 512m or 1g.",
+		"--add-host db":                  "Option '--add-host db' of container 'db' is invalid: must be NAME:IP.",
+		`--add-host "a b:1.1.1.1"`:       "Option '--add-host a b:1.1.1.1' of container 'db' is invalid: must be NAME:IP.",
+		"--hostname localhost":           "Option '--hostname localhost' of container 'db' is invalid: must be a host name.",
+		"-v a:b":                         "Option '--volume a:b' of container 'db' is invalid: the target must be an absolute path.",
+		"-v a:/":                         "Option '--volume a:/' of container 'db' is invalid: the target must not be the root directory.",
+		"-v a:/b:xx":                     "Option '--volume a:/b:xx' of container 'db' is invalid: mode 'xx' is not known.",
+		"--mount type=bind,src=a,d=/b":   "Option '--mount type=bind,src=a,d=/b' of container 'db' is invalid: 'd' is not known.",
+		"--stop-timeout x":               "Option '--stop-timeout x' of container 'db' is invalid: must be a number of seconds.",
+		`--name "a b"`:                   "Option '--name a b' of container 'db' is invalid: must be a host name.",
+		"--tmpfs x":                      "Option '--tmpfs x' of container 'db' is invalid: the target must be an absolute path.",
+		"-v :/x":                         "Option '--volume :/x' of container 'db' is invalid: the source is empty.",
+		"-v a:/b:ro:x":                   "Option '--volume a:/b:ro:x' of container 'db' is invalid: must be SOURCE:TARGET or SOURCE:TARGET:MODE.",
+		"--mount type=bind,src=a,dst=/b": "Option '--mount type=bind,src=a,dst=/b' of container 'db' is invalid: the source must be an absolute path.",
+		"--mount src=/a,dst=/b":          "Option '--mount src=/a,dst=/b' of container 'db' is invalid: the source must be the name of a volume.",
+		"--mount src=a":                  "Option '--mount src=a' of container 'db' is invalid: the target must be an absolute path.",
+		"--mount src=a,dst=/b,ro=maybe":  "Option '--mount src=a,dst=/b,ro=maybe' of container 'db' is invalid: readonly must be true or false.",
+		"--mount type=npipe,dst=/b":      "Option '--mount type=npipe,dst=/b' of container 'db' is not available on this runner. Remove it, or use a pool that permits docker.",
+		"--=x":                           "Option '--=x' is not known to this runner.",
+		"nginx":                          "Options of container 'db' have 'nginx', which is no option. Put double quotes around values with spaces.",
+		`--health-cmd "x`:                "Options of container 'db' are invalid: a double quote is not closed.",
 		"--no-healthcheck --health-cmd x --health-retries 1": "Option '--no-healthcheck' of container 'db' can't be used with '--health-cmd'. Remove one of them.",
 	} {
 		_, err := Parse("db", text, pool)
@@ -160,6 +171,29 @@ func TestIsSignal(t *testing.T) {
 	for _, text := range []string{"", "0", "65", "-1", "SIGNOPE", "RTMIN+x", "SIG"} {
 		require.False(t, IsSignal(text), text)
 	}
+}
+
+func TestParseBytes(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "1024": 1024, "64m": 64 << 20, "64MB": 64 << 20, "1GiB": 1 << 30, "1.5k": 1536, "2 g": 2 << 30, "1t": 1 << 40, "5b": 5} {
+		got, ok := parseBytes(text)
+		require.True(t, ok, text)
+		require.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", "m", "-1", "x", "1x", "1mm", "1e300", "nan", "inf", "9999999t"} {
+		_, ok := parseBytes(text)
+		require.False(t, ok, text)
+	}
+}
+
+func TestParseEnvFile(t *testing.T) {
+	got, line := ParseEnvFile([]byte("\ufeff# comment\nA=1\r\n\n  B = x=\"y\" \nC\nD="))
+	require.Equal(t, 4, line, "a name has no space")
+	require.Nil(t, got)
+	got, line = ParseEnvFile([]byte("\ufeff# comment\nA=1\r\n\n  B= x=\"y\" \nC\nD="))
+	require.Zero(t, line)
+	require.Equal(t, []Variable{{Name: "A", Value: "1"}, {Name: "B", Value: ` x="y" `}, {Name: "C", FromRunner: true}, {Name: "D"}}, got)
+	_, line = ParseEnvFile([]byte("=x"))
+	require.Equal(t, 1, line)
 }
 
 func FuzzParse(f *testing.F) {

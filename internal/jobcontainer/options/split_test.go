@@ -19,6 +19,8 @@ func TestSplit(t *testing.T) {
 		`--health-cmd "sh -c 'test -e /x'"`:                        {"--health-cmd", "sh -c 'test -e /x'"},
 		`--health-cmd 'sh -c "test -e /x"'`:                        {"--health-cmd", `sh -c "test -e /x"`},
 		`-e A=it's -e B=it's`:                                      {"-e", "A=it's", "-e", "B=it's"},
+		`-e A=it's -e B=dogs'`:                                     {"-e", "A=it's", "-e", "B=dogs'"},
+		`'don't stop' x`:                                           {"don't stop", "x"},
 		`-e 'A=b`:                                                  {"-e", "'A=b"},
 		`"say \"hi\""`:                                             {`say "hi"`},
 		`\"a b\"`:                                                  {`"a`, `b"`},

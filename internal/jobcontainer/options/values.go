@@ -202,7 +202,7 @@ func parseBytes(text string) (int64, bool) {
 	number := strings.TrimRight(text, "bikmgtp ")
 	unit := strings.TrimSpace(text[len(number):])
 	value, err := strconv.ParseFloat(number, 64)
-	if err != nil || value < 0 || value > 1<<50 {
+	if err != nil || !(value >= 0 && value <= 1<<50) { // also NaN
 		return 0, false
 	}
 	switch strings.TrimSuffix(strings.TrimSuffix(unit, "b"), "i") {

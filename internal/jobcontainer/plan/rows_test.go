@@ -152,6 +152,10 @@ func TestRow_Health(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, &health.Check{Command: []string{"pg_isready"}, Interval: health.DefaultInterval, Timeout: health.DefaultTimeout, StartInterval: health.DefaultStartInterval, Retries: 3}, plan.Containers[0].Health)
 
+	plan, err = planned(container(hook.Container{}), pool, image)
+	require.NoError(t, err)
+	require.Nil(t, plan.Containers[0].Health, "a job container is not waited for")
+
 	plan, err = planned(service(hook.Container{CreateOptions: "--no-healthcheck"}), pool, image)
 	require.NoError(t, err)
 	require.Nil(t, plan.Containers[0].Health)

@@ -30,6 +30,7 @@ func TestResolve(t *testing.T) {
 		{"fewer than asked for", []Declared{{"db", "mysql"}}, []string{"mysql", "redis"}, []string{"mysql", "redis"}},
 		{"a masked name", []Declared{{"***", "mysql"}, {"b", "redis"}}, []string{"mysql", "redis"}, []string{"mysql", "b"}},
 		{"a name that would forge a line of /etc/hosts", []Declared{{"db\n6.6.6.6 github.com", "mysql"}}, []string{"mysql"}, []string{"mysql"}},
+		{"one name twice", []Declared{{"db", "mysql"}, {"db", "redis"}}, []string{"mysql", "redis"}, []string{"db", "redis"}},
 		{"localhost", []Declared{{"localhost", "mysql"}}, []string{"mysql"}, []string{"mysql"}},
 		{"a declared name is an image's", []Declared{{"redis", "mysql"}, {"***", "redis"}}, []string{"mysql", "redis"}, []string{"redis", "redis-2"}},
 		{"an odd image", nil, []string{"***", ""}, []string{"service", "service-2"}},
