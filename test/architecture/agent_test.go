@@ -12,7 +12,7 @@ import (
 
 // Bounds of cmd/bullpen-agent: each runner pod has a copy, and each readiness probe starts it (docs/adr/0038).
 const (
-	agentPackages = 200
+	agentPackages = 220
 	agentBytes    = 15 << 20
 )
 
