@@ -52,7 +52,7 @@ func start(t *testing.T, env []string, args ...string) (stdout, stderr string, c
 func TestMain_FailsUnlessTheCommandIsKnown(t *testing.T) {
 	for wrong, says := range map[string][]string{
 		"missing subcommand: guard, guest, idle, install, pause, poll, ready, run": {},
-		`unknown command "pol": use one of guard, guest`:                                  {"pol"},
+		`unknown command "pol": use one of guard, guest`:                           {"pol"},
 		`poll takes no arguments, got "again"`:                                     {"poll", "again"},
 		"flag provided but not defined":                                            {"poll", "--nothing"},
 		"install requires --to":                                                    {"install"},
