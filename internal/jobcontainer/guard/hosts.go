@@ -13,7 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/wire"
 )
 
-// hostsFile is one file for all containers of the pod. The kubelet bind-mounts it, so nothing can be renamed over it, and writes it anew at
+// hostsFile is one file for all containers of the pod. The kubelet bind-mounts it, so nothing can be renamed over it, and writes it again at
 // each start of a container.
 const hostsFile = "/etc/hosts"
 

@@ -111,7 +111,7 @@ func TestGuard_JOB2_AForgedSupervisorEndsWithTheRunner(t *testing.T) {
 	require.Contains(t, late.log.String(), "the runner has ended")
 	require.NoError(t, listener.Close())
 
-	// One that lives is believed for as long as it lives.
+	// One that lives counts for as long as it lives.
 	forger := exec.Command(os.Args[0], path) //nolint:gosec // this program
 	forger.Env = append(os.Environ(), modeEnv+"=listen")
 	stdout, err := forger.StdoutPipe()
@@ -121,9 +121,9 @@ func TestGuard_JOB2_AForgedSupervisorEndsWithTheRunner(t *testing.T) {
 	t.Cleanup(func() { _ = forger.Process.Kill(); _ = forger.Wait() })
 	_, err = bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
-	believing := p.add("step-1")
+	misled := p.add("step-1")
 	require.NoError(t, forger.Process.Kill())
-	believing.requireGone("the guard ends with the process that it believed")
+	misled.requireGone("the guard ends with the process that listened")
 }
 
 // listenInAnotherProcess returns a socket on which a process listens that has ended.
@@ -195,7 +195,7 @@ func TestGuard_RefusesToBeAnotherProcessThanTheFirst(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
 	require.NoError(t, volume.Want(p.dir, "job"))
-	output, err := exec.Command(agentBinary, "guard", "--name", "job", "--dir", p.dir).CombinedOutput() //nolint:gosec // our program
+	output, err := exec.Command(agentBinary(t), "guard", "--name", "job", "--dir", p.dir).CombinedOutput() //nolint:gosec // our program
 	require.Error(t, err)
 	require.Contains(t, string(output), "not the first process of its container: a pod with job containers must not set shareProcessNamespace")
 }

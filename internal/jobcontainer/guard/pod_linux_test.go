@@ -30,7 +30,20 @@ import (
 // The test binary is also what enters a container, a runner's supervisor, and a client of a guard.
 const modeEnv = "BULLPEN_GUARD_TEST"
 
-var agentBinary string
+// programs is where the agent is compiled to, once.
+var (
+	programs     string
+	compileAgent = sync.OnceValue(func() error { return gobuild.Build(agentPath(), "github.com/bullpen-ci/bullpen/cmd/bullpen-agent") })
+)
+
+func agentPath() string { return filepath.Join(programs, "bullpen-agent") }
+
+// agentBinary is the compiled agent.
+func agentBinary(t testing.TB) string {
+	t.Helper()
+	require.NoError(t, compileAgent())
+	return agentPath()
+}
 
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(modeEnv); mode != "" {
@@ -46,10 +59,7 @@ func runTests(m *testing.M) int {
 		panic(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	agentBinary = filepath.Join(dir, "bullpen-agent")
-	if err := gobuild.Build(agentBinary, "github.com/bullpen-ci/bullpen/cmd/bullpen-agent"); err != nil {
-		panic(err)
-	}
+	programs = dir
 	return m.Run()
 }
 
@@ -153,7 +163,7 @@ func unheldPod(t testing.TB) *pod {
 	p := &pod{TB: t, dir: tempDir(t)}
 	require.NoError(t, os.Chown(p.dir, 0, fsGroup))
 	require.NoError(t, os.Chmod(p.dir, os.ModeSetgid|0o777)) //nolint:gosec // as the kubelet makes it with fsGroup
-	content, err := os.ReadFile(agentBinary)
+	content, err := os.ReadFile(agentBinary(t))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(p.dir, filepath.Base(jobcontainer.Binary)), content, 0o755)) //nolint:gosec // a program
 	return p

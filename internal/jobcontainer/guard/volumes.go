@@ -83,7 +83,7 @@ func empty(l wire.Link, target fs.FileInfo) error {
 }
 
 // makeSource makes a new volume look like the directory of the image that it replaces, as Docker does: databases insist on owner and mode of
-// theirs. Without one, everybody may write there, as the job's containers have different users. A volume that exists stays as it is.
+// theirs. Without one, every user may write there, as the job's containers have different users. A volume that exists stays as it is.
 func makeSource(source string, replaced fs.FileInfo) error {
 	if err := os.MkdirAll(filepath.Dir(source), 0o777); err != nil { //nolint:gosec // in the job's own volume
 		return err

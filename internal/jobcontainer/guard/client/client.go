@@ -109,7 +109,7 @@ func (c *Client) Links(ctx context.Context, links []Link) error {
 }
 
 // Hosts adds names to /etc/hosts, which all containers of the pod share; those that are there stay. FailNotPermitted where the guard is not
-// root. The kubelet writes the file anew whenever a container starts, so it is called before each step.
+// root. The kubelet writes the file again whenever a container starts, so it is called before each step.
 func (c *Client) Hosts(ctx context.Context, entries []HostEntry) error {
 	return c.ask(ctx, "adding host names", &wire.Request{Hosts: &wire.Hosts{Entries: entries}}, answerPatience, nil)
 }

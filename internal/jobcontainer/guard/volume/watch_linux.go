@@ -69,7 +69,7 @@ func Watch(dir string) (<-chan struct{}, error) {
 		return nil, fmt.Errorf("%w: its lock is free", ErrRunnerEnded)
 	}
 	if !errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, fmt.Errorf("looking at the runner's lock: %w", err)
+		return nil, fmt.Errorf("checking the runner's lock: %w", err)
 	}
 	socket, process, err := connect(filepath.Join(dir, socketFile))
 	if err != nil {
