@@ -20,6 +20,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller"
+	"github.com/bullpen-ci/bullpen/internal/controller/jobcontainers"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/courier"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/ephemeral"
@@ -321,6 +322,43 @@ func TestJobContainers_JOB1_PodSecurityIsToldToTheJob(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The chart makes the Secret empty. Whichever controller is first makes the key, all agree on it, and a restart keeps it.
+func TestJobContainers_JOB3_ControllersAgreeOnOneKey(t *testing.T) {
+	env := kit.Cluster(t)
+	namespace, admin := env.Namespace(t), env.Client(t)
+	_, err := jobcontainers.LoadKey(t.Context(), admin, namespace)
+	require.ErrorContains(t, err, "install the chart with jobContainers.enabled=true")
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: jobcontainers.KeySecret}}
+	require.NoError(t, admin.Create(t.Context(), secret))
+	type loaded struct {
+		public string
+		err    error
+	}
+	found := make(chan loaded, 3)
+	for range cap(found) {
+		go func() {
+			key, err := jobcontainers.LoadKey(t.Context(), admin, namespace)
+			if err != nil {
+				found <- loaded{err: err}
+				return
+			}
+			found <- loaded{public: key.Public()}
+		}()
+	}
+	first := await.Receive(t, found, "a key")
+	require.NoError(t, first.err)
+	for range cap(found) - 1 {
+		require.Equal(t, first, await.Receive(t, found, "the same key"))
+	}
+	again, err := jobcontainers.LoadKey(t.Context(), admin, namespace)
+	require.NoError(t, err)
+	require.Equal(t, first.public, again.Public())
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"data":{"private-key":"AAAA"}}`))
+	require.NoError(t, admin.Patch(t.Context(), secret, patch))
+	_, err = jobcontainers.LoadKey(t.Context(), admin, namespace)
+	require.ErrorContains(t, err, "delete its key private-key")
 }
 
 // A registry that hangs ends the request, and never reaches the kubelet.
