@@ -30,6 +30,6 @@ func (s *supervisor) closeRequests() {
 		return
 	}
 	if err := courier.Close(s.CourierDir, courier.DeletedText); err != nil {
-		s.Log.Warn("a job that asks for containers will wait in vain", "error", err)
+		s.Log.Warn("requests for containers cannot be closed: a job that sends one waits until its timeout", "error", err)
 	}
 }

@@ -31,7 +31,7 @@ func TestInstallContainerHook_CallsTheAgent(t *testing.T) {
 	require.Error(t, InstallContainerHook(filepath.Join(dir, "none", "hook.sh"), program))
 }
 
-// In a pod that is being deleted the kubelet starts nothing: a job that asks is told so at once.
+// In a pod that is being deleted the kubelet starts nothing: a job that asks is refused at once.
 func TestSupervise_ADeletedPodRefusesContainersAtOnce(t *testing.T) {
 	key, err := letter.NewPrivateKey()
 	require.NoError(t, err)

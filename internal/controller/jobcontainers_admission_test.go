@@ -42,8 +42,9 @@ func newFence(t *testing.T) *fence {
 	f.controller = env.ClientAs(t, env.As(t, controllerUser, "system:serviceaccounts", "system:authenticated"))
 	f.pod, f.other = f.runner("jobs", &v1alpha1.JobContainers{}), f.runner("plain", nil)
 	require.Eventually(t, func() bool {
-		err := f.try(f.admin, f.pod, f.job())
-		return apierrors.IsForbidden(err)
+		unnamed := f.job()
+		unnamed.Name = "x"
+		return apierrors.IsForbidden(f.try(f.admin, f.pod, f.job())) && apierrors.IsForbidden(f.try(f.controller, f.pod, unnamed))
 	}, patience, interval, "the policies are enforced")
 	return f
 }
@@ -90,9 +91,30 @@ func TestAddedContainers_JOB6_OnlyByTheControllerToRunnersMadeForThem(t *testing
 	require.ErrorContains(t, f.try(f.admin, f.pod, f.job()), "only the controller adds containers")
 	debugger := corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger", Image: "busybox"}}
 	require.ErrorContains(t, f.try(f.admin, f.other, debugger), "use kubectl exec")
-	require.ErrorContains(t, f.try(f.controller, f.other, f.job()), "only to runners of pools with spec.template.jobContainers")
+	require.ErrorContains(t, f.try(f.controller, f.other, debugger), "only to runners of pools with spec.template.jobContainers")
 	server := f.env.ClientAs(t, f.env.As(t, "system:serviceaccount:bullpen-system:bullpen-server", "system:serviceaccounts", "system:authenticated"))
 	require.True(t, apierrors.IsForbidden(f.try(server, f.pod, f.job())), "the server has no right to it")
+}
+
+// JOB-4: what was decided for one state of a pod is not done in another one, nor in a pod that has its name by now.
+func TestAddedContainers_JOB4_APatchIsForThePodThatWasRead(t *testing.T) {
+	f := newFence(t)
+	patch := func(metadata map[string]any) error {
+		body, err := json.Marshal(map[string]any{"metadata": metadata, "spec": map[string]any{"ephemeralContainers": []any{f.job()}}})
+		require.NoError(t, err)
+		target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: f.pod.Name}}
+		return f.controller.SubResource("ephemeralcontainers").Patch(t.Context(), target, client.RawPatch(types.StrategicMergePatchType, body))
+	}
+	require.NoError(t, f.admin.Get(t.Context(), client.ObjectKeyFromObject(f.pod), f.pod))
+	before := f.pod.ResourceVersion
+	require.NoError(t, f.admin.Patch(t.Context(), f.pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`))))
+	require.True(t, apierrors.IsConflict(patch(map[string]any{"resourceVersion": before})))
+	require.NotEqual(t, before, f.pod.ResourceVersion)
+	require.Error(t, patch(map[string]any{"resourceVersion": f.pod.ResourceVersion, "uid": "another"}))
+	require.NoError(t, patch(map[string]any{"resourceVersion": f.pod.ResourceVersion, "uid": f.pod.UID}))
+	changed := f.job()
+	changed.Image = "docker.io/library/other" + imageDigest
+	require.True(t, apierrors.IsInvalid(f.try(f.controller, f.pod, changed)), "a name is never given twice")
 }
 
 // JOB-1: of the controller, too, everything but the image is fixed. Each of these is a way out of the job's bounds.

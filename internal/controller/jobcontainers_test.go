@@ -20,6 +20,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller"
+	"github.com/bullpen-ci/bullpen/internal/controller/jobcontainers"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/courier"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/ephemeral"
@@ -56,7 +57,8 @@ func (r *registry) Resolve(ctx context.Context, query image.Query) (image.Resolv
 		return image.Resolved{}, err
 	}
 	if !query.Policy.Permits(name) {
-		return image.Resolved{}, &image.Error{Reason: image.NotPermitted, Image: query.Image}
+		_, err := image.ParseName("not permitted!") // an error with a sentence
+		return image.Resolved{}, err
 	}
 	return image.Resolved{Reference: name.Registry + "/" + name.Repository + imageDigest, Config: jobcontainer.ImageConfig{Cmd: []string{"run"}}}, nil
 }
@@ -196,7 +198,7 @@ func TestJobContainers_JOB3_JOB6_AreAddedUnderTheShippedRoles(t *testing.T) {
 	b.ask("courier", withService("r-1"))
 	response := b.response("r-1")
 	require.Empty(t, response.Refusal)
-	require.Equal(t, []string{"job-1-0", "service-1-0", "courier-1"}, b.added())
+	require.Equal(t, []string{"courier-1", "job-1-0", "service-1-0"}, b.added())
 	require.True(t, strings.HasSuffix(response.Containers[1].Image, "library/postgres"+imageDigest), response.Containers[1].Image)
 	require.Equal(t, image.Platform{OS: "linux", Architecture: "amd64"}, await.Receive(t, b.registry.asked, "the platform of the pod's node").Platform)
 
@@ -212,7 +214,7 @@ func TestJobContainers_JOB3_JOB6_AreAddedUnderTheShippedRoles(t *testing.T) {
 	})
 	require.NotContains(t, fmt.Sprint(events.Items), password)
 
-	// A failed pull is told to the job by a container that carries nothing else.
+	// A failed pull is reported to the job by a container that carries nothing else.
 	b.states(map[string]corev1.ContainerState{
 		"courier-1": running(), "service-1-0": {Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "denied"}},
 	})
@@ -248,7 +250,7 @@ func TestJobContainers_JOB4_AControllerThatDiesLosesNothing(t *testing.T) {
 	require.NoError(t, b.admin.Create(t.Context(), again))
 	b.startJobs()
 	require.Empty(t, b.response("r-1").Refusal)
-	want := []string{"job-1-0", "service-1-0", "courier-1"}
+	want := []string{"courier-1", "job-1-0", "service-1-0"}
 	require.Equal(t, want, b.added())
 
 	// After the containers were added, whatever the kubelet has reported by then.
@@ -257,7 +259,7 @@ func TestJobContainers_JOB4_AControllerThatDiesLosesNothing(t *testing.T) {
 	b.states(map[string]corev1.ContainerState{"courier-1": running()})
 	b.ask("courier-1", withService("r-1")) // and the job asks the same once more
 	b.eventually("an answer", func() bool { return len(b.added()) > len(want) })
-	require.Equal(t, append(want, "courier-2"), b.added())
+	require.ElementsMatch(t, append(want, "courier-2"), b.added(), "the API server puts new ones before the others")
 }
 
 // forbid replaces the controller's rights by a role with the Secret alone.
@@ -287,7 +289,7 @@ func TestJobContainers_RefusalsReachTheJob(t *testing.T) {
 		return b.response(request.ID).Refusal
 	}
 	postgres := jobcontainer.Request{Containers: []jobcontainer.Wanted{{Role: jobcontainer.RoleService, Image: "postgres"}}}
-	_ = ask(0, withService("")) // the sentence is package image's
+	require.Contains(t, ask(0, withService("")), "not permitted!", "the sentence is package image's")
 	require.Equal(t, []string{"courier-1"}, b.added(), "all of it, or nothing")
 	require.Contains(t, ask(1, jobcontainer.Request{}), "names no container")
 	require.Empty(t, ask(2, postgres))
@@ -297,7 +299,7 @@ func TestJobContainers_RefusalsReachTheJob(t *testing.T) {
 	require.Contains(t, ask(3, postgres), "no longer allows")
 }
 
-// A namespace of Pod Security level restricted admits no root: the job is told so, and a pool can be restricted instead.
+// A namespace of Pod Security level restricted admits no root: the job gets that refusal, and a pool can be restricted instead.
 func TestJobContainers_JOB1_PodSecurityIsToldToTheJob(t *testing.T) {
 	for profile, refused := range map[v1alpha1.SecurityProfile]bool{v1alpha1.ProfileBaseline: true, v1alpha1.ProfileRestricted: false} {
 		t.Run(string(profile), func(t *testing.T) {
@@ -320,6 +322,43 @@ func TestJobContainers_JOB1_PodSecurityIsToldToTheJob(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The chart makes the Secret empty. Whichever controller is first makes the key, all agree on it, and a restart keeps it.
+func TestJobContainers_JOB3_ControllersAgreeOnOneKey(t *testing.T) {
+	env := kit.Cluster(t)
+	namespace, admin := env.Namespace(t), env.Client(t)
+	_, err := jobcontainers.LoadKey(t.Context(), admin, namespace)
+	require.ErrorContains(t, err, "install the chart with jobContainers.enabled=true")
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: jobcontainers.KeySecret}}
+	require.NoError(t, admin.Create(t.Context(), secret))
+	type loaded struct {
+		public string
+		err    error
+	}
+	found := make(chan loaded, 3)
+	for range cap(found) {
+		go func() {
+			key, err := jobcontainers.LoadKey(t.Context(), admin, namespace)
+			if err != nil {
+				found <- loaded{err: err}
+				return
+			}
+			found <- loaded{public: key.Public()}
+		}()
+	}
+	first := await.Receive(t, found, "a key")
+	require.NoError(t, first.err)
+	for range cap(found) - 1 {
+		require.Equal(t, first, await.Receive(t, found, "the same key"))
+	}
+	again, err := jobcontainers.LoadKey(t.Context(), admin, namespace)
+	require.NoError(t, err)
+	require.Equal(t, first.public, again.Public())
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"data":{"private-key":"AAAA"}}`))
+	require.NoError(t, admin.Patch(t.Context(), secret, patch))
+	_, err = jobcontainers.LoadKey(t.Context(), admin, namespace)
+	require.ErrorContains(t, err, "delete its key private-key")
 }
 
 // A registry that hangs ends the request, and never reaches the kubelet.

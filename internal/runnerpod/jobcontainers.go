@@ -68,7 +68,8 @@ var jobMounts = []string{jobcontainer.Dir, courier.Dir, jobcontainer.GitHubDir, 
 
 // addJobContainers prepares a pod for ephemeral containers, in which nothing but an image can be chosen later: with volumes, and the
 // container that carries the first request.
-func addJobContainers(spec *corev1.PodSpec, template *v1alpha1.RunnerTemplate, options Options) {
+func addJobContainers(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool, options Options) {
+	template := pool.Spec.Template.DeepCopy()
 	for _, volume := range []string{VolumeJob, VolumeCourier, VolumeGitHub, VolumeExternals, VolumeTools} {
 		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	}
@@ -87,7 +88,7 @@ func addJobContainers(spec *corev1.PodSpec, template *v1alpha1.RunnerTemplate, o
 	}
 	for i := range spec.Containers {
 		if c := &spec.Containers[i]; c.Name == ContainerRunner {
-			joinJob(c, options)
+			joinJob(c, pool, options)
 		}
 	}
 	spec.Containers = append(spec.Containers, courierContainer(options, template.AgentResources))
@@ -97,7 +98,7 @@ func addJobContainers(spec *corev1.PodSpec, template *v1alpha1.RunnerTemplate, o
 
 // joinJob gives the runner what it shares with the containers of its job. The work directory is where GitHub's runner has it, and the
 // tool cache in it.
-func joinJob(runner *corev1.Container, options Options) {
+func joinJob(runner *corev1.Container, pool *v1alpha1.RunnerPool, options Options) {
 	work := path.Join(runnerHome, DefaultWorkFolder)
 	runner.VolumeMounts = append(runner.VolumeMounts,
 		corev1.VolumeMount{Name: VolumeJob, MountPath: jobcontainer.Dir},
@@ -108,6 +109,7 @@ func joinJob(runner *corev1.Container, options Options) {
 	)
 	runner.Env = append([]corev1.EnvVar{
 		{Name: podenv.JobDir, Value: jobcontainer.Dir},
+		{Name: podenv.Resources, Value: pool.Spec.Resources.CPU.String() + " CPU, " + pool.Spec.Resources.Memory.String()},
 		{Name: courier.EnvPublicKey, Value: options.JobContainersKey},
 		{Name: envContainerHooks, Value: ContainerHook},
 	}, runner.Env...)

@@ -58,6 +58,7 @@ func TestBuild_JOB1_APodIsMadeForContainers(t *testing.T) {
 	require.Empty(t, carrier.Env)
 	require.Equal(t, CourierMounts(), carrier.VolumeMounts, "neither the token nor what other containers run from")
 	require.Equal(t, []string{DefaultAgentCommand, "install", "--to", agentBinary, "--container-hook", ContainerHook, jobcontainer.Binary}, agent.Command)
+	require.Contains(t, runner.Env, corev1.EnvVar{Name: "BULLPEN_RESOURCES", Value: "4 CPU, 16Gi"})
 	require.Contains(t, runner.Env, corev1.EnvVar{Name: "BULLPEN_JOB_DIR", Value: "/bullpen/job"})
 	require.Contains(t, runner.Env, corev1.EnvVar{Name: courier.EnvPublicKey, Value: "key"})
 	require.Contains(t, runner.Env, corev1.EnvVar{Name: "ACTIONS_RUNNER_CONTAINER_HOOKS", Value: ContainerHook})

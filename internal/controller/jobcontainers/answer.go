@@ -3,6 +3,7 @@ package jobcontainers
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -16,7 +17,7 @@ import (
 // addition is what one patch adds to a pod.
 type addition struct {
 	response   jobcontainer.Response
-	containers []corev1.EphemeralContainer // the next courier is the last: its response is read when it starts
+	containers []corev1.EphemeralContainer // the next courier is the first: a kubelet starts them in order, and pulls before it goes on
 }
 
 // grant adds all of a request's containers, or, if that does not fit into a pod, none of them.
@@ -36,7 +37,7 @@ func grant(pod *corev1.Pod, v ephemeral.View, request jobcontainer.Request, imag
 	if err != nil {
 		return addition{}, err
 	}
-	a.containers = append(a.containers, courier)
+	a.containers = slices.Insert(a.containers, 0, courier)
 	grown := v.Size
 	for i := range a.containers {
 		grown += a.containers[i].Size()

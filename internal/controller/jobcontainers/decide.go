@@ -23,7 +23,7 @@ const (
 const (
 	// revivalDelay is how long a courier that carried nothing is left alone: it exits with its runner, which is reported a moment later.
 	revivalDelay = 5 * time.Second
-	// pullPatience is how long a kubelet may retry a pull before the job is told that it failed. It retries after 10 s and 20 s.
+	// pullPatience is how long a kubelet may retry a pull before it is reported as final. It retries after 10 s and 20 s.
 	pullPatience = 30 * time.Second
 	longestText  = 400
 )

@@ -128,7 +128,7 @@ func TestDecide_JOB4_ARequestIsAnsweredOnce(t *testing.T) {
 	for _, c := range f.pod.Spec.EphemeralContainers {
 		names = append(names, c.Name)
 	}
-	require.Equal(t, []string{"job-1-0", "service-1-0", "courier-1"}, names)
+	require.Equal(t, []string{"courier-1", "job-1-0", "service-1-0"}, names, "the response does not wait for the pulls")
 	response, ok := f.view().Response("r-1")
 	require.True(t, ok)
 	require.Equal(t, "service-1-0", response.Containers[1].Name)
@@ -386,8 +386,8 @@ func TestGrant_JOB1_OnlyTheImageIsTheWorkflows(t *testing.T) {
 			require.Nil(t, c.SecurityContext.Privileged)
 			require.True(t, c.SecurityContext.Capabilities == nil || len(c.SecurityContext.Capabilities.Add) == 0)
 		}
-		require.Equal(t, jobcontainer.Command("job-1-0"), a.containers[0].Command)
+		require.Equal(t, jobcontainer.Command("job-1-0"), a.containers[1].Command)
 		restricted := profile == v1alpha1.ProfileRestricted
-		require.Equal(t, restricted, a.containers[0].SecurityContext.RunAsUser == nil)
+		require.Equal(t, restricted, a.containers[1].SecurityContext.RunAsUser == nil)
 	}
 }

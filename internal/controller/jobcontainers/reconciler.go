@@ -52,7 +52,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 	}
 	d := decide(&pod, v, r.options.Now())
 	if err := r.act(ctx, &pod, v, d); err != nil {
-		if apierrors.IsConflict(err) { // the kubelet has written the status meanwhile: all is decided anew
+		if apierrors.IsConflict(err) { // the kubelet has written the status meanwhile: decided again
 			return reconcile.Result{RequeueAfter: conflictDelay}, nil
 		}
 		return reconcile.Result{}, err
@@ -160,7 +160,7 @@ func (r *Reconciler) answer(ctx context.Context, pod *corev1.Pod, v ephemeral.Vi
 	return r.grant(ctx, pod, v, d, a)
 }
 
-// grant adds the containers. What the cluster refuses, such as by the Pod Security level of the namespace, is told to the job.
+// grant adds the containers. What the cluster refuses, such as by the Pod Security level of the namespace, becomes the refusal.
 func (r *Reconciler) grant(ctx context.Context, pod *corev1.Pod, v ephemeral.View, d decision, a addition) error {
 	err := r.add(ctx, pod, a.containers)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) {

@@ -106,7 +106,7 @@ func (v View) Count(role jobcontainer.Role) int {
 	return count
 }
 
-// Noticed is what the job was told of a container last, and when that had arrived.
+// Noticed is what was last reported to the job about a container, and when that had arrived.
 func (v View) Noticed(container string) (failure letter.Failure, arrived time.Time, ok bool) {
 	for _, n := range v.Notices {
 		for _, f := range n.Failures {

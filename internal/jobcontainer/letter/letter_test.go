@@ -100,7 +100,7 @@ func TestParts_ArriveWhateverAKubeletCuts(t *testing.T) {
 			require.NoError(t, err)
 			messages = append(messages, message)
 			var parts []Part
-			for i, m := range messages { // each time anew, cut as with the containers of now
+			for i, m := range messages { // each time again, cut as with the containers of now
 				m = m[:min(len(m), maxMessage, maxOfPod/n)]
 				require.Equal(t, messages[i], m, "nothing of it is lost")
 				part, err := ParsePart(m)
