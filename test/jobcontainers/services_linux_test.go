@@ -125,11 +125,11 @@ func TestServices_CancelledWhileTheyAreStarting(t *testing.T) {
 	hook := j.pod.StartHook(t, j.call("prepare_job", object{"container": nil, "services": []object{
 		container("postgres:17", options("--health-cmd 'exit 1' --health-interval 1h")),
 	}}))
-	require.Eventually(t, func() bool { return strings.Contains(hook.Log(), "service is starting") }, time.Minute, 5*time.Millisecond, hook.Log())
+	require.Eventually(t, func() bool { return strings.Contains(hook.Log(), "waiting 8 seconds") }, time.Minute, 5*time.Millisecond, hook.Log())
 	cancelled := time.Now()
 	hook.Signal(t, "SIGINT")
 	answer := hook.Wait(t)
-	require.Less(t, time.Since(cancelled), 1500*time.Millisecond, "not at the next look, after 2 s")
+	require.Less(t, time.Since(cancelled), 6*time.Second, "not at the next look, after 8 s")
 	require.Equal(t, 1, answer.Code)
 	require.Contains(t, answer.Log, "::error::The job was cancelled.")
 	j.cleanup()

@@ -133,7 +133,7 @@ func TestSteps_AreKilledAtLast(t *testing.T) {
 	answer := hook.Wait(t)
 	require.Equal(t, 137, answer.Code)
 	require.GreaterOrEqual(t, time.Since(begun), 9*time.Second)
-	require.Less(t, time.Since(begun), 15*time.Second)
+	require.Less(t, time.Since(begun), 40*time.Second)
 }
 
 // "container killed for memory": the step fails at once, with the reason.
@@ -146,7 +146,7 @@ func TestSteps_WhoseContainerIsKilled(t *testing.T) {
 	j.pod.Kill(t, "job-1-0")
 	begun := time.Now()
 	answer := hook.Wait(t)
-	require.Less(t, time.Since(begun), 5*time.Second)
+	require.Less(t, time.Since(begun), 30*time.Second, "the program would run for 10 minutes")
 	require.Equal(t, 1, answer.Code)
 	require.Contains(t, answer.Log, "::error::Container 'job' was killed: the job used more memory than the pool allows (16Gi).")
 	answer = j.run(j.command(nil, Program, "id"))
