@@ -142,3 +142,14 @@ func TestRefusals_OfInput(t *testing.T) {
 	require.Contains(t, answer.Log, `::error::reading the container hook's input: unknown command "run_something"`)
 	require.Empty(t, answer.Response)
 }
+
+// "user of the image": root, where the namespace permits no root.
+func TestRefusals_RootWhereItIsNotPermitted(t *testing.T) {
+	image := debian()
+	image.NonRoot = true
+	j := startJob(t, image)
+	answer := j.prepare(jobContainer("debian:12", nil))
+	require.Equal(t, 1, answer.Code)
+	require.Contains(t, answer.Log, "::error::Image 'debian:12' runs as root, which this pool does not permit.")
+	j.cleanup()
+}

@@ -117,12 +117,19 @@ func argv(one draft, config jobcontainer.ImageConfig) []string {
 	}
 }
 
+// IsRoot says whether Container.User is root, by its name or number.
+func IsRoot(user string) bool {
+	name, _, _ := strings.Cut(user, ":")
+	id, err := strconv.Atoi(name)
+	return name == "" || name == "root" || err == nil && id == 0
+}
+
 // checkUser refuses what a container without root can't be.
 func checkUser(c Container, found *problems) {
 	name, _, _ := strings.Cut(c.User, ":")
-	id, err := strconv.Atoi(name)
+	_, err := strconv.Atoi(name)
 	switch {
-	case name == "" || name == "root" || (err == nil && id == 0):
+	case IsRoot(c.User):
 		found.add("%s", RootText(c.Image))
 	case err != nil:
 		found.add("Image '%s' runs as user '%s'. This pool permits numeric users only: add `options: --user UID`.", c.Image, name)

@@ -95,6 +95,9 @@ func (c *call) startAll(ctx context.Context, p plan.Plan, s *session) error {
 		if err != nil {
 			return c.reason(&s.Containers[i], err)
 		}
+		if !release.Root && plan.IsRoot(p.Containers[i].User) {
+			return refuse("%s", plan.RootText(p.Containers[i].Image))
+		}
 		s.Containers[i].Root = release.Root
 		s.alpine = s.alpine || s.Containers[i].Role == jobcontainer.RoleJob && release.Alpine
 	}

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -61,9 +62,9 @@ func (c *call) run(ctx context.Context) error {
 	if system, _, _ := strings.Cut(c.Platform, "/"); system != "linux" {
 		return refuse("%s", plan.NeedsLinuxText())
 	}
-	data, err := io.ReadAll(io.LimitReader(c.Input, hook.MaxInput+1))
+	data, err := readCommand(c.Input)
 	if err != nil {
-		return fmt.Errorf("reading the container hook's input: %w", err)
+		return err
 	}
 	if c.input, err = hook.Parse(data); err != nil {
 		return err
@@ -82,6 +83,23 @@ func (c *call) run(ctx context.Context) error {
 		return c.cleanup(context.WithoutCancel(ctx))
 	}
 	return &hook.CommandError{Command: string(c.input.Command)}
+}
+
+// readCommand reads one JSON value. The runner need not close standard input after it.
+func readCommand(input io.Reader) ([]byte, error) {
+	var command json.RawMessage
+	err := json.NewDecoder(io.LimitReader(input, hook.MaxInput+1)).Decode(&command)
+	var invalid *json.SyntaxError
+	switch {
+	case err == nil:
+		return command, nil
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, &hook.SyntaxError{Reason: fmt.Sprintf("the JSON ends too early, or is larger than %d MiB", hook.MaxInput>>20)}
+	case errors.As(err, &invalid): // its text may quote a secret
+		return nil, &hook.SyntaxError{Reason: "invalid JSON"}
+	default:
+		return nil, fmt.Errorf("reading the container hook's input: %w", err)
+	}
 }
 
 // say writes lines of the step's log.

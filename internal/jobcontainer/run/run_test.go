@@ -15,6 +15,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/client"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/plan"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // run runs the hook with a command, and returns its exit code.
@@ -168,4 +169,30 @@ func TestCleanup_EndsWhatIsWanted(t *testing.T) {
 	}
 	_, err := os.Stat(c.sessionFile())
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// The runner may leave standard input open.
+func TestRun_WaitsForNoEndOfItsInput(t *testing.T) {
+	pod := newStandIn(t)
+	c := pod.call()
+	reader, writer, err := os.Pipe()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, errors.Join(reader.Close(), writer.Close())) }()
+	_, err = fmt.Fprintf(writer, `{"command": "cleanup_job", "responseFile": %q, "args": {}}`+"\n", filepath.Join(t.TempDir(), "1.json"))
+	require.NoError(t, err)
+	c.Input = reader
+	done := make(chan error, 1)
+	go func() { done <- Run(t.Context(), c.Options) }()
+	require.NoError(t, await.Result(done, "the command is read"))
+}
+
+func TestRun_QuotesNothingOfInputThatIsNoJSON(t *testing.T) {
+	for input, says := range map[string]string{`{"password": secret}`: "invalid JSON", `{"password": "secret`: "ends too early", "": "ends too early"} {
+		pod := newStandIn(t)
+		c := pod.call()
+		c.Input = strings.NewReader(input)
+		require.Error(t, Run(t.Context(), c.Options))
+		require.Contains(t, pod.text(), says)
+		require.NotContains(t, pod.text(), "secret")
+	}
 }
