@@ -161,7 +161,10 @@ func (g *guardStandIn) Logs(_ context.Context, stdout, _ io.Writer) error {
 	return err
 }
 
-func (g *guardStandIn) End(_ context.Context, grace time.Duration) (client.Status, error) {
+func (g *guardStandIn) End(ctx context.Context, grace time.Duration) (client.Status, error) {
+	if ctx.Err() != nil {
+		return client.Status{}, ctx.Err()
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ends = append(g.ends, grace)
