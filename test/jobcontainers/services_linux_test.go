@@ -35,7 +35,7 @@ func workerLog(message string) string {
 		message + "\n}\n[2026-11-26 20:00:01Z INFO Worker] Job started.\n"
 }
 
-// A kubelet writes the hosts file anew whenever a container starts: the next step has the names nevertheless, and so has a container action.
+// A kubelet writes the hosts file again whenever a container starts: the next step has the names nevertheless, and so has a container action.
 func TestServices_KeepTheirNamesWhenContainersStart(t *testing.T) {
 	j := startJob(t, debian(), server("postgres:17", "5432"), Image{Name: "alpine:3.20"})
 	j.prepared(jobContainer("debian:12", nil), container("postgres:17", nil))

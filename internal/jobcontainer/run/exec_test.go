@@ -66,7 +66,7 @@ func TestExec_CancelsAsGitHubsRunnerDoes(t *testing.T) {
 	}
 }
 
-// A signal may end ctx before anybody listens for signals.
+// A signal may end ctx before this process listens for signals.
 func TestExec_IsCancelledByItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := newStandIn(t)

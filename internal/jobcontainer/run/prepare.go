@@ -52,7 +52,7 @@ func (c *call) prepare(ctx context.Context) error {
 	return c.respondPrepared(p, s)
 }
 
-// complete finishes the plan. Containers that were added in vain must not wait for anybody.
+// complete finishes the plan. Containers that were added without use end at once.
 func (c *call) complete(draft plan.Draft, granted []jobcontainer.Granted) (plan.Plan, error) {
 	p, err := draft.Complete(granted)
 	if err == nil {

@@ -70,7 +70,7 @@ func (s *session) entries() []client.HostEntry {
 	return entries
 }
 
-// state is what the runner keeps, and shows to nobody. Nothing reads it; it is for people who debug a runner.
+// state is what the runner keeps. Nothing reads it; it helps to debug a runner.
 func (s *session) state(pod string) json.RawMessage {
 	state := struct {
 		Pod        string   `json:"pod"`

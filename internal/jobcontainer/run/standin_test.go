@@ -41,7 +41,7 @@ func (s *standIn) call() *call {
 	return &call{Options: options}
 }
 
-// guard is that of a container, which is strict: what it was not told to do fails.
+// guard is that of a container, which is strict: what a test has not prepared fails.
 func (s *standIn) guard(name string) *guardStandIn {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -44,7 +44,7 @@ func (c *call) scriptStep(ctx context.Context) error {
 
 // beforeStep does what a step must find: names of services, and the word that one of them has ended. What fails of it fails no step.
 func (c *call) beforeStep(ctx context.Context, s *session) {
-	if len(s.roots()) > 0 { // the kubelet writes the file anew whenever a container starts
+	if len(s.roots()) > 0 { // the kubelet writes the file again whenever a container starts
 		if err := c.nameHosts(ctx, s); err != nil {
 			c.warn("Service names can't be resolved in this step: " + err.Error())
 		}
