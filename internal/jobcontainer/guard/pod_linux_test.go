@@ -128,6 +128,15 @@ func enter(root, volume string, argv []string) error {
 	if err := errors.Join(unix.Chroot(root), unix.Chdir("/"), unix.Unsetenv(modeEnv)); err != nil {
 		return err
 	}
+	if user := os.Getenv(userEnv); user != "" {
+		var uid, gid int
+		if _, err := fmt.Sscanf(user, "%d:%d", &uid, &gid); err != nil {
+			return err
+		}
+		if err := errors.Join(syscall.Setgroups([]int{fsGroup}), syscall.Setgid(gid), syscall.Setuid(uid)); err != nil {
+			return err
+		}
+	}
 	return unix.Exec(argv[0], argv, []string{"KUBERNETES_SERVICE_HOST=10.0.0.1"})
 }
 
@@ -225,13 +234,23 @@ func (p *pod) add(name string) *container {
 	return c
 }
 
+// asUser is the user of a container's first process; root without it.
+func asUser(user string) func(*exec.Cmd) {
+	return func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, userEnv+"="+user) }
+}
+
+const userEnv = "BULLPEN_GUARD_TEST_USER"
+
 // begin starts a container as a container runtime does.
-func (p *pod) begin(name string) *container {
+func (p *pod) begin(name string, options ...func(*exec.Cmd)) *container {
 	p.Helper()
 	c := &container{Client: client.New(p.socket(name)), p: p, name: name, root: tempDir(p), log: &lockedBuffer{}, done: make(chan struct{})}
 	c.makeRoot()
 	c.cmd = exec.Command(os.Args[0], append([]string{c.root, p.dir}, jobcontainer.Command(name)...)...) //nolint:gosec // this program
 	c.cmd.Env = append(os.Environ(), modeEnv+"=enter")
+	for _, option := range options {
+		option(c.cmd)
+	}
 	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS, Setpgid: true}
 	require.NoError(p, c.cmd.Start())
