@@ -78,6 +78,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || !self.tolerations.exists(t, has(t.tolerationSeconds))",message="tolerationSeconds is not allowed, because Kubernetes would delete busy runners: remove it"
 // +kubebuilder:validation:XValidation:rule="!has(self.securityContext) || !has(self.securityContext.runAsUser)",message="all containers of a runner's pod run as one user, because they share files: remove securityContext.runAsUser, and set runAsUser of the template"
 // +kubebuilder:validation:XValidation:rule="!has(self.securityContext) || !has(self.securityContext.privileged) || !self.securityContext.privileged || has(self.runtimeClassName) && self.runtimeClassName.size() > 0",message="privileged runners require a microVM: remove securityContext.privileged, or set runtimeClassName to a class of microVMs, such as kata"
+// +kubebuilder:validation:XValidation:rule="!has(self.jobContainers) || !has(self.dind)",message="jobContainers and dind exclude each other: remove one of them"
 // +kubebuilder:validation:XValidation:rule="!has(self.dind) || has(self.runtimeClassName) && self.runtimeClassName.size() > 0",message="dind runs a privileged container, which requires a microVM: set runtimeClassName to a class of microVMs, such as kata, or remove dind"
 type RunnerTemplate struct {
 	// Metadata adds labels and annotations to the pods. The prefix bullpen.dev/ is reserved.
@@ -108,6 +109,12 @@ type RunnerTemplate struct {
 	// container, so this requires a runtimeClassName that runs each pod in a microVM.
 	// +optional
 	Dind *Dind `json:"dind,omitempty"`
+
+	// JobContainers allows jobs to run in containers (container:), to have services (services:), and to use container actions. The
+	// containers are ephemeral containers of the runner's own pod: they need no privilege, no Docker daemon and no token. The
+	// controller must run with --job-containers (the chart's jobContainers.enabled). For platform linux.
+	// +optional
+	JobContainers *JobContainers `json:"jobContainers,omitempty"`
 
 	// NodeSelector selects the nodes for runners. Pods of platform macos also have kubernetes.io/os=darwin.
 	// +optional
@@ -214,4 +221,47 @@ type Dind struct {
 	// CPU and memory, because containers of jobs run inside it. A microVM is sized by the sum of its containers' limits.
 	// +optional
 	Resources *ContainerResources `json:"resources,omitempty"`
+}
+
+// SecurityProfile is a level of the Pod Security Standards.
+// +kubebuilder:validation:Enum=Baseline;Restricted
+type SecurityProfile string
+
+// The profiles.
+const (
+	// ProfileBaseline: a container has the user of its image, which may be root, and the container runtime's default capabilities.
+	ProfileBaseline SecurityProfile = "Baseline"
+	// ProfileRestricted: a container runs as the pod's user, without capabilities.
+	ProfileRestricted SecurityProfile = "Restricted"
+)
+
+// JobContainers are what jobs of a pool may have in containers. A job can choose an image, and nothing else of the pod: a job
+// container, up to 16 services, and up to 32 steps that run in containers of their own. Together with their runner they may use
+// the resources of the pool.
+type JobContainers struct {
+	// AllowedImages are patterns of images that jobs may use, such as "postgres", "ghcr.io/acme/**" or "registry.example.com/ci/*:v1".
+	// "*" is any text within one part of a name, "/**" at the end any number of parts. A pattern without a registry is one of Docker
+	// Hub. Empty: every image of a registry with a public address.
+	// +optional
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=512
+	// +listType=atomic
+	AllowedImages []string `json:"allowedImages,omitempty"`
+
+	// Registries are hosts, or hosts with ports, of registries and of their token services that may have private addresses, in
+	// addition to those that allowedImages name. "http://HOST:PORT" allows requests without TLS.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=300
+	// +listType=atomic
+	Registries []string `json:"registries,omitempty"`
+
+	// SecurityProfile of the containers. Baseline (the default) runs each as the user of its image, and requires a namespace
+	// that admits Pod Security level baseline. Restricted runs them as the runner's user, for namespaces of level restricted; images
+	// that need another user do not work.
+	// +optional
+	// +kubebuilder:default=Baseline
+	SecurityProfile SecurityProfile `json:"securityProfile,omitempty"`
 }

@@ -13,8 +13,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bullpen-ci/bullpen/internal/controller"
+	"github.com/bullpen-ci/bullpen/internal/controller/jobcontainers"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/image"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -28,6 +30,7 @@ type controllerFlags struct {
 	macs            macFlags
 	registering     registeringFlags
 	egress          egressFlags
+	jobContainers   bool
 }
 
 func newControllerCommand() *cobra.Command {
@@ -89,6 +92,9 @@ func (f *controllerFlags) register(command *cobra.Command) {
 	f.egress.register(set)
 	f.registering.register(set)
 	f.macs.register(set)
+	set.BoolVar(&f.jobContainers, "job-containers", false,
+		"add the containers, services and container actions of jobs to the pods of pools with spec.template.jobContainers; needs the\n"+
+			"Secret "+jobcontainers.KeySecret+" in --leader-elect-namespace")
 	set.BoolVar(&f.verbose, "verbose", false, "log at debug level")
 	for _, name := range []string{"server-url", "server-token-file", "agent-image"} {
 		_ = command.MarkFlagRequired(name) // fails only for a flag that does not exist
@@ -121,6 +127,11 @@ func (f *controllerFlags) prepare(ctx context.Context) (controller.Options, erro
 	}
 	if o.Macs, err = f.macs.prepare(o.LeaseNamespace); err != nil {
 		return o, err
+	}
+	if f.jobContainers {
+		o.JobContainers = &controller.JobContainersOptions{
+			KeyNamespace: o.LeaseNamespace, Images: image.New(image.Options{Proxy: http.ProxyFromEnvironment}),
+		}
 	}
 	level := slog.LevelInfo
 	if f.verbose {

@@ -23,6 +23,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controller"
 	"github.com/bullpen-ci/bullpen/internal/controller/machost"
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/image"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/node"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
@@ -74,7 +76,8 @@ func TestReference_Metrics(t *testing.T) {
 	programs := []reference.Program{
 		{Name: "server", Where: "At `--metrics-listen` (`:9090`), `/metrics`. `bullpen_trace_spans_total` is there with `--trace-endpoint`.", Metrics: metricsOf(t, wired(t, traced).registry)},
 		{Name: "controller", Where: "At `--metrics-addr` (`:9090`), `/metrics`. Those of `bullpen_runner_owner_*`, `bullpen_runnerscaler_*`, `bullpen_registered_*`, " +
-			"`bullpen_registration_*`, `bullpen_github_*` and `bullpen_credential_*` are there with `--self-registering`, those of `bullpen_machost_*` with `--mac-hosts`.", Metrics: controllerMetrics(t)},
+			"`bullpen_registration_*`, `bullpen_github_*` and `bullpen_credential_*` are there with `--self-registering`, those of `bullpen_machost_*` with `--mac-hosts`, those of " +
+			"`bullpen_jobcontainers_*` with `--job-containers`.", Metrics: controllerMetrics(t)},
 		{Name: "node", Where: "At `--kubelet-port` for who has a right to `nodes/metrics`, and at `--metrics-listen`.", Metrics: nodeAgentMetrics(t)},
 	}
 	for _, program := range programs {
@@ -129,12 +132,15 @@ func controllerMetrics(t *testing.T) []reference.Metric {
 	registering := registeringFlags{enabled: true, github: githubFlags{url: api.URL}, appID: 1, keyFile: key}
 	selfRegistering, err := registering.prepare(ctx, registry, log)
 	require.NoError(t, err)
+	jobKey, err := letter.NewPrivateKey()
+	require.NoError(t, err)
 	cancel()
 	require.NoError(t, controller.Run(ctx, controller.Options{
 		Config: &rest.Config{Host: api.URL}, Namespace: "bullpen-runners", Server: server, Registry: registry, Log: log,
 		Pod:             runnerpod.Options{DispatchURL: api.URL, AgentImage: "bullpen"},
 		Macs:            &controller.MacOptions{Bootstrapper: machost.SSH{}, BinarySHA256: "none", SecretsNamespace: "none"},
 		SelfRegistering: selfRegistering,
+		JobContainers:   &controller.JobContainersOptions{Key: jobKey, Images: image.New(image.Options{})},
 	}))
 	return metricsOf(t, registry)
 }

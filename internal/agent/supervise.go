@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/agent/guestshare"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/volume"
 )
 
 // SuperviseOptions of Supervise. The zero value of an optional field takes its default.
@@ -34,6 +35,11 @@ type SuperviseOptions struct {
 	// supervisor changes nothing in JITFile's directory: the process that prepared it removes the configuration once it was
 	// taken.
 	StatusDir string
+	// JobDir is the volume that the job's containers share with the runner: their guards run for as long as this supervisor holds it
+	// (JOB-2). Empty where a job can have no containers.
+	JobDir string
+	// CourierDir is the volume through which a job asks for containers. It is used with JobDir only.
+	CourierDir string
 	// Command is the runner and its arguments.
 	Command []string
 	// Environ of the runner, before ours is added; os.Environ() is usual.
@@ -153,6 +159,11 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 		}
 		return fail("a configuration was already used in this pod: a runner is started only once")
 	}
+	release, err := s.holdJobContainers()
+	if err != nil {
+		return fail("starting the runner's supervisor: %v", err)
+	}
+	defer release()
 	if s.Environ, err = s.trusting(s.Environ); err != nil {
 		return fail("adding the CA of GitHub to the runner's certificates: %v", err)
 	}
@@ -170,6 +181,19 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 		return err
 	}
 	return s.run(ctx, string(jit), events)
+}
+
+// holdJobContainers keeps the containers of a job running until release, which is called when the runner has ended: a guard ends with it, and
+// everything in its container (JOB-2).
+func (s *supervisor) holdJobContainers() (release func(), err error) {
+	if s.JobDir == "" {
+		return func() {}, nil
+	}
+	hold, err := volume.Take(s.JobDir)
+	if err != nil {
+		return nil, err
+	}
+	return hold.Release, nil
 }
 
 type supervisor struct {
@@ -377,6 +401,7 @@ func (s *supervisor) attend(ctx context.Context, group int, events <-chan struct
 			}
 		case <-stop:
 			stop = nil
+			s.closeRequests()
 			if j.started() {
 				s.Log.Info("asked to stop: waiting for the job")
 			} else {

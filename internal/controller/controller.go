@@ -80,6 +80,8 @@ type Options struct {
 	Macs *MacOptions
 	// SelfRegistering enables the reconcilers of self-registering runners; nil disables them.
 	SelfRegistering *SelfRegisteringOptions
+	// JobContainers enables containers of jobs; nil disables them.
+	JobContainers *JobContainersOptions
 	// Registry takes the metrics; the default is the one that MetricsAddress serves.
 	Registry prometheus.Registerer
 	// Now is the clock; the default is time.Now.
@@ -172,6 +174,11 @@ func newManager(options Options) (manager.Manager, error) {
 	taints, err := options.disruptionTaints()
 	if err != nil {
 		return nil, err
+	}
+	if options.JobContainers != nil {
+		if options.Pod.JobContainersKey, err = setupJobContainers(mgr, options); err != nil {
+			return nil, err
+		}
 	}
 	loads := nodeload.New()
 	scaler, err := autoscaler.Setup(mgr, autoscaler.Options{

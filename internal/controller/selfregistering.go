@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/bullpen-ci/bullpen/internal/controller/jobcontainers"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodeload"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/pool"
@@ -107,5 +108,10 @@ func trimPod(object any) (any, error) {
 	if pod, is := object.(*corev1.Pod); is && pod.Labels[runnerpod.LabelSelfRegistering] == "true" {
 		return registered.TrimPod(object)
 	}
-	return pool.TrimPod(object)
+	trimmed, err := pool.TrimPod(object)
+	pod, is := object.(*corev1.Pod)
+	if small, trims := trimmed.(*corev1.Pod); is && trims && small != pod {
+		jobcontainers.Keep(pod, small)
+	}
+	return trimmed, err
 }

@@ -51,6 +51,10 @@ func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 	if template.UserAssignment == v1alpha1.UserFromTemplate {
 		template.UserAssignment = "" // the default
 	}
+	key := ""
+	if template.JobContainers != nil {
+		template.JobContainers, key = &v1alpha1.JobContainers{}, options.JobContainersKey // what may be asked for is decided when it is
+	}
 	var platform v1alpha1.Platform // empty for linux, whose pods were made before it was part of the hash
 	share := poolDisk(pool)
 	limit := share.runner.Value()
@@ -70,8 +74,9 @@ func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 		// Architecture is empty for pools that were made before it was part of the hash.
 		Architecture v1alpha1.Architecture `json:",omitempty"`
 		Disk         int64                 `json:",omitempty"` // TEN-6; pods without a limit were made before it was part of the hash
+		Key          string                `json:",omitempty"` // JOB-3: requests of other pods could not be opened
 	}{
-		version, options, pool.Spec.Resources.CPU.MilliValue(), pool.Spec.Resources.Memory.Value(), template, TokenSeconds, platform, pool.Spec.Architecture, limit,
+		version, options, pool.Spec.Resources.CPU.MilliValue(), pool.Spec.Resources.Memory.Value(), template, TokenSeconds, platform, pool.Spec.Architecture, limit, key,
 	})
 	if err != nil {
 		return "", fmt.Errorf("hashing the template of %s: %w", pool.Name, err)

@@ -129,6 +129,9 @@ const (
 	// ContainerIdle runs while no job has started in ContainerRunner, and its exit shows that one has (EXCL-4). Runners on Linux that
 	// run one job have it.
 	ContainerIdle = "idle"
+	// ContainerCourier carries a job's first request for containers to the controller, as its termination message. The ephemeral
+	// containers that carry the next ones are made after it.
+	ContainerCourier = "courier"
 )
 
 // EnvPodUID and the variables below configure the agent inside the pod.

@@ -23,6 +23,9 @@ func podSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.Pod
 		return spec
 	}
 	spec.Containers = append(spec.Containers, idleContainer(options, pool.Spec.Template.AgentResources))
+	if pool.Spec.Template.JobContainers != nil {
+		addJobContainers(&spec, pool, options)
+	}
 	share := poolDisk(pool) // TEN-6
 	share.bound(spec.InitContainers, spec.Volumes)
 	share.bound(spec.Containers, nil)

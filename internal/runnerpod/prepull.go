@@ -91,7 +91,7 @@ func prepullPod(pool *v1alpha1.RunnerPool, options Options, runner *corev1.Pod, 
 		EnableServiceLinks:            ptr.To(false),
 		TerminationGracePeriodSeconds: ptr.To[int64](prepullGraceSeconds),
 		SecurityContext:               prepullSecurity(&pool.Spec.Template),
-		ImagePullSecrets:              runner.Spec.ImagePullSecrets,
+		ImagePullSecrets:              sharedPullSecrets(runner),
 		PriorityClassName:             runner.Spec.PriorityClassName, // it preempts nothing that a runner of the pool would not
 		NodeSelector:                  runner.Spec.NodeSelector,
 		Affinity:                      requiredNodes(runner.Spec.Affinity),
@@ -111,6 +111,12 @@ func prepullPod(pool *v1alpha1.RunnerPool, options Options, runner *corev1.Pod, 
 	meta := metav1.ObjectMeta{Labels: map[string]string{LabelPrepull: pool.Name, LabelImages: nameImages(images)}}
 	addMetadata(&meta.Labels, &meta.Annotations, pool.Spec.Template.Metadata)
 	return corev1.PodTemplateSpec{ObjectMeta: meta, Spec: spec}
+}
+
+// sharedPullSecrets are those that a runner's pod has in common with others.
+func sharedPullSecrets(runner *corev1.Pod) []corev1.LocalObjectReference {
+	own := corev1.LocalObjectReference{Name: PullSecret(runner.Name)}
+	return slices.DeleteFunc(slices.Clone(runner.Spec.ImagePullSecrets), func(r corev1.LocalObjectReference) bool { return r == own })
 }
 
 // Images names the images of a pool's pods: the label LabelImages of pre-pull pods that pull them.

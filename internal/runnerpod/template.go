@@ -75,6 +75,9 @@ type Options struct {
 	// MicroVMClasses are the runtime classes under which a pod may hold a privileged container (NET-7). nil stands for
 	// DefaultMicroVMClasses, an empty list for none. They shape no pod, so changing them rolls no pool.
 	MicroVMClasses []string `json:"-"`
+	// JobContainersKey is the public key that jobs seal requests for containers to (letter.PrivateKey); empty: pools with jobContainers are
+	// refused. It is in the hash of such pools alone.
+	JobContainersKey string `json:"-"`
 	// Egress is how runners connect to GitHub; nil: directly.
 	Egress *Egress `json:",omitempty"`
 	// Around is what pods take from the cluster as it is now. It is no part of a template, so changing it rolls no pool.
@@ -149,6 +152,13 @@ func Build(pool *v1alpha1.RunnerPool, options Options, suffix string) (*corev1.P
 	pod.Annotations = map[string]string{AnnotationDefaultContainer: ContainerRunner, AnnotationSafeToEvict: "true"} // POOL-9: until it is busy
 	addMetadata(&pod.Labels, &pod.Annotations, pool.Spec.Template.Metadata)
 	options.Around.fit(pod, account)
+	if pool.Spec.Template.JobContainers != nil {
+		// Not in the ServiceAccount: the Secret is of this pod, and may hold what a job was given.
+		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: PullSecret(pod.Name)})
+		if err := checkBounded(&pod.Spec); err != nil { // JOB-5
+			return nil, nil, err
+		}
+	}
 	return pod, account, nil
 }
 
@@ -157,7 +167,7 @@ func check(pool *v1alpha1.RunnerPool, options Options) error {
 	template := &pool.Spec.Template
 	for _, problem := range []error{
 		checkTemplate(template), checkMetadata(template.Metadata), checkPrivileges(pool, options), checkArchitecture(pool), checkMac(pool), checkDisk(pool),
-		checkResources("spec.template.agentResources", template.AgentResources),
+		checkResources("spec.template.agentResources", template.AgentResources), checkJobContainers(pool, options),
 	} {
 		if problem != nil {
 			return problem

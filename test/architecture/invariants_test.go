@@ -16,7 +16,7 @@ import (
 const invariantsPage = "docs/internals/invariants.md"
 
 // A prefix that is missing here is no id: UTF-8 and SHA-256 have the same form.
-const idPrefixes = `(EXCL|POOL|POD|CLAIM|RECV|NET|NODE|HOST|RUN|SCALE|TEN)`
+const idPrefixes = `(EXCL|POOL|POD|CLAIM|RECV|NET|NODE|HOST|RUN|SCALE|JOB|TEN)`
 
 var (
 	listedID = regexp.MustCompile(`(?m)^\| ` + idPrefixes + `-(\d+) \|`)

@@ -52,6 +52,7 @@ console:
     {issuer: "https://login.example.com", clientID: bullpen, clientSecret: {name: oidc}, caSecret: {name: oidc-ca}, name: "Example: SSO", usernameClaim: email, usernamePrefix: "sso:",
      groupsClaim: groups, groupsPrefix: "oidc:", groups: ["oidc:platform"], scopes: [profile, email, groups], sessionLife: 8h}
 macHosts: {enabled: true, secrets: [mac-ssh, mac-password], attempts: 8}
+jobContainers: {enabled: true}
 controller: {workers: 4, verbose: true, env: [{name: A, value: b}], podLabels: {team: ci}, tolerations: [{operator: Exists}]}
 runners: {namespaceLabels: {pod-security.kubernetes.io/audit: baseline}}
 pools:
@@ -316,10 +317,15 @@ func TestRoles_NET8_OnlyTheControllerDeletesRunners(t *testing.T) {
 		for i := range rules {
 			verbs, resources := texts(at(t, rules, i, "verbs")), texts(at(t, rules, i, "resources"))
 			require.NotContains(t, slices.Concat(verbs, resources, texts(at(t, rules, i, "apiGroups"))), "*", id(object))
-			if slices.Contains(resources, "secrets") { // those that the values name, one by one
-				require.Equal(t, "Role bullpen-system/bullpen-machosts", id(object))
-				require.Equal(t, []string{"get"}, verbs)
-				require.Equal(t, []string{"mac-ssh", "mac-password"}, texts(at(t, rules, i, "resourceNames")))
+			if slices.Contains(resources, "secrets") { // those that the values name, one by one, and pull Secrets, which are never read
+				rule := map[string]struct{ verbs, names []string }{
+					"Role bullpen-system/bullpen-machosts":        {[]string{"get"}, []string{"mac-ssh", "mac-password"}},
+					"Role bullpen-system/bullpen-job-containers":  {[]string{"get", "update"}, []string{"bullpen-job-containers"}},
+					"Role bullpen-runners/bullpen-job-containers": {[]string{"create", "patch"}, nil},
+				}[id(object)]
+				require.Equal(t, rule.verbs, verbs, id(object))
+				named, _ := rules[i].(map[string]any)["resourceNames"].([]any)
+				require.Equal(t, rule.names, texts(named), id(object))
 				secrets++
 			}
 			if slices.Contains(verbs, "delete") || slices.Contains(verbs, "deletecollection") {
@@ -332,7 +338,34 @@ func TestRoles_NET8_OnlyTheControllerDeletesRunners(t *testing.T) {
 		"Role bullpen-runners/bullpen-drain":      {"runnerpools"},
 		"ClusterRole /bullpen-operator":           {"accounts"}, // which exist in roles only
 	}, deletes)
-	require.Equal(t, 1, secrets)
+	require.Equal(t, 3, secrets)
+}
+
+// The right to add containers to pods is that to run anything in them: it is there only with the policies that limit it.
+func TestJobContainers_NET8_JOB6_RightsOnlyWithTheirPolicies(t *testing.T) {
+	mine := func(objects []*unstructured.Unstructured) (found []string) {
+		for _, object := range objects {
+			name := id(object)
+			if strings.Contains(name, "job-containers") || strings.Contains(name, "added-containers") {
+				found = append(found, name)
+			}
+		}
+		return found
+	}
+	off := render(t, helmchart.Release{}, least)
+	require.Empty(t, mine(off))
+	require.NotContains(t, texts(container(t, off, "controller")["args"]), "--job-containers")
+	on := render(t, helmchart.Release{}, least+"jobContainers: {enabled: true}\n")
+	require.Contains(t, texts(container(t, on, "controller")["args"]), "--job-containers")
+	require.ElementsMatch(t, []string{
+		"Role bullpen-runners/bullpen-job-containers", "RoleBinding bullpen-runners/bullpen-job-containers",
+		"Role bullpen-system/bullpen-job-containers", "RoleBinding bullpen-system/bullpen-job-containers", "Secret bullpen-system/bullpen-job-containers",
+		"ValidatingAdmissionPolicy /bullpen-added-containers", "ValidatingAdmissionPolicyBinding /bullpen-added-containers",
+		"ValidatingAdmissionPolicy /bullpen-job-containers", "ValidatingAdmissionPolicyBinding /bullpen-job-containers",
+	}, mine(on))
+	secret := find(t, on, "Secret bullpen-system/bullpen-job-containers")
+	require.NotContains(t, secret, "data", "an upgrade must not change the key")
+	require.NotContains(t, secret, "stringData")
 }
 
 // People on call are those that the values name. They get the operator role, pools and Events of the runners' namespace, and a port-forward.

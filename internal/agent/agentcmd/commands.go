@@ -25,7 +25,10 @@ func Commands(program Program) []Command {
 	for _, word := range program.Prefix {
 		name += " " + word
 	}
-	return []Command{guestCommand(program), idleCommand(name), installCommand(name), pauseCommand(name), pollCommand(name), readyCommand(name), runCommand(name)}
+	return []Command{
+		containerHookCommand(name), courierCommand(name), guardCommand(name), guestCommand(program), idleCommand(name), installCommand(name),
+		pauseCommand(name), pollCommand(name), readyCommand(name), runCommand(name),
+	}
 }
 
 // statusFlag adds --status-dir.
@@ -112,6 +115,7 @@ another; on TERM the current job is the last. Both need --status-dir. Both start
 			idleStop := flags.Duration("idle-stop", 0, "timeout for stopping a static runner that has no job (default 15s)")
 			jit := flags.String("jit-file", "", "file with the JIT configuration, in a mounted Secret of this pod")
 			static := flags.Bool("static", false, "the runner registers itself, and runs one job after another")
+			jobs := flags.String("job-dir", os.Getenv(podenv.JobDir), "volume that job containers share with the runner ($"+podenv.JobDir+")")
 			registration := flags.String("registration-dir", "", "directory with the registration of a static runner, a mounted Secret")
 			return func(ctx context.Context, args []string) error {
 				switch {
@@ -128,7 +132,7 @@ another; on TERM the current job is the last. Both need --status-dir. Both start
 				}
 				return agent.Supervise(ctx, agent.SuperviseOptions{
 					JITFile: file, Given: *jit != "", RegistrationDir: *registration,
-					StatusDir: *status, Command: args, Environ: os.Environ(), IdleStop: *idleStop,
+					StatusDir: *status, JobDir: *jobs, Command: args, Environ: os.Environ(), IdleStop: *idleStop,
 					CAFile: os.Getenv(podenv.CAFile),
 					Hidden: []string{podenv.TokenFile, podenv.DispatchURL, podenv.RunnerToken},
 					Reap:   os.Getpid() == 1,
@@ -181,13 +185,21 @@ func readyCommand(name string) Command {
 
 func installCommand(name string) Command {
 	return Command{
-		Use:      "install --to FILE",
+		Use:      "install --to FILE [FILE…]",
 		Short:    "Copy this program into the shared volume, from which both containers start it",
 		Example:  "  " + name + " install --to /bullpen/shared/bullpen-agent",
 		Required: []string{"to"},
+		Args:     AnyArgs,
 		Define: func(flags *flag.FlagSet) Run {
 			to := flags.String("to", "", "file to write")
-			return func(context.Context, []string) error { return agent.Install(*to) }
+			return func(_ context.Context, more []string) error {
+				for _, file := range append([]string{*to}, more...) {
+					if err := agent.Install(file); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
 		},
 	}
 }

@@ -243,7 +243,7 @@ func (c *clusterGatherer) probe(ctx context.Context, pools []*v1alpha1.RunnerPoo
 	if !c.could("whether it admits runner pods", err) {
 		return
 	}
-	options := runnerpod.Options{DispatchURL: "http://dispatch.invalid", AgentImage: "bullpen", Around: c.around(ctx)}
+	options := runnerpod.Options{DispatchURL: "http://dispatch.invalid", AgentImage: "bullpen", JobContainersKey: "doctor", Around: c.around(ctx)}
 	c.seen.Rules = c.rules(ctx)
 	for _, pod := range c.seen.Pods {
 		c.injected(pod.Pool, pod.Foreign)
@@ -255,7 +255,10 @@ func (c *clusterGatherer) probe(ctx context.Context, pools []*v1alpha1.RunnerPoo
 			c.seen.Refusals = append(c.seen.Refusals, Refusal{Pool: pool.Name, Message: err.Error()})
 			continue
 		}
-		c.pullSecrets(ctx, pool, pod.Spec.ImagePullSecrets)
+		shared := slices.DeleteFunc(slices.Clone(pod.Spec.ImagePullSecrets), func(r corev1.LocalObjectReference) bool {
+			return r.Name == runnerpod.PullSecret(pod.Name) // made with each pod
+		})
+		c.pullSecrets(ctx, pool, shared)
 		pod.Spec.ServiceAccountName = "default" // its own would have to be made first
 		tried, err := c.kube.CoreV1().Pods(c.in.RunnerNamespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if status, ok := errors.AsType[*apierrors.StatusError](err); ok && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {

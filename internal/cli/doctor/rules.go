@@ -204,7 +204,7 @@ func levelOf(pod *corev1.Pod) string {
 func foreign(pod *corev1.Pod) []string {
 	known := []string{
 		runnerpod.ContainerAgent, runnerpod.ContainerExternals, runnerpod.ContainerDind,
-		runnerpod.ContainerPoller, runnerpod.ContainerRunner, runnerpod.ContainerIdle,
+		runnerpod.ContainerPoller, runnerpod.ContainerRunner, runnerpod.ContainerIdle, runnerpod.ContainerCourier,
 	}
 	var names []string
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {

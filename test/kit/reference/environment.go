@@ -19,6 +19,7 @@ func Variables() []Variable {
 		{"BULLPEN_DISPATCH_URL", "agent", "set in runner pods by the controller: URL of the server"},
 		{"BULLPEN_FAULTPOINT_DIR", "bin/bullpen-faults", "directory with which tests stop that build at fault points; other builds ignore it"},
 		{"BULLPEN_GUEST_SHARES", "agent", "set in virtual machines by the node agent: path of the shared directories"},
+		{"BULLPEN_JOB_DIR", "agent", "set in runner pods by the controller: the volume that job containers share with the runner"},
 		{"BULLPEN_LISTEN_DATABASE_URL", "server, up, doctor", "URL of PostgreSQL itself, for notifications, passes and migrations; needed if the other is that of a connection pooler in transaction mode"},
 		{"BULLPEN_NODE_ASSETS", "tests", "directory of the programs of a Kubernetes node, in place of those that `make node` compiles"},
 		{"BULLPEN_POD_NAME", "agent", "set in runner pods by the controller"},

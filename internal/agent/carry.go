@@ -1,0 +1,35 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/courier"
+)
+
+// Carry is courier.Run, woken by the kernel where it can be.
+func Carry(ctx context.Context, o courier.RunOptions) error {
+	o.Watch = watch
+	return courier.Run(ctx, o)
+}
+
+// InstallContainerHook writes the script that ACTIONS_RUNNER_CONTAINER_HOOKS names. GitHub's runner takes no other files than scripts
+// (ScriptHandlerHelpers.cs of actions/runner).
+func InstallContainerHook(path, program string) error {
+	quoted := "'" + strings.ReplaceAll(program, "'", `'\''`) + "'"
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec "+quoted+" container-hook\n"), 0o755); err != nil { //nolint:gosec // the runner may be another user
+		return fail("installing the container hook %s: %v", path, withoutPath(err))
+	}
+	return nil
+}
+
+// closeRequests lets a job know at once that no container can be added to its pod, which is being deleted.
+func (s *supervisor) closeRequests() {
+	if s.JobDir == "" || s.CourierDir == "" {
+		return
+	}
+	if err := courier.Close(s.CourierDir, courier.DeletedText); err != nil {
+		s.Log.Warn("requests for containers cannot be closed: a job that sends one waits until its timeout", "error", err)
+	}
+}

@@ -1,0 +1,67 @@
+package jobcontainers
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/ephemeral"
+)
+
+// limits are how many containers of each role a job may have, over all of its requests (JOB-5).
+var limits = map[jobcontainer.Role]int{jobcontainer.RoleJob: 1, jobcontainer.RoleService: 16, jobcontainer.RoleStep: 32}
+
+// maxSpec is how large a pod may become, in bytes. etcd refuses objects of more than 1.5 MiB, and a kubelet adds statuses.
+const maxSpec = 900 << 10
+
+// unbounded names a container of the pod without a limit, such as one that was injected: the pod has none then, and containers of a job, which
+// can have none of their own, could take the whole node (JOB-5). Limits of the pod itself do as well.
+func unbounded(pod *corev1.Pod) string {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if r := pod.Spec.Resources; r != nil {
+			if limit := r.Limits[name]; limit.Sign() > 0 {
+				continue
+			}
+		}
+		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range list {
+				if limit := list[i].Resources.Limits[name]; limit.Sign() <= 0 {
+					return fmt.Sprintf("Containers cannot be added to this runner, because its container %s has no limit for %s.", list[i].Name, name)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// check says what is wrong with a request, in a sentence for the job's log; empty: nothing. Images are checked later.
+func check(request jobcontainer.Request, v ephemeral.View) string {
+	if len(request.Containers) == 0 {
+		return "This request names no container."
+	}
+	asked := map[jobcontainer.Role]int{}
+	for _, c := range request.Containers {
+		limit, known := limits[c.Role]
+		if !known {
+			return fmt.Sprintf("This request has a container of unknown role %q.", string(c.Role))
+		}
+		if c.Position != asked[c.Role] {
+			return fmt.Sprintf("This request has a container of role %s at position %d, where %d was expected.", c.Role, c.Position, asked[c.Role])
+		}
+		asked[c.Role]++
+		had := v.Count(c.Role)
+		if had+asked[c.Role] <= limit {
+			continue
+		}
+		switch c.Role {
+		case jobcontainer.RoleJob:
+			return "This job has a job container already."
+		case jobcontainer.RoleService:
+			return fmt.Sprintf("This job has more than %d services, which is the most that is allowed.", limit)
+		default:
+			return fmt.Sprintf("This job has started %d containers for steps, which is the most that is allowed.", had)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,201 @@
+package jobcontainers
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/ephemeral"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// Bounds of one pod (JOB-5). The spec of a pod only grows, and a job can ask as often as it likes.
+const (
+	maxCouriers = 150
+	maxParts    = 9 // of one request; letter.Limit leaves room for them
+	maxRevivals = 5 // of couriers that exited without a request
+)
+
+const (
+	// revivalDelay is how long a courier that carried nothing is left alone: it exits with its runner, which is reported a moment later.
+	revivalDelay = 5 * time.Second
+	// pullPatience is how long a kubelet may retry a pull before it is reported as final. It retries after 10 s and 20 s.
+	pullPatience = 30 * time.Second
+	longestText  = 400
+)
+
+// action is what is done for a pod.
+type action int
+
+const (
+	wait    action = iota
+	answer         // a request is complete: text is it
+	proceed        // a part of a request is missing: rest is it
+	revive         // the courier exited without a request
+	refuse         // a request is answered with a sentence
+	closed         // no further request is read: sentence says why
+)
+
+// decision is what a pod needs now.
+type decision struct {
+	action   action
+	id       string // of the request
+	text     string // sealed
+	rest     ephemeral.Rest
+	sentence string
+	asked    time.Time // when the request left the pod
+	failures []letter.Failure
+	again    time.Duration // when to look again without an event; 0: not
+}
+
+// over reports whether nothing can be added any more: a kubelet starts no container in a pod that is being deleted, or whose runner has
+// exited.
+func over(pod *corev1.Pod) bool {
+	if pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning {
+		return true
+	}
+	for i := range pod.Status.ContainerStatuses {
+		if s := &pod.Status.ContainerStatuses[i]; s.Name == runnerpod.ContainerRunner {
+			return s.State.Running == nil
+		}
+	}
+	return true
+}
+
+// decide reads a pod. What was answered is never decided again: the courier that brought it is the newest then (JOB-4).
+func decide(pod *corev1.Pod, v ephemeral.View, now time.Time) decision {
+	if over(pod) {
+		return decision{}
+	}
+	d := decision{}
+	d.failures, d.again = news(v, now)
+	newest := v.Newest()
+	ended := newest.State.Terminated
+	if ended == nil || newest.Delivery.Closed != "" {
+		return d
+	}
+	d.asked = ended.FinishedAt.Time
+	id, total, parts, ok := v.Parts()
+	switch {
+	case len(v.Couriers) >= maxCouriers: // JOB-5
+		d.action, d.sentence = closed, fmt.Sprintf("This job has asked for containers %d times, which is the most that is allowed.", len(v.Couriers))
+		return d
+	case !ok:
+		return d.reviving(v, now)
+	}
+	text, whole := letter.Join(id, total, parts)
+	switch {
+	case whole:
+		d.action, d.id, d.text = answer, id, text
+	case len(parts) >= maxParts:
+		d.action, d.id = refuse, id
+		d.sentence = fmt.Sprintf("This request for containers is too long: only %d of its %d characters could be sent. Use fewer services, or shorter credentials.", len(text), total)
+	default:
+		d.action, d.id, d.rest = proceed, id, ephemeral.Rest{Request: id, From: len(text)}
+	}
+	return d
+}
+
+// reviving replaces a courier that carried nothing, unless it exited with its runner.
+func (d decision) reviving(v ephemeral.View, now time.Time) decision {
+	if left := revivalDelay - now.Sub(d.asked); left > 0 {
+		d.again = sooner(d.again, left)
+		return d
+	}
+	empty := 0
+	for _, c := range v.Couriers {
+		if t := c.State.Terminated; t != nil {
+			if _, err := letter.ParsePart(t.Message); err != nil {
+				empty++
+			}
+		}
+	}
+	d.action = revive
+	if empty > maxRevivals {
+		d.action = closed
+		d.sentence = fmt.Sprintf("Containers cannot be added to this pod: what asks for them has failed %d times.", empty)
+	}
+	return d
+}
+
+// news are the failures that the job does not know of, each container at most twice: once while the kubelet retries, and once for good.
+func news(v ephemeral.View, now time.Time) (failures []letter.Failure, again time.Duration) {
+	for _, c := range v.Containers {
+		failure, failed := failureOf(c)
+		if !failed {
+			continue
+		}
+		told, arrived, known := v.Noticed(c.Name)
+		switch {
+		case !known, failure.Final && !told.Final:
+			failures = append(failures, failure)
+		case told.Final || arrived.IsZero():
+		case now.Sub(arrived) >= pullPatience:
+			failure.Final = true
+			failures = append(failures, failure)
+		default:
+			again = sooner(again, pullPatience-now.Sub(arrived))
+		}
+	}
+	return failures, again
+}
+
+// failureOf says why a container does not run. Its text goes to the job's log, and has one line.
+func failureOf(c ephemeral.Container) (letter.Failure, bool) {
+	f := letter.Failure{Container: c.Name}
+	if w := c.State.Waiting; w != nil {
+		switch w.Reason {
+		case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ErrImageInspect":
+			f.Text = fmt.Sprintf("Image '%s' could not be pulled: %s", c.Image, oneLine(w.Message, w.Reason))
+		case "ErrImageNeverPull", "InvalidImageName", "SignatureValidationFailed":
+			f.Text, f.Final = fmt.Sprintf("Image '%s' could not be pulled: %s", c.Image, oneLine(w.Message, w.Reason)), true
+		case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+			f.Text, f.Final = fmt.Sprintf("A container of image '%s' could not be started: %s", c.Image, oneLine(w.Message, w.Reason)), true
+		default:
+			return f, false
+		}
+		return f, true
+	}
+	t := c.State.Terminated
+	if t == nil || t.ExitCode == 0 {
+		return f, false
+	}
+	f.Final = true
+	switch t.Reason {
+	case "OOMKilled":
+		f.Text = fmt.Sprintf("The container of image '%s' was killed: the job used more memory than its pool allows.", c.Image)
+	case "StartError", "ContainerCannotRun":
+		f.Text = fmt.Sprintf("A container of image '%s' could not be started: %s", c.Image, oneLine(t.Message, t.Reason))
+	default:
+		f.Text = fmt.Sprintf("The container of image '%s' exited with code %d (%s).", c.Image, t.ExitCode, oneLine("", t.Reason))
+	}
+	return f, true
+}
+
+// oneLine makes a message of the kubelet, which repeats what a registry says, printable.
+func oneLine(message, reason string) string {
+	if message = strings.TrimSpace(message); message == "" {
+		message = reason
+	}
+	message = strings.Join(strings.Fields(strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, message)), " ")
+	if len(message) > longestText {
+		message = strings.ToValidUTF8(message[:longestText], "") + "…"
+	}
+	return message
+}
+
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b < a {
+		return b
+	}
+	return a
+}

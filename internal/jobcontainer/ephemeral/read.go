@@ -1,0 +1,197 @@
+package ephemeral
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+)
+
+// Prefixes of the names of couriers and notices.
+const (
+	courierPrefix = runnerpod.ContainerCourier + "-"
+	noticePrefix  = "notice-"
+)
+
+// Courier is one that is in the pod's spec.
+type Courier struct {
+	Number int // 0 is the pod's own
+	// State is what the kubelet reports; zero while it reports nothing.
+	State corev1.ContainerState
+	// Delivery is what it brings.
+	Delivery letter.Delivery
+}
+
+// Container is one of the job's that is in the pod's spec.
+type Container struct {
+	Name  string
+	Role  jobcontainer.Role
+	Image string
+	State corev1.ContainerState
+}
+
+// Notice is one that is in the pod's spec.
+type Notice struct {
+	Number   int
+	State    corev1.ContainerState
+	Failures []letter.Failure
+}
+
+// View is what a pod shows of the containers of its job.
+type View struct {
+	Couriers   []Courier // by number; at least the pod's own
+	Containers []Container
+	Notices    []Notice
+	All        int // containers of every kind in the pod's spec
+	Size       int // of the object, in bytes
+}
+
+// Read reads a pod. false: the pod has no courier, and was made for no job containers.
+func Read(pod *corev1.Pod) (View, bool) {
+	own := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == runnerpod.ContainerCourier })
+	if own < 0 {
+		return View{}, false
+	}
+	v := View{
+		Couriers: []Courier{{State: stateOf(pod.Status.ContainerStatuses, runnerpod.ContainerCourier)}},
+		All:      len(pod.Spec.InitContainers) + len(pod.Spec.Containers) + len(pod.Spec.EphemeralContainers),
+		Size:     pod.Size(),
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		c := &pod.Spec.EphemeralContainers[i]
+		state := stateOf(pod.Status.EphemeralContainerStatuses, c.Name)
+		if number, ok := numbered(c.Name, courierPrefix); ok {
+			v.Couriers = append(v.Couriers, Courier{Number: number, State: state, Delivery: deliveryOf(c.Args)})
+		} else if number, ok := numbered(c.Name, noticePrefix); ok {
+			v.Notices = append(v.Notices, Notice{Number: number, State: state, Failures: deliveryOf(c.Args).Failures})
+		} else if role, ok := roleOf(c.Name); ok {
+			v.Containers = append(v.Containers, Container{Name: c.Name, Role: role, Image: c.Image, State: state})
+		}
+	}
+	slices.SortStableFunc(v.Couriers, func(a, b Courier) int { return a.Number - b.Number })
+	slices.SortStableFunc(v.Notices, func(a, b Notice) int { return a.Number - b.Number })
+	return v, true
+}
+
+// Newest is the courier that waits for the next request, or has carried one that was not answered.
+func (v View) Newest() Courier { return v.Couriers[len(v.Couriers)-1] }
+
+// Response is what was answered to a request before (JOB-4).
+func (v View) Response(id string) (jobcontainer.Response, bool) {
+	for _, c := range v.Couriers {
+		for _, r := range c.Delivery.Responses {
+			if r.ID == id {
+				return r, true
+			}
+		}
+	}
+	return jobcontainer.Response{}, false
+}
+
+// Count is how many containers of a role the job has had.
+func (v View) Count(role jobcontainer.Role) int {
+	count := 0
+	for _, c := range v.Containers {
+		if c.Role == role {
+			count++
+		}
+	}
+	return count
+}
+
+// Noticed is what was last reported to the job about a container, and when that had arrived.
+func (v View) Noticed(container string) (failure letter.Failure, arrived time.Time, ok bool) {
+	for _, n := range v.Notices {
+		for _, f := range n.Failures {
+			if f.Container != container {
+				continue
+			}
+			failure, ok = f, true
+			if t := n.State.Terminated; t != nil {
+				arrived = t.FinishedAt.Time
+			}
+		}
+	}
+	return failure, arrived, ok
+}
+
+// Parts are the pieces of the newest courier's request, from all couriers that carried one of it. false: the newest carried none.
+func (v View) Parts() (id string, total int, parts []letter.Part, ok bool) {
+	last, ok := v.Newest().part()
+	if !ok {
+		return "", 0, nil, false
+	}
+	for _, c := range v.Couriers {
+		if part, ok := c.part(); ok && part.ID == last.ID && part.Total == last.Total {
+			parts = append(parts, part)
+		}
+	}
+	return last.ID, last.Total, parts, true
+}
+
+func (c Courier) part() (letter.Part, bool) {
+	if c.State.Terminated == nil {
+		return letter.Part{}, false
+	}
+	part, err := letter.ParsePart(c.State.Terminated.Message)
+	return part, err == nil
+}
+
+// name of a container that was added for the courier of that number.
+func name(role jobcontainer.Role, courier, position int) string {
+	return fmt.Sprintf("%s-%d-%d", role, courier, position)
+}
+
+func roleOf(name string) (jobcontainer.Role, bool) {
+	role, rest, _ := strings.Cut(name, "-")
+	number, position, _ := strings.Cut(rest, "-")
+	if _, err := strconv.ParseUint(number, 10, 16); err != nil {
+		return "", false
+	}
+	if _, err := strconv.ParseUint(position, 10, 16); err != nil {
+		return "", false
+	}
+	switch role := jobcontainer.Role(role); role {
+	case jobcontainer.RoleJob, jobcontainer.RoleService, jobcontainer.RoleStep:
+		return role, true
+	}
+	return "", false
+}
+
+func numbered(name, prefix string) (int, bool) {
+	rest, ok := strings.CutPrefix(name, prefix)
+	if !ok {
+		return 0, false
+	}
+	number, err := strconv.ParseUint(rest, 10, 16)
+	return int(number), err == nil && number > 0
+}
+
+func stateOf(statuses []corev1.ContainerStatus, name string) corev1.ContainerState {
+	for i := range statuses {
+		if statuses[i].Name == name {
+			return statuses[i].State
+		}
+	}
+	return corev1.ContainerState{}
+}
+
+// deliveryOf reads what follows the flags. What cannot be read was not written by a controller, and says nothing.
+func deliveryOf(args []string) letter.Delivery {
+	at := slices.Index(args, "--")
+	if at < 0 {
+		return letter.Delivery{}
+	}
+	d, err := letter.ParseDelivery(args[at+1:])
+	if err != nil {
+		return letter.Delivery{}
+	}
+	return d
+}

@@ -1,0 +1,253 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/volume"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/wire"
+)
+
+const (
+	// maxConns bounds the requests at a time.
+	maxConns = 64
+	// requestPatience bounds the wait for the request of a connection.
+	requestPatience = 10 * time.Second
+	// reapEvery is the interval at which orphans are reaped even if a signal was lost.
+	reapEvery = time.Second
+	// memoryGoal makes the garbage collector work harder beyond it, in bytes.
+	memoryGoal = 24 << 20
+	// requestWindow is the read buffer of a connection, in bytes.
+	requestWindow = 4 << 10
+	// umask of everything in the container: the runner and a container's user write the same files, by their common group.
+	umask = 0o002
+)
+
+// errNotFirst: the exit of a process kills its container only if it is the first process there.
+var errNotFirst = errors.New("the guard is not the first process of its container: " +
+	"a pod with job containers must not set shareProcessNamespace, and containers of it must not set targetContainerName")
+
+// Run guards the container until the runner has ended, or a client asks for the end, and returns nil. The caller must exit then. The end of
+// ctx changes nothing, as it is a signal's (JOB-2).
+func Run(ctx context.Context, o Options) error {
+	ctx = context.WithoutCancel(ctx)
+	if o.Dir == "" {
+		o.Dir = jobcontainer.Dir
+	}
+	if o.WantPatience == 0 {
+		o.WantPatience = volume.WantPatience
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if os.Getpid() != 1 {
+		return fmt.Errorf("guarding container %s: %w", o.Name, errNotFirst)
+	}
+	signals := ignoreSignals()
+	syscall.Umask(umask)
+	debug.SetMemoryLimit(memoryGoal)
+	if err := volume.AwaitWanted(ctx, o.Dir, o.Name, o.WantPatience); err != nil {
+		return notNeeded(o, err)
+	}
+	runnerEnded, err := volume.Watch(o.Dir)
+	if err != nil {
+		return notNeeded(o, err)
+	}
+	listener, err := listen(filepath.Join(o.Dir, o.Name, filepath.Base(jobcontainer.Socket(o.Name))))
+	if err != nil {
+		return fmt.Errorf("guarding container %s: %w", o.Name, err)
+	}
+	g := newGuard(o)
+	go g.accept(listener) // ends with this process
+	return g.watch(runnerEnded, signals)
+}
+
+// notNeeded turns the reasons of a late start into an exit with code 0: nothing is wrong.
+func notNeeded(o Options, err error) error {
+	if errors.Is(err, volume.ErrUnwanted) || errors.Is(err, volume.ErrRunnerEnded) {
+		o.Log.Info("ending at once", "container", o.Name, "reason", err.Error())
+		return nil
+	}
+	return fmt.Errorf("guarding container %s: %w", o.Name, err)
+}
+
+// ignoreSignals has every signal delivered to a channel that only ever reaps. They are not set to be ignored, which children would inherit. The
+// runtime needs SIGURG for itself.
+func ignoreSignals() <-chan os.Signal {
+	var all []os.Signal
+	for number := unix.Signal(1); number <= 64; number++ {
+		if number != unix.SIGKILL && number != unix.SIGSTOP && number != unix.SIGURG && number != unix.SIGCHLD {
+			all = append(all, number)
+		}
+	}
+	signal.Notify(make(chan os.Signal, 1), all...) // nobody reads it: the runtime drops what does not fit
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, unix.SIGCHLD)
+	return children
+}
+
+// listen makes the socket, which every user of the pod's containers may use. It appears under its name when they may: a client that finds
+// it must not be denied.
+func listen(path string) (*net.UnixListener, error) {
+	hidden := path + ".new"
+	if err := os.Remove(hidden); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("removing an old socket: %w", err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: hidden, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listening: %w", err)
+	}
+	if err := os.Chmod(hidden, 0o666); err != nil { //nolint:gosec // the runner is another user than the container
+		return nil, fmt.Errorf("listening: %w", err)
+	}
+	if err := os.Rename(hidden, path); err != nil {
+		return nil, fmt.Errorf("listening: %w", err)
+	}
+	return listener, nil
+}
+
+type guard struct {
+	name     string
+	dir      string
+	log      *slog.Logger
+	children *children
+	service  service
+	relays   relays
+	left     leftovers
+	end      chan struct{} // one element: a client has asked for the end, and has its answer
+}
+
+func newGuard(o Options) *guard {
+	return &guard{
+		name: o.Name, dir: o.Dir, log: o.Log, children: newChildren(), end: make(chan struct{}, 1),
+		service: service{logs: newRing(maxLogs)},
+	}
+}
+
+// watch reaps until the end.
+func (g *guard) watch(runnerEnded <-chan struct{}, children <-chan os.Signal) error {
+	look := time.NewTicker(reapEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-runnerEnded:
+			g.log.Info("the runner has ended", "container", g.name)
+			return nil
+		case <-g.end:
+			g.log.Info("asked to end", "container", g.name)
+			return nil
+		case <-children:
+		case <-look.C:
+		}
+		g.children.reap()
+	}
+}
+
+// accept serves connections until the process ends.
+func (g *guard) accept(listener *net.UnixListener) {
+	slots := make(chan struct{}, maxConns)
+	for {
+		slots <- struct{}{}
+		conn, err := listener.Accept()
+		if err != nil {
+			g.log.Error("accepting a connection", "container", g.name, "error", err)
+			<-slots
+			<-time.After(acceptBackoff)
+			continue
+		}
+		go func() {
+			defer func() { <-slots }()
+			g.serve(wire.NewConn(conn, requestWindow))
+		}()
+	}
+}
+
+// serve answers the one request of a connection.
+func (g *guard) serve(conn *wire.Conn) {
+	defer func() { _ = conn.Close() }()
+	kind, payload, err := conn.Read(requestPatience)
+	if err != nil {
+		return
+	}
+	if kind != wire.KindRequest {
+		g.refuse(conn, wire.Failf(wire.FailInvalid, "expected a request as the first frame"))
+		return
+	}
+	request, err := wire.DecodeRequest(payload)
+	if err != nil {
+		g.refuse(conn, err)
+		return
+	}
+	if request.Exec != nil {
+		g.exec(conn, request.Exec)
+		return
+	}
+	if request.Logs != nil {
+		g.sendLogs(conn)
+		return
+	}
+	result, err := g.answer(conn, request)
+	if err != nil {
+		g.refuse(conn, err)
+		return
+	}
+	if err := conn.WriteJSON(wire.KindResult, result); err != nil {
+		g.log.Warn("answering a request", "container", g.name, "error", err)
+	}
+	if request.End != nil {
+		select {
+		case g.end <- struct{}{}:
+		default: // asked already
+		}
+	}
+}
+
+// answer does what has a single answer.
+func (g *guard) answer(conn *wire.Conn, request *wire.Request) (any, error) {
+	switch {
+	case request.Start != nil:
+		return g.start(request.Start)
+	case request.Status != nil:
+		return g.service.status(), nil
+	case request.Health != nil:
+		return g.health(conn, request.Health)
+	case request.Stop != nil:
+		return g.stopService(request.Stop.Grace)
+	case request.End != nil:
+		return g.stopService(request.End.Grace)
+	case request.Links != nil:
+		return wire.Empty{}, link(request.Links.Links)
+	case request.Hosts != nil:
+		return wire.Empty{}, addHosts(hostsFile, request.Hosts.Entries)
+	case request.Relay != nil:
+		return wire.Empty{}, g.relays.open(*request.Relay)
+	case request.Release != nil:
+		return release(), nil
+	}
+	return nil, wire.Failf(wire.FailInvalid, "unknown operation")
+}
+
+// refuse sends a failure; one without a code is the guard's own.
+func (g *guard) refuse(conn *wire.Conn, err error) {
+	failure := new(wire.Failure)
+	if !errors.As(err, &failure) {
+		failure = wire.Failf(wire.FailInternal, "%v", err)
+	}
+	_ = conn.WriteJSON(wire.KindFailure, &wire.Failure{Code: failure.Code, Text: bounded(failure.Text)})
+}
+
+// maxText bounds a text for a client, in bytes.
+const maxText = 8 << 10

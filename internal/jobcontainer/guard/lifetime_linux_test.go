@@ -1,0 +1,254 @@
+package guard_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/client"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/volume"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
+)
+
+// supervise starts a runner's supervisor that holds the volume until it is killed.
+func (p *pod) supervise() *exec.Cmd {
+	p.Helper()
+	cmd := exec.Command(os.Args[0], p.dir) //nolint:gosec // this program
+	cmd.Env = append(os.Environ(), modeEnv+"=supervise")
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(p, err)
+	require.NoError(p, cmd.Start())
+	p.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(p, err)
+	require.Equal(p, "held\n", line)
+	return cmd
+}
+
+// inBackground runs a script in the container until the container ends.
+func (c *container) inBackground(script string) {
+	go func() { _, _ = c.Exec(context.WithoutCancel(c.p.Context()), shell(script), client.Streams{}) }()
+}
+
+func TestGuard_JOB2_EndsWithTheRunner(t *testing.T) {
+	t.Parallel()
+	p := unheldPod(t)
+	supervisor := p.supervise()
+	job, service := p.add("job"), p.add("service-0")
+	_, err := service.Start(t.Context(), shell(ignoring), "")
+	require.NoError(t, err)
+	job.inBackground(ignoring)
+	service.await("tmp/up")
+	job.await("tmp/up")
+	pids := append(job.hostPIDs(), service.hostPIDs()...)
+	require.GreaterOrEqual(t, len(pids), 10)
+	start := time.Now()
+	require.NoError(t, supervisor.Process.Kill())
+	job.requireGone("the job's container ends")
+	service.requireGone("the service's container ends")
+	require.Less(t, time.Since(start), 10*time.Second)
+	for _, pid := range pids {
+		require.ErrorIs(t, unix.Kill(pid, 0), unix.ESRCH, "process %d is gone", pid)
+	}
+}
+
+func TestGuard_JOB2_AJobThatTakesTheLockGainsNothing(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	c, other := p.add("job"), p.add("service-0")
+	lock := jobcontainer.Lock
+	c.inBackground("exec 9<" + lock + "; echo up > /tmp/up; flock -x 9; echo taken > /tmp/taken; while :; do sleep 1; done")
+	c.await("tmp/up")
+	awaitLockWaiter(t, filepath.Join(p.dir, "lock"), 3)
+	p.hold.Release()
+	c.requireGone("the container of the process that waits for the lock ends")
+	other.requireGone("the other container ends")
+}
+
+// awaitLockWaiter waits until so many wait for the lock: guards, and the job.
+func awaitLockWaiter(t *testing.T, path string, waiters int) {
+	t.Helper()
+	var stat unix.Stat_t
+	require.NoError(t, unix.Stat(path, &stat))
+	inode := fmt.Sprintf(":%d 0 EOF", stat.Ino)
+	require.Eventually(t, func() bool {
+		file, err := os.Open("/proc/locks")
+		require.NoError(t, err)
+		defer func() { _ = file.Close() }()
+		found := 0
+		for lines := bufio.NewScanner(file); lines.Scan(); {
+			line := lines.Text()
+			if len(line) > len(inode) && line[len(line)-len(inode):] == inode {
+				found++
+			}
+		}
+		return found == waiters+1
+	}, await.Limit, 5*time.Millisecond, "processes that wait for the lock")
+}
+
+// A job that puts itself in the supervisor's place cannot keep a container that starts later longer than its own, even if the connection
+// itself outlives it: the guard also watches the process that listened.
+func TestGuard_JOB2_AForgedSupervisorEndsWithTheRunner(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	path := filepath.Join(p.dir, "runner.sock")
+	require.NoError(t, os.Remove(path))
+	// The forger listens, hands its listening socket to this process, which stands for a process in a container that started later, and ends.
+	listener := listenInAnotherProcess(t, path)
+	require.NoError(t, volume.Want(p.dir, "step-0"))
+	late := p.begin("step-0")
+	late.requireGone("the process that listened has ended, and so has the guard")
+	require.Contains(t, late.log.String(), "the runner has ended")
+	require.NoError(t, listener.Close())
+
+	// One that lives counts for as long as it lives.
+	forger := exec.Command(os.Args[0], path) //nolint:gosec // this program
+	forger.Env = append(os.Environ(), modeEnv+"=listen")
+	stdout, err := forger.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, forger.Start())
+	t.Cleanup(func() { _ = forger.Process.Kill(); _ = forger.Wait() })
+	_, err = bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	misled := p.add("step-1")
+	require.NoError(t, forger.Process.Kill())
+	misled.requireGone("the guard ends with the process that listened")
+}
+
+// listenInAnotherProcess returns a socket on which a process listens that has ended.
+func listenInAnotherProcess(t *testing.T, path string) *os.File {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
+	require.NoError(t, os.Chmod(path, 0o666))
+	socket := os.NewFile(uintptr(fd), "listener")
+	cmd := exec.Command(os.Args[0]) //nolint:gosec // this program
+	cmd.Env = append(os.Environ(), modeEnv+"=listen-on-3")
+	cmd.ExtraFiles = []*os.File{socket}
+	require.NoError(t, cmd.Run())
+	return socket
+}
+
+func TestGuard_JOB2_IsDeafToSignals(t *testing.T) {
+	t.Parallel()
+	c := newPod(t).add("job")
+	for number := syscall.Signal(1); number <= 64; number++ {
+		if number != unix.SIGKILL && number != unix.SIGSTOP && number != 32 && number != 33 {
+			require.NoError(t, syscall.Kill(c.cmd.Process.Pid, number))
+			c.sh("kill -" + fmt.Sprint(int(number)) + " 1")
+		}
+	}
+	require.Equal(t, "on\n", c.sh("echo on").stdout)
+	require.True(t, c.alive())
+	// And a child has none of that: signals are neither ignored nor blocked.
+	require.Equal(t, "SigBlk: 0000000000000000 SigIgn: 0000000000000000",
+		c.sh(`grep -E 'SigBlk|SigIgn' /proc/self/status | tr '\t\n' '  ' | sed 's/  */ /g; s/ $//'`).stdout)
+}
+
+func TestGuard_JOB2_EndsAtOnceIfItIsNotWanted(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	require.NoError(t, volume.Want(p.dir, "job"))
+	require.NoError(t, volume.Withdraw(p.dir, "job"))
+	withdrawn := p.begin("job")
+	withdrawn.requireGone("a container that was withdrawn before it started")
+	require.Equal(t, 0, withdrawn.cmd.ProcessState.ExitCode())
+	require.NoFileExists(t, p.socket("job"))
+
+	require.NoError(t, volume.Withdraw(p.dir, "never-named"))
+	p.begin("never-named").requireGone("a container whose request was given up before its name was known")
+}
+
+func TestGuard_WaitsForAnAnswerOnItsWay(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	c := p.begin("job")
+	require.Never(t, func() bool { return !c.alive() }, 200*time.Millisecond, 20*time.Millisecond)
+	require.NoError(t, volume.Want(p.dir, "job"))
+	require.NoError(t, c.Wait(await.Context(t)))
+}
+
+func TestGuard_JOB2_EndsAtOnceAfterTheRunner(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	require.NoError(t, volume.Want(p.dir, "job"))
+	p.hold.Release()
+	c := p.begin("job")
+	c.requireGone("a container that starts after the runner's end")
+	require.Equal(t, 0, c.cmd.ProcessState.ExitCode())
+	require.Contains(t, c.log.String(), "the runner has ended")
+}
+
+func TestGuard_RefusesToBeAnotherProcessThanTheFirst(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	require.NoError(t, volume.Want(p.dir, "job"))
+	output, err := exec.Command(agentBinary(t), "guard", "--name", "job", "--dir", p.dir).CombinedOutput() //nolint:gosec // our program
+	require.Error(t, err)
+	require.Contains(t, string(output), "not the first process of its container: a pod with job containers must not set shareProcessNamespace")
+}
+
+func TestEnd_EndsTheContainer(t *testing.T) {
+	t.Parallel()
+	c := newPod(t).add("step-0")
+	c.inBackground(ignoring)
+	c.await("tmp/up")
+	status, err := c.End(t.Context(), time.Second)
+	require.NoError(t, err)
+	require.Equal(t, client.Status{State: "none"}, status)
+	c.requireGone("the container has ended")
+	require.Equal(t, 0, c.cmd.ProcessState.ExitCode())
+}
+
+func TestGuard_ReapsOrphans(t *testing.T) {
+	t.Parallel()
+	c := newPod(t).add("job")
+	require.Equal(t, 0, c.sh("for i in $(seq 50); do (setsid sleep 0.05 >/dev/null 2>&1 &) ; done").Code)
+	c.requireEmpty()
+}
+
+func TestGuard_ChildrenAreKilledBeforeItWhenMemoryIsShort(t *testing.T) {
+	t.Parallel()
+	c := newPod(t).add("job")
+	guard := c.sh("cat /proc/1/oom_score_adj").stdout
+	own, child := 0, 0
+	_, err := fmt.Sscan(guard, &own)
+	require.NoError(t, err)
+	_, err = fmt.Sscan(c.sh("cat /proc/self/oom_score_adj").stdout, &child)
+	require.NoError(t, err)
+	require.Equal(t, min(1000, own+100), child)
+	_, err = c.Start(t.Context(), shell("cat /proc/self/oom_score_adj > /tmp/score"), "")
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint(child), c.await("tmp/score"))
+}
+
+func TestGuard_HasNoSecretInItsProcess(t *testing.T) {
+	t.Parallel()
+	c := newPod(t).add("job")
+	secret := client.Process{Argv: []string{"sh", "-c", `echo "$TOKEN"; echo "$TOKEN" >&2; sleep 0.1; nope`}, Env: []string{"TOKEN=s3cr3t-value", "PATH=/bin"}}
+	require.Equal(t, "s3cr3t-value\n", c.run(secret).stdout)
+	_, err := c.Start(t.Context(), secret, "")
+	require.NoError(t, err)
+	_, err = c.Start(t.Context(), client.Process{Argv: []string{"nope"}, Env: []string{"TOKEN s3cr3t-value"}}, "")
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "s3cr3t")
+	for _, name := range []string{"cmdline", "environ"} {
+		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", c.cmd.Process.Pid, name))
+		require.NoError(t, err)
+		require.NotContains(t, string(content), "s3cr3t")
+	}
+	require.NotContains(t, c.log.String(), "s3cr3t")
+	require.NotContains(t, c.sh("env").stdout, "KUBERNETES", "a step has nothing of the guard's environment")
+}

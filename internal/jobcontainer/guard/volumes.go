@@ -1,0 +1,112 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/wire"
+)
+
+// link makes volumes appear at their targets. A container that is added to a pod can mount no part of a volume of it, so a target is a
+// symbolic link.
+func link(links []wire.Link) error {
+	for _, l := range links {
+		if err := linkOne(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func linkOne(l wire.Link) error {
+	if os.Geteuid() != 0 {
+		return wire.Failf(wire.FailNotPermitted, "Volume '%s' can't be mounted: the container does not run as root.", l.Volume)
+	}
+	target, err := os.Lstat(l.Target)
+	if err == nil && target.Mode()&fs.ModeSymlink != 0 {
+		if to, err := os.Readlink(l.Target); err == nil && filepath.Clean(to) == filepath.Clean(l.Source) {
+			return nil // linked before
+		}
+		if target, err = os.Stat(l.Target); err == nil {
+			err = errors.New("the target is a symbolic link")
+		}
+	}
+	exists := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return cannotMount(l, withoutPath(err))
+	}
+	if exists {
+		if err := empty(l, target); err != nil {
+			return err
+		}
+	}
+	if err := makeSource(l.Source, target); err != nil {
+		return cannotMount(l, err)
+	}
+	if exists {
+		err = os.Remove(l.Target) // a directory that is not empty stays
+	} else {
+		err = os.MkdirAll(filepath.Dir(l.Target), 0o755) //nolint:gosec // a directory of the image, as Docker makes it
+	}
+	if err == nil {
+		err = os.Symlink(l.Source, l.Target)
+	}
+	if err != nil {
+		return cannotMount(l, withoutPath(err))
+	}
+	return nil
+}
+
+func cannotMount(l wire.Link, err error) error {
+	return wire.Failf(wire.FailInvalid, "Volume '%s' can't be mounted: %v.", l.Volume, err)
+}
+
+// empty is nil for an empty directory.
+func empty(l wire.Link, target fs.FileInfo) error {
+	if !target.IsDir() {
+		return wire.Failf(wire.FailNotEmpty, "Volume '%s' can't be mounted: the target is not a directory.", l.Volume)
+	}
+	dir, err := os.Open(l.Target)
+	if err != nil {
+		return cannotMount(l, withoutPath(err))
+	}
+	defer func() { _ = dir.Close() }()
+	if _, err := dir.Readdirnames(1); !errors.Is(err, io.EOF) {
+		return wire.Failf(wire.FailNotEmpty, "Volume '%s' can't be mounted: the target is not empty.", l.Volume)
+	}
+	return nil
+}
+
+// makeSource makes a new volume look like the directory of the image that it replaces, as Docker does: databases insist on owner and mode of
+// theirs. Without one, every user may write there, as the job's containers have different users. A volume that exists stays as it is.
+func makeSource(source string, replaced fs.FileInfo) error {
+	if err := os.MkdirAll(filepath.Dir(source), 0o777); err != nil { //nolint:gosec // in the job's own volume
+		return err
+	}
+	err := os.Mkdir(source, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		info, err := os.Stat(source)
+		if err == nil && !info.IsDir() {
+			err = fmt.Errorf("%s is a file", source)
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	mode := os.FileMode(0o777)
+	if replaced != nil {
+		mode = replaced.Mode() & (fs.ModePerm | fs.ModeSticky | fs.ModeSetgid)
+		if owner, ok := replaced.Sys().(*syscall.Stat_t); ok {
+			if err := os.Chown(source, int(owner.Uid), int(owner.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	return os.Chmod(source, mode)
+}

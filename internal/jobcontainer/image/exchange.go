@@ -1,0 +1,257 @@
+package image
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// What a registry may make the controller do for one image. The largest manifests and configs in use have some hundred kilobytes.
+const (
+	maxBody      = 1 << 20 // bytes of one response
+	maxBytes     = 4 << 20 // of all responses
+	maxHeader    = 64 << 10
+	maxRequests  = 24 // a version check, a token and at most four documents are usual
+	maxRedirects = 8
+)
+
+// limitError is a limit that a registry has exceeded.
+type limitError struct{ what string }
+
+func (e *limitError) Error() string { return e.what }
+
+// addressError is a connection that the policy does not permit. Its text is for the controller's log.
+type addressError struct {
+	host    string
+	address string
+}
+
+func (e *addressError) Error() string { return fmt.Sprintf("%s has the address %s", e.host, e.address) }
+
+// plainError is a request without TLS to a host that the pool does not name with http://.
+type plainError struct{ host string }
+
+func (e *plainError) Error() string { return "request without TLS to " + e.host }
+
+// exchange sends the requests for one image, and applies the limits and the policy to each of them, redirects and token services
+// included. Its connections are its own: one that a pool may open is of no use to another pool.
+type exchange struct {
+	transport *http.Transport
+	policy    Policy
+	options   *Options
+
+	mu         sync.Mutex
+	requests   int
+	redirects  int
+	bytes      int64
+	basic      bool          // the last 401 asked for basic authentication
+	retryAfter time.Duration // of the last 429
+}
+
+func newExchange(policy Policy, options *Options) *exchange {
+	e := &exchange{policy: policy, options: options}
+	e.transport = &http.Transport{
+		Proxy:                  options.Proxy,
+		DialContext:            e.dial,
+		TLSClientConfig:        &tls.Config{RootCAs: options.RootCAs, MinVersion: tls.VersionTLS12},
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHeader,
+		MaxConnsPerHost:        4,
+	}
+	return e
+}
+
+func (e *exchange) close() { e.transport.CloseIdleConnections() }
+
+// RoundTrip implements http.RoundTripper.
+func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
+	if err := e.admit(request); err != nil {
+		return nil, err
+	}
+	response, err := e.transport.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	e.note(response)
+	response.Body = &limitedBody{exchange: e, body: response.Body, left: maxBody}
+	return response, nil
+}
+
+// admit counts a request, and decides on its URL. Its address is decided on when it is dialed.
+func (e *exchange) admit(request *http.Request) error {
+	host := request.URL.Host
+	if request.URL.Scheme != "https" && !e.policy.permitsPlain(host) {
+		return &plainError{host}
+	}
+	if err := e.admitProxied(request); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.requests++
+	if request.Response != nil { // set by http.Client on a redirect
+		e.redirects++
+	}
+	switch {
+	case e.redirects > maxRedirects:
+		return &limitError{fmt.Sprintf("more than %d redirects", maxRedirects)}
+	case e.requests > maxRequests:
+		return &limitError{fmt.Sprintf("more than %d requests for one image", maxRequests)}
+	}
+	return nil
+}
+
+// admitProxied checks the addresses of a host that a proxy will connect to. A name that only the proxy can look up is the proxy's
+// to permit.
+func (e *exchange) admitProxied(request *http.Request) error {
+	if e.options.Proxy == nil {
+		return nil
+	}
+	proxy, err := e.options.Proxy(request)
+	if err != nil {
+		return err
+	}
+	host := request.URL.Hostname()
+	if proxy == nil {
+		if e.isProxy(withPort(request.URL)) {
+			return &addressError{host, "of the proxy"}
+		}
+		return nil
+	}
+	named := e.policy.names(request.URL.Host)
+	addresses, err := e.options.DNS.LookupNetIP(request.Context(), "ip", absolute(host, named))
+	if err != nil {
+		var unknown *net.DNSError
+		if errors.As(err, &unknown) && unknown.IsNotFound {
+			return nil
+		}
+		return err
+	}
+	for _, address := range addresses {
+		if !mayConnect(host, named, address, e.options.ClusterNetworks) {
+			return &addressError{host, address.String()}
+		}
+	}
+	return nil
+}
+
+// dial connects to an address that the policy permits. The check is made for the address of each connection, after the name was
+// looked up, so a name whose address changes is checked like any other.
+func (e *exchange) dial(ctx context.Context, network, hostport string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return nil, err
+	}
+	if e.isProxy(hostport) {
+		dialer := net.Dialer{Resolver: e.options.DNS}
+		return dialer.DialContext(ctx, network, hostport)
+	}
+	bare := unbracketed(host)
+	named := e.policy.names(hostport) || port == "443" && e.policy.names(bare) || port == "80" && e.policy.permitsPlain(bare)
+	dialer := net.Dialer{
+		Resolver: e.options.DNS,
+		ControlContext: func(_ context.Context, _, target string, _ syscall.RawConn) error {
+			address, err := netip.ParseAddrPort(target)
+			if err != nil || !mayConnect(host, named, address.Addr(), e.options.ClusterNetworks) {
+				return &addressError{host, target}
+			}
+			return nil
+		},
+	}
+	return dialer.DialContext(ctx, network, net.JoinHostPort(absolute(host, named), port))
+}
+
+// unbracketed is a host as a policy names it: IPv6 addresses have brackets there.
+func unbracketed(host string) string {
+	if strings.Contains(host, ":") {
+		return "[" + host + "]"
+	}
+	return host
+}
+
+// absolute is a host with a dot at its end, so that the search domains of the controller's cluster are not tried for it. Hosts that
+// the pool names are looked up as they are.
+func absolute(host string, named bool) string {
+	if _, err := netip.ParseAddr(host); err == nil || named || host == "localhost" {
+		return host
+	}
+	return strings.TrimSuffix(host, ".") + "."
+}
+
+// isProxy reports whether host:port is the configured proxy.
+func (e *exchange) isProxy(hostport string) bool {
+	if e.options.Proxy == nil {
+		return false
+	}
+	proxy, err := e.options.Proxy(&http.Request{URL: &url.URL{Scheme: "https", Host: "registry.invalid"}})
+	return err == nil && proxy != nil && withPort(proxy) == hostport
+}
+
+// withPort is host:port of a URL.
+func withPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// note remembers what an error of the client does not contain.
+func (e *exchange) note(response *http.Response) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch response.StatusCode {
+	case http.StatusUnauthorized:
+		e.basic = strings.HasPrefix(strings.ToLower(response.Header.Get("WWW-Authenticate")), "basic")
+	case http.StatusTooManyRequests:
+		e.retryAfter = retryAfter(response.Header.Get("Retry-After"), e.options.Now())
+	}
+}
+
+// retryAfter reads seconds or a date (RFC 9110, 10.2.3), at most a day; 0 if there is neither.
+func retryAfter(value string, now time.Time) time.Duration {
+	const most = 24 * time.Hour
+	if seconds, err := strconv.ParseUint(value, 10, 32); err == nil {
+		return min(time.Duration(seconds)*time.Second, most) //nolint:gosec // 32 bits
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return min(max(at.Sub(now).Round(time.Second), 0), most)
+	}
+	return 0
+}
+
+// limitedBody fails a response that is too large, or with which all are.
+type limitedBody struct {
+	exchange *exchange
+	body     io.ReadCloser
+	left     int64
+}
+
+func (b *limitedBody) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	b.left -= int64(n)
+	if b.left < 0 {
+		return 0, &limitError{fmt.Sprintf("more than %d bytes in one response", maxBody)}
+	}
+	b.exchange.mu.Lock()
+	b.exchange.bytes += int64(n)
+	over := b.exchange.bytes > maxBytes
+	b.exchange.mu.Unlock()
+	if over {
+		return 0, &limitError{fmt.Sprintf("more than %d bytes for one image", maxBytes)}
+	}
+	return n, err
+}
+
+func (b *limitedBody) Close() error { return b.body.Close() }

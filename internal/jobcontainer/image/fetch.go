@@ -1,0 +1,139 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+)
+
+// errDigest says that content has another digest than it was asked for by.
+var errDigest = errors.New("content with another digest than requested")
+
+// session is the conversation with one registry about one image.
+type session struct {
+	exchange *exchange
+	puller   *remote.Puller
+	repo     name.Repository
+}
+
+func newSession(e *exchange, image Name, credentials *jobcontainer.Credentials) (*session, error) {
+	registry := image.Registry
+	if registry == dockerHub {
+		registry = name.DefaultRegistry
+	}
+	var options []name.Option
+	if e.policy.permitsPlain(image.Registry) {
+		options = append(options, name.Insecure)
+	}
+	repo, err := name.NewRepository(registry+"/"+image.Repository, options...)
+	if err != nil {
+		return nil, err
+	}
+	auth := authn.Anonymous
+	if credentials != nil {
+		auth = &authn.Basic{Username: credentials.Username, Password: credentials.Password}
+	}
+	// The resolver retries, with its own clock and within its own limits.
+	puller, err := remote.NewPuller(remote.WithTransport(e), remote.WithAuth(auth), remote.WithUserAgent("bullpen"),
+		remote.WithRetryBackoff(remote.Backoff{Steps: 1}), remote.WithRetryStatusCodes(),
+		remote.WithRetryPredicate(func(error) bool { return false }))
+	if err != nil {
+		return nil, err
+	}
+	return &session{exchange: e, puller: puller, repo: repo}, nil
+}
+
+func (s *session) reference(image Name) name.Reference {
+	if image.Digest != "" {
+		return s.repo.Digest(image.Digest)
+	}
+	return s.repo.Tag(image.Tag)
+}
+
+// head is the digest that a tag has now. Registries do not count it as a pull.
+func (s *session) head(ctx context.Context, image Name) (string, error) {
+	found, err := s.puller.Head(ctx, s.reference(image))
+	if err != nil {
+		return "", err
+	}
+	return found.Digest.String(), nil
+}
+
+// fetch reads the image's manifest, that of the platform if it is an index, and its config. The digest of each is that of its
+// content, or was verified by the one that names it.
+func (s *session) fetch(ctx context.Context, image Name, wanted Platform) (cached, error) {
+	top, err := s.puller.Get(ctx, s.reference(image))
+	if err != nil {
+		return cached{}, err
+	}
+	parsed, err := parseManifest(top.Manifest, string(top.MediaType))
+	if err != nil {
+		return cached{}, err
+	}
+	if parsed.config == nil {
+		chosen, err := parsed.choose(wanted)
+		if errors.Is(err, errNoVariant) {
+			return cached{}, &noVariant{wanted, parsed.variants()}
+		} else if err != nil {
+			return cached{}, err
+		}
+		variant, err := s.puller.Get(ctx, s.repo.Digest(chosen.Digest))
+		if err != nil {
+			return cached{}, err
+		}
+		if parsed, err = parseManifest(variant.Manifest, string(variant.MediaType)); err != nil {
+			return cached{}, err
+		}
+		if parsed.config == nil {
+			return cached{}, &notImage{"its index contains another index"}
+		}
+	}
+	body, err := s.blob(ctx, *parsed.config)
+	if err != nil {
+		return cached{}, err
+	}
+	config, platform, err := parseConfig(body)
+	if err != nil {
+		return cached{}, err
+	}
+	if platform.suits(wanted) == 0 {
+		return cached{}, &noVariant{wanted, []string{printable(platform.String())}}
+	}
+	return cached{digest: top.Digest.String(), config: config}, nil
+}
+
+// blob reads content that has the descriptor's digest.
+func (s *session) blob(ctx context.Context, d descriptor) ([]byte, error) {
+	layer, err := s.puller.Layer(ctx, s.repo.Digest(d.Digest))
+	if err != nil {
+		return nil, err
+	}
+	body, err := layer.Compressed()
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	content, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(content)) != d.Size {
+		return nil, fmt.Errorf("config of %d bytes instead of %d: %w", len(content), d.Size, errDigest)
+	}
+	return content, nil
+}
+
+// noVariant is an image without one for the platform.
+type noVariant struct {
+	wanted Platform
+	found  []string
+}
+
+func (e *noVariant) Error() string { return "no variant for the platform" }

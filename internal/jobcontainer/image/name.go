@@ -1,0 +1,92 @@
+package image
+
+import (
+	"errors"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/distribution/reference"
+)
+
+// maxName is the most bytes of an image name: 255 of a repository with its registry, 128 of a tag, and a digest of SHA-512.
+const maxName = 600
+
+// dockerHub is how the kubelet and containerd write the registry of names without one.
+const dockerHub = "docker.io"
+
+// Name is an image name in the form that the kubelet gives it.
+type Name struct {
+	Registry   string // docker.io, or host[:port] in lower case
+	Repository string // library/postgres
+	Tag        string // latest, if the name has neither tag nor digest; empty, if it has a digest
+	Digest     string // sha256:…; empty, if the name has none
+}
+
+// ParseName parses an image name as the kubelet does (github.com/distribution/reference). The error is an *Error with the reason
+// InvalidName.
+func ParseName(text string) (Name, error) {
+	if len(text) > maxName {
+		return Name{}, invalidName(text, "it is longer than any image name")
+	}
+	parsed, err := reference.ParseNormalizedNamed(text)
+	if err != nil {
+		return Name{}, invalidName(text, whyInvalid(err))
+	}
+	name := Name{Registry: strings.ToLower(reference.Domain(parsed)), Repository: reference.Path(parsed)}
+	if name.Registry == "index.docker.io" {
+		name.Registry = dockerHub
+	}
+	if digested, ok := parsed.(reference.Digested); ok {
+		// A tag beside a digest has no meaning to the kubelet, and must have none to an allowlist.
+		name.Digest = digested.Digest().String()
+		return name, nil
+	}
+	if tagged, ok := reference.TagNameOnly(parsed).(reference.Tagged); ok {
+		name.Tag = tagged.Tag()
+	}
+	return name, nil
+}
+
+func whyInvalid(err error) string {
+	switch {
+	case errors.Is(err, reference.ErrNameContainsUppercase):
+		return "a repository has lowercase letters only"
+	case errors.Is(err, reference.ErrNameEmpty):
+		return "it is empty"
+	case errors.Is(err, reference.ErrNameTooLong):
+		return "its repository is longer than 255 characters"
+	case errors.Is(err, reference.ErrDigestInvalidFormat):
+		return "its digest is not of the form sha256:<64 hexadecimal digits>"
+	}
+	return "it is not of the form [registry/]repository[:tag][@digest]"
+}
+
+// String returns the whole name: docker.io/library/postgres:16.
+func (n Name) String() string {
+	switch {
+	case n.Digest != "":
+		return n.pinned(n.Digest)
+	case n.Tag != "":
+		return n.Registry + "/" + n.Repository + ":" + n.Tag
+	}
+	return n.Registry + "/" + n.Repository
+}
+
+func (n Name) pinned(digest string) string { return n.Registry + "/" + n.Repository + "@" + digest }
+
+// printable is text that a workflow or a registry chose, for a sentence in a log: without what could begin a line or a color of its
+// own there, and not longer than an image name of usual length.
+func printable(text string) string {
+	const most = 200
+	clean := strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
+	if runes := []rune(clean); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return clean
+}

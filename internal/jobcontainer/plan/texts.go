@@ -1,0 +1,77 @@
+package plan
+
+import "fmt"
+
+// Texts for the job's log about what only shows when containers start or run.
+
+// NamesUnresolvableText is a warning: /etc/hosts can't be written.
+func NamesUnresolvableText() string {
+	return "Service names can't be resolved in this job, because no container of it runs as root; use localhost."
+}
+
+// PortTakenText is the error of a port that can't be opened. by is the service that has it; empty: another process.
+func PortTakenText(port int, service, by string) string {
+	if by == "" {
+		return fmt.Sprintf("Port %d of service '%s' can't be opened: address already in use.", port, service)
+	}
+	return fmt.Sprintf("Port %d of service '%s' can't be opened: address already in use by service '%s'.", port, service, by)
+}
+
+// SamePortText is the error of two services that listen on one port, and a hint when a service's log shows that it can't bind.
+func SamePortText(a, b string, port int) string {
+	return fmt.Sprintf("Services '%s' and '%s' both listen on port %d. On this runner all containers of a job share one network address; give one of them another port.", a, b, port)
+}
+
+// VolumeNotEmptyText is the error of a volume whose target is in use.
+func VolumeNotEmptyText(volume string) string {
+	return fmt.Sprintf("Volume '%s' can't be mounted: the target is not empty.", volume)
+}
+
+// NoShellText is the error of a step whose shell is not in the image.
+func NoShellText(shell, image string) string {
+	return fmt.Sprintf("Shell '%s' is not in image '%s'.", shell, image)
+}
+
+// KilledForMemoryText is the error of a container whose state is OOMKilled. memory is the pool's, as 16Gi; empty: not said.
+func KilledForMemoryText(container, memory string) string {
+	if memory != "" {
+		memory = " (" + memory + ")"
+	}
+	return fmt.Sprintf("Container '%s' was killed: the job used more memory than the pool allows%s.", container, memory)
+}
+
+// EndedText is a warning, once, about a service that ended while the job runs.
+func EndedText(service string, exitCode int) string {
+	return fmt.Sprintf("Service '%s' exited with code %d. It is not started again.", service, exitCode)
+}
+
+// NeedsLinuxText is the error of a job with containers on another platform.
+func NeedsLinuxText() string { return "Job containers need a Linux pool." }
+
+// DockerfileText is the error of an action that must be built.
+func DockerfileText(action string) string {
+	return fmt.Sprintf("Action '%s' is built from a Dockerfile; this runner has no builder. Use an image.", action)
+}
+
+// LogsTitle is the title of the group with a service's log, at the end of a job.
+func LogsTitle(service string) string { return "Print service container logs: " + service }
+
+// PlatformText is the error of an image for another platform.
+func PlatformText(image, want, found string) string {
+	return fmt.Sprintf("Image '%s' has no %s variant (found: %s).", image, want, found)
+}
+
+// RootText is the error of an image that runs as root where it may not.
+func RootText(image string) string {
+	return fmt.Sprintf("Image '%s' runs as root, which this pool does not permit.", image)
+}
+
+// DockerSocketText is the error of a job that mounts the docker socket.
+func DockerSocketText() string {
+	return "The docker socket is not available to job containers on this runner."
+}
+
+// HostPathText is the error of a volume that is a path of the host.
+func HostPathText(file, volume string) string {
+	return fmt.Sprintf("Host path '%s' of volume '%s' does not exist on this runner.", file, volume)
+}

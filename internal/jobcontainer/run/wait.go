@@ -1,0 +1,137 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/client"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/plan"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/steplog"
+)
+
+// sayWaiting is after which time, and how often, the log says that an image is being pulled.
+const sayWaiting = 15 * time.Second
+
+// awaitGuards waits until the guard of each container answers. Meanwhile it says what the controller says of their images, and gives up
+// when one of them will not start any more.
+func (c *call) awaitGuards(ctx context.Context, containers []plan.Container) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Bounds.Start, refuse("The job's containers did not start within %s. Their images may be too large, or their registries too slow; re-run the job.",
+		c.Bounds.Start))
+	defer cancel()
+	w := &waiting{call: c, begun: time.Now(), said: map[string]string{}, ready: map[string]bool{}}
+	type result struct {
+		container string
+		err       error
+	}
+	results := make(chan result, len(containers))
+	var waits sync.WaitGroup
+	defer waits.Wait()
+	defer cancel() // before the wait
+	for _, p := range containers {
+		guard := c.Guard(p.Container)
+		waits.Go(func() { results <- result{p.Container, guard.Wait(ctx)} })
+	}
+	look := time.NewTicker(c.Bounds.Look)
+	defer look.Stop()
+	for len(w.ready) < len(containers) {
+		select {
+		case r := <-results:
+			if r.err != nil {
+				return cause(ctx, r.err)
+			}
+			w.ready[r.container] = true
+		case <-look.C:
+			if err := w.look(containers); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// cause is why ctx has ended, if that is the reason of an error.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	if why := context.Cause(ctx); !errors.Is(why, context.Canceled) {
+		return why
+	}
+	return errCancelled
+}
+
+var errCancelled = &refusal{text: "The job was cancelled."}
+
+// waiting is what was seen and said while containers start.
+type waiting struct {
+	*call
+	begun time.Time
+	next  time.Duration // when to say next that it takes long
+	said  map[string]string
+	ready map[string]bool
+}
+
+// look reads what the controller says of containers that do not answer yet.
+func (w *waiting) look(containers []plan.Container) error {
+	waited := time.Since(w.begun)
+	long := waited >= w.next+sayWaiting
+	for _, p := range containers {
+		if w.ready[p.Container] {
+			continue
+		}
+		failure, known := w.Broker.FailureOf(p.Container)
+		switch {
+		case known && failure.Final:
+			return refuse("%s", failure.Text)
+		case known && w.said[p.Container] != failure.Text:
+			w.said[p.Container] = failure.Text
+			w.say(steplog.Lines(failure.Text)...)
+		case long:
+			w.say(fmt.Sprintf("Waiting for image '%s' to be pulled and started (%s).", steplog.Line(p.Image), waited.Round(time.Second)))
+		}
+	}
+	if long {
+		w.next = waited
+	}
+	return nil
+}
+
+// reason says why a container does not answer. The controller sees its status, and knows more than a connection that has ended.
+func (c *call) reason(m *member, err error) error {
+	if !errors.Is(err, client.ErrLost) && !errors.Is(err, client.ErrAbsent) {
+		return err
+	}
+	if failure, known := c.awaitFailure(m.Container); known {
+		return refuse("%s", failure.Text)
+	}
+	return refuse("Container '%s' ended unexpectedly. It may have used more memory than the pool allows%s.", m.Name, inBrackets(c.Resources))
+}
+
+func inBrackets(text string) string {
+	if text == "" {
+		return ""
+	}
+	return " (" + text + ")"
+}
+
+// awaitFailure waits for the controller's word about a container that has ended. A container's end is in its status within a second.
+func (c *call) awaitFailure(container string) (letter.Failure, bool) {
+	end := time.NewTimer(c.Bounds.Reason)
+	defer end.Stop()
+	look := time.NewTicker(c.Bounds.Look)
+	defer look.Stop()
+	for {
+		if failure, known := c.Broker.FailureOf(container); known && failure.Final {
+			return failure, true
+		}
+		select {
+		case <-look.C:
+		case <-end.C:
+			return letter.Failure{}, false
+		}
+	}
+}

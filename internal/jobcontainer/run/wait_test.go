@@ -1,0 +1,69 @@
+package run
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/client"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/plan"
+)
+
+var twoContainers = []plan.Container{{Name: "job", Container: "job-1-0", Image: "debian:12"}, {Name: "postgres", Container: "service-1-0", Image: "postgres:17"}}
+
+func TestAwaitGuards_SaysWhatTheControllerSaysOfPulls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := newStandIn(t)
+		close(pod.guard("job-1-0").ready)
+		time.AfterFunc(time.Second, func() {
+			pod.fail("service-1-0", "Image 'postgres:17' can't be pulled yet: timeout.\n::error::forged", false)
+		})
+		time.AfterFunc(40*time.Second, func() { pod.fail("service-1-0", "Image 'postgres:17' could not be pulled: no such host.", true) })
+		begun := time.Now()
+		err := pod.call().awaitGuards(t.Context(), twoContainers)
+		require.EqualError(t, err, "Image 'postgres:17' could not be pulled: no such host.")
+		require.LessOrEqual(t, time.Since(begun), 40*time.Second+400*time.Millisecond)
+		require.Equal(t, "Image 'postgres:17' can't be pulled yet: timeout.\n| ::error::forged\n"+
+			"Waiting for image 'postgres:17' to be pulled and started (15s).\nWaiting for image 'postgres:17' to be pulled and started (30s).\n", pod.text())
+	})
+}
+
+func TestAwaitGuards_HasABound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := newStandIn(t)
+		begun := time.Now()
+		err := pod.call().awaitGuards(t.Context(), twoContainers)
+		require.ErrorContains(t, err, "did not start within 12m0s")
+		require.Equal(t, 12*time.Minute, time.Since(begun))
+		require.Contains(t, pod.text(), "Waiting for image 'debian:12' to be pulled and started (15s).\nWaiting for image 'postgres:17' to be pulled and started (15s).\n")
+	})
+}
+
+func TestAwaitGuards_EndsWhenTheJobIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := newStandIn(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(3*time.Second, cancel)
+		begun := time.Now()
+		require.ErrorIs(t, pod.call().awaitGuards(ctx, twoContainers), errCancelled)
+		require.Equal(t, 3*time.Second, time.Since(begun))
+	})
+}
+
+// A container whose connection has ended has a reason, which the controller knows a moment later.
+func TestReason_AwaitsTheControllersWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := newStandIn(t)
+		c := pod.call()
+		c.Resources = "8 CPU, 16Gi"
+		m := &member{Name: "job", Container: "job-1-0"}
+		time.AfterFunc(800*time.Millisecond, func() { pod.fail("job-1-0", plan.KilledForMemoryText("job", "16Gi"), true) })
+		require.EqualError(t, c.reason(m, client.ErrLost), "Container 'job' was killed: the job used more memory than the pool allows (16Gi).")
+		begun := time.Now()
+		require.ErrorContains(t, c.reason(&member{Name: "db", Container: "service-1-0"}, client.ErrAbsent), "Container 'db' ended unexpectedly.")
+		require.Equal(t, 5*time.Second, time.Since(begun), "bounded")
+	})
+}

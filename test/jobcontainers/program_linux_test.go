@@ -1,0 +1,107 @@
+package jobcontainers
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// program is what the containers of rows run, with the exit code:
+//
+//	serve PORT         print "ready", and send the port to each client, until it is stopped
+//	deaf               print "deaf", and ignore SIGINT and SIGTERM
+//	dial HOST:PORT     connect, and print what the server sends
+//	exit CODE, env NAME, id, pwd, args …, cat FILE, exists FILE
+func program(args []string) int {
+	if len(args) == 0 {
+		fmt.Println("no mode")
+		return 64
+	}
+	switch args[0] {
+	case "serve":
+		return serve(args[1])
+	case "deaf":
+		signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+		fmt.Println("deaf")
+		<-time.After(10 * time.Minute) // bounded: the container is killed
+		return 0
+	case "dial":
+		return dial(args[1])
+	case "exit":
+		var code int
+		_, _ = fmt.Sscan(args[1], &code)
+		return code
+	case "env":
+		fmt.Println(os.Getenv(args[1]))
+	case "id":
+		fmt.Println(os.Getuid(), os.Getgid())
+	case "args":
+		fmt.Printf("%q\n", args[1:])
+	case "pwd":
+		dir, _ := os.Getwd()
+		fmt.Println(dir)
+	case "exists":
+		if _, err := os.Stat(args[1]); err != nil {
+			return 1
+		}
+	case "cat":
+		content, err := os.ReadFile(args[1])
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		fmt.Print(string(content))
+	}
+	return 0
+}
+
+// serve sends each client the arguments that it has itself, so that a row sees whom it has reached.
+func serve(port string) int {
+	listener, err := net.Listen("tcp", ":"+port)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		s := <-stop // bounded: the container is stopped or killed
+		fmt.Println("stopping after", s)
+		_ = listener.Close()
+	}()
+	fmt.Println("ready on", port)
+	for {
+		connection, err := listener.Accept()
+		if err != nil {
+			return 0
+		}
+		_, _ = fmt.Fprintf(connection, "served by %s\n", strings.Join(os.Args[1:], " "))
+		_ = connection.Close()
+	}
+}
+
+// dial tries again for some seconds: a service without a health check may not listen yet when it has started.
+func dial(address string) int {
+	end := time.Now().Add(10 * time.Second)
+	connection, err := net.DialTimeout("tcp", address, 5*time.Second)
+	for err != nil && time.Now().Before(end) {
+		<-time.After(20 * time.Millisecond) // bounded: by its time
+		connection, err = net.DialTimeout("tcp", address, 5*time.Second)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer func() { _ = connection.Close() }()
+	text, err := io.ReadAll(connection)
+	fmt.Print(string(text))
+	if err != nil {
+		return 1
+	}
+	return 0
+}
