@@ -31,7 +31,7 @@ func ParseName(text string) (Name, error) {
 	}
 	parsed, err := reference.ParseNormalizedNamed(text)
 	if err != nil {
-		return Name{}, invalidName(text, whyInvalid(err))
+		return Name{}, invalidName(text, whyInvalid(text, err))
 	}
 	name := Name{Registry: strings.ToLower(reference.Domain(parsed)), Repository: reference.Path(parsed)}
 	if name.Registry == "index.docker.io" {
@@ -48,18 +48,21 @@ func ParseName(text string) (Name, error) {
 	return name, nil
 }
 
-func whyInvalid(err error) string {
+func whyInvalid(text string, err error) string {
 	switch {
-	case errors.Is(err, reference.ErrNameContainsUppercase):
-		return "a repository has lowercase letters only"
-	case errors.Is(err, reference.ErrNameEmpty):
-		return "it is empty"
 	case errors.Is(err, reference.ErrNameTooLong):
 		return "its repository is longer than 255 characters"
-	case errors.Is(err, reference.ErrDigestInvalidFormat):
-		return "its digest is not of the form sha256:<64 hexadecimal digits>"
+	case isName(strings.ToLower(text)):
+		return "a repository has lowercase letters only"
+	case strings.Contains(text, "@"):
+		return "it is not of the form [registry/]repository[:tag][@digest], or its digest is not sha256: and 64 hexadecimal digits"
 	}
 	return "it is not of the form [registry/]repository[:tag][@digest]"
+}
+
+func isName(text string) bool {
+	_, err := reference.ParseNormalizedNamed(text)
+	return err == nil
 }
 
 // String returns the whole name: docker.io/library/postgres:16.

@@ -98,6 +98,9 @@ func parsePattern(text string) (pattern, error) {
 	if text == "**" {
 		return pattern{every: true}, nil
 	}
+	if strings.Contains(text, "://") {
+		return pattern{}, errNoHost
+	}
 	rest, digest, digested := strings.Cut(text, "@")
 	if digested && digest == "" {
 		return pattern{}, errors.New("nothing is after the @")
@@ -215,8 +218,13 @@ func matchStar(pattern, text string) bool {
 	return true
 }
 
+var errNoHost = errors.New("a registry is host or host:port, without a scheme and a path")
+
 // checkHost wants host or host:port, as in an image name.
 func checkHost(hostport string) error {
+	if strings.ContainsAny(hostport, "/@") {
+		return errNoHost
+	}
 	host := hostport
 	if h, port, err := net.SplitHostPort(hostport); err == nil {
 		host = h
@@ -232,7 +240,7 @@ func checkHost(hostport string) error {
 		valid = valid && label != "" && label[0] != '-' && label[len(label)-1] != '-'
 	}
 	if !valid {
-		return errors.New("a registry is host or host:port, without a scheme and a path")
+		return errNoHost
 	}
 	return nil
 }
