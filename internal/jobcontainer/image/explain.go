@@ -86,6 +86,8 @@ func classify(err error) (Reason, string) {
 		return Unreachable, "connection closed"
 	case errors.As(err, &op):
 		return Unreachable, "no connection"
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return CertificateInvalid, "no TLS"
 	}
 	return ResponseInvalid, "a response that is not understood"
 }

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,12 +33,22 @@ const (
 // TokenService gives tokens to users, as Docker Hub and GitHub's registry do (distribution's token specification). Anonymous
 // clients get tokens for the public repositories only.
 type TokenService struct {
-	// Realm is its URL.
-	Realm string
+	// Host is host:port, and Realm its URL.
+	Host, Realm string
 
 	users  map[string]User
 	public []string
 	key    jose.JSONWebKey
+
+	mu       sync.Mutex
+	replaced http.HandlerFunc
+}
+
+// Replace lets a handler respond instead; nil: the service again.
+func (s *TokenService) Replace(handler http.HandlerFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replaced = handler
 }
 
 // User may pull from repositories.
@@ -57,7 +68,9 @@ func StartTokens(t testing.TB, users map[string]User, public ...string) *TokenSe
 	s.key.KeyID = base64.RawURLEncoding.EncodeToString(thumbprint)
 	server := httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(server.Close)
-	s.Realm = server.URL + "/token"
+	// By name: clients refuse token services with a private address in their URL.
+	s.Host = strings.Replace(strings.TrimPrefix(server.URL, "http://"), "127.0.0.1", "localhost", 1)
+	s.Realm = "http://" + s.Host + "/token"
 	return s
 }
 
@@ -80,6 +93,13 @@ type access struct {
 }
 
 func (s *TokenService) serve(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	replaced := s.replaced
+	s.mu.Unlock()
+	if replaced != nil {
+		replaced(w, r)
+		return
+	}
 	name, password, given := r.BasicAuth()
 	user := s.users[name]
 	pusher := given && name == "pusher" && password == pusherPassword
