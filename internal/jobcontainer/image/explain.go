@@ -70,6 +70,7 @@ func classify(err error) (Reason, string) {
 		authority   x509.UnknownAuthorityError
 		hostname    x509.HostnameError
 		invalid     x509.CertificateInvalidError
+		plain       *plainError
 	)
 	switch {
 	case errors.As(err, &certificate), errors.As(err, &authority), errors.As(err, &hostname), errors.As(err, &invalid):
@@ -88,6 +89,8 @@ func classify(err error) (Reason, string) {
 		return Unreachable, "no connection"
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return CertificateInvalid, "no TLS"
+	case errors.As(err, &plain): // of several errors the least telling: the client tries some hosts without TLS as well
+		return AddressRefused, plain.Error()
 	}
 	return ResponseInvalid, "a response that is not understood"
 }
@@ -98,7 +101,6 @@ func classifyOwn(err error) (reason Reason, detail string, ok bool) {
 		artifact *notImage
 		limit    *limitError
 		address  *addressError
-		plain    *plainError
 		panicked *panicError
 	)
 	switch {
@@ -114,8 +116,6 @@ func classifyOwn(err error) (reason Reason, detail string, ok bool) {
 		return ResponseInvalid, limit.what, true
 	case errors.As(err, &address):
 		return AddressRefused, address.Error(), true
-	case errors.As(err, &plain):
-		return AddressRefused, plain.Error(), true
 	case errors.Is(err, errDigest):
 		return ResponseInvalid, "content that does not have the digest of its reference", true
 	case errors.As(err, &panicked):

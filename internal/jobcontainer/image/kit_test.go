@@ -1,6 +1,7 @@
 package image_test
 
 import (
+	"context"
 	"os"
 	"strings"
 	"sync"
@@ -152,4 +153,8 @@ func postgres(t *testing.T) v1.ImageIndex {
 		}),
 		"linux/arm64": registrytest.Image(t, "linux/arm64", v1.Config{Cmd: []string{"postgres-arm"}}),
 	})
+}
+
+func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
+	return context.WithCancel(await.Context(t))
 }

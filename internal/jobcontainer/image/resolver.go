@@ -128,6 +128,9 @@ func (r *Resolver) Resolve(ctx context.Context, query Query) (Resolved, error) {
 	if found, ok := r.fresh(k); ok {
 		return found.resolved(name), nil
 	}
+	if ctx.Err() != nil {
+		return Resolved{}, fmt.Errorf("resolving an image: %w", context.Cause(ctx))
+	}
 	found, err := r.flights.do(ctx, flightKey{query.Tenant, k}, r.options.Now(), r.options.TagAge, func(ctx context.Context) (cached, error) {
 		return r.look(ctx, query, k, credentials)
 	})

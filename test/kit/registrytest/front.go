@@ -48,6 +48,7 @@ type Front struct {
 	mu       sync.Mutex
 	requests []string
 	replaced map[Stage]http.HandlerFunc
+	next     http.Handler
 }
 
 // StartFront runs a front of a registry until the test ends.
@@ -56,27 +57,29 @@ func StartFront(t testing.TB, registry *Registry) *Front {
 	target, err := url.Parse("http://" + registry.Host)
 	require.NoError(t, err)
 	f := &Front{replaced: map[Stage]http.HandlerFunc{}}
-	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
-	server := httptest.NewServer(f.handler(proxy))
+	f.next = &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
+	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
 	f.Host = strings.TrimPrefix(server.URL, "http://")
 	return f
 }
 
-func (f *Front) handler(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		stage := stageOf(r)
-		f.mu.Lock()
-		f.requests = append(f.requests, r.Method+" "+string(stage))
-		replaced := f.replaced[stage]
-		f.mu.Unlock()
-		if replaced != nil {
-			replaced(w, r)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+// ServeHTTP implements http.Handler.
+func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	stage := stageOf(r)
+	f.mu.Lock()
+	f.requests = append(f.requests, r.Method+" "+string(stage))
+	replaced := f.replaced[stage]
+	f.mu.Unlock()
+	if replaced != nil {
+		replaced(w, r)
+		return
+	}
+	f.Pass(w, r)
 }
+
+// Pass gives a request to the registry.
+func (f *Front) Pass(w http.ResponseWriter, r *http.Request) { f.next.ServeHTTP(w, r) }
 
 // Replace lets a handler respond to the requests of a stage; nil: the registry again. A handler that waits must end with its
 // request's context.

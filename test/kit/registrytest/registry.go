@@ -108,7 +108,7 @@ func (r *Registry) start(t testing.TB, program, dir string, options Options) err
 }
 
 func (r *Registry) config(t testing.TB, dir string, options Options) string {
-	text := fmt.Sprintf("version: 0.1\nlog:\n  level: info\nstorage:\n  filesystem:\n    rootdirectory: %s\nhttp:\n  addr: %s\n  secret: test\n",
+	text := fmt.Sprintf("version: 0.1\nlog:\n  level: error\n  accesslog:\n    disabled: true\nstorage:\n  filesystem:\n    rootdirectory: %s\nhttp:\n  addr: %s\n  secret: test\n",
 		filepath.Join(dir, "data"), r.Host)
 	switch {
 	case options.Tokens != nil:
