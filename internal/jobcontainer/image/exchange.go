@@ -31,15 +31,17 @@ type limitError struct{ what string }
 
 func (e *limitError) Error() string { return e.what }
 
-// addressError is a connection that the policy does not permit. Its text is for the controller's log.
-type addressError struct {
-	host    string
-	address string
+// addressError is a request that the policy does not permit. Its text is for the controller's log.
+type addressError struct{ what string }
+
+func (e *addressError) Error() string { return e.what }
+
+func refusedAddress(host, address string) error {
+	return &addressError{fmt.Sprintf("%s has the address %s", host, address)}
 }
 
-func (e *addressError) Error() string { return fmt.Sprintf("%s has the address %s", e.host, e.address) }
-
-// plainError is a request without TLS to a host that the pool does not name with http://.
+// plainError is a request without TLS to a registry that the pool does not name with http://. The client tries that for some hosts
+// beside one with TLS, so the other's error says more.
 type plainError struct{ host string }
 
 func (e *plainError) Error() string { return "request without TLS to " + e.host }
@@ -48,6 +50,7 @@ func (e *plainError) Error() string { return "request without TLS to " + e.host 
 // included. Its connections are its own: one that a pool may open is of no use to another pool.
 type exchange struct {
 	transport *http.Transport
+	registry  string // host[:port] in URLs
 	policy    Policy
 	options   *Options
 
@@ -59,8 +62,8 @@ type exchange struct {
 	retryAfter time.Duration // of the last 429
 }
 
-func newExchange(policy Policy, options *Options) *exchange {
-	e := &exchange{policy: policy, options: options}
+func newExchange(registry string, policy Policy, options *Options) *exchange {
+	e := &exchange{registry: registry, policy: policy, options: options}
 	e.transport = &http.Transport{
 		Proxy:                  options.Proxy,
 		DialContext:            e.dial,
@@ -92,7 +95,10 @@ func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 func (e *exchange) admit(request *http.Request) error {
 	host := request.URL.Host
 	if request.URL.Scheme != "https" && !e.policy.permitsPlain(host) {
-		return &plainError{host}
+		if host == e.registry {
+			return &plainError{host}
+		}
+		return &addressError{"request without TLS to " + host}
 	}
 	if err := e.admitProxied(request); err != nil {
 		return err
@@ -125,7 +131,7 @@ func (e *exchange) admitProxied(request *http.Request) error {
 	host := request.URL.Hostname()
 	if proxy == nil {
 		if e.isProxy(withPort(request.URL)) {
-			return &addressError{host, "of the proxy"}
+			return refusedAddress(host, "of the proxy")
 		}
 		return nil
 	}
@@ -140,7 +146,7 @@ func (e *exchange) admitProxied(request *http.Request) error {
 	}
 	for _, address := range addresses {
 		if !mayConnect(host, named, address, e.options.ClusterNetworks) {
-			return &addressError{host, address.String()}
+			return refusedAddress(host, address.String())
 		}
 	}
 	return nil
@@ -164,7 +170,7 @@ func (e *exchange) dial(ctx context.Context, network, hostport string) (net.Conn
 		ControlContext: func(_ context.Context, _, target string, _ syscall.RawConn) error {
 			address, err := netip.ParseAddrPort(target)
 			if err != nil || !mayConnect(host, named, address.Addr(), e.options.ClusterNetworks) {
-				return &addressError{host, target}
+				return refusedAddress(host, target)
 			}
 			return nil
 		},

@@ -89,7 +89,7 @@ func classify(err error) (Reason, string) {
 		return Unreachable, "no connection"
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return CertificateInvalid, "no TLS"
-	case errors.As(err, &plain): // of several errors the least telling: the client tries some hosts without TLS as well
+	case errors.As(err, &plain): // of several errors the least telling
 		return AddressRefused, plain.Error()
 	}
 	return ResponseInvalid, "a response that is not understood"
@@ -116,8 +116,8 @@ func classifyOwn(err error) (reason Reason, detail string, ok bool) {
 		return ResponseInvalid, limit.what, true
 	case errors.As(err, &address):
 		return AddressRefused, address.Error(), true
-	case errors.Is(err, errDigest):
-		return ResponseInvalid, "content that does not have the digest of its reference", true
+	case errors.Is(err, errSize):
+		return ResponseInvalid, errSize.Error(), true
 	case errors.As(err, &panicked):
 		return ResponseInvalid, panicked.detail, true
 	}

@@ -202,7 +202,7 @@ func (r *Resolver) look(ctx context.Context, query Query, k key, credentials *jo
 
 // attempt has one conversation with the registry.
 func (r *Resolver) attempt(ctx context.Context, query Query, k key, credentials *jobcontainer.Credentials) (cached, error) {
-	exchange := newExchange(query.Policy, &r.options)
+	exchange := newExchange(k.name.Registry, query.Policy, &r.options)
 	defer exchange.close()
 	at := r.options.Now()
 	s, err := newSession(exchange, k.name, credentials)
