@@ -88,6 +88,6 @@ func TestHouse_HasTheseRooms(t *testing.T) {
 	for _, entry := range entries {
 		rooms = append(rooms, entry.Name())
 	}
-	require.ElementsMatch(t, []string{"agent", "cli", "controller", "dev", "fleet", "github", "lib", "machost", "node", "plan", "runnerpod", "server"}, rooms,
+	require.ElementsMatch(t, []string{"agent", "cli", "controller", "dev", "fleet", "github", "jobcontainer", "lib", "machost", "node", "plan", "runnerpod", "server"}, rooms,
 		"a directory of internal/ was added or has gone: each is a process, or is named in ARCHITECTURE.md")
 }
