@@ -71,6 +71,7 @@ func newExchange(registry string, policy Policy, options *Options) *exchange {
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxHeader,
 		MaxConnsPerHost:        4,
+		IdleConnTimeout:        options.Timeout,
 	}
 	return e
 }
@@ -195,13 +196,18 @@ func absolute(host string, named bool) string {
 	return strings.TrimSuffix(host, ".") + "."
 }
 
-// isProxy reports whether host:port is the configured proxy.
+// isProxy reports whether host:port is a configured proxy.
 func (e *exchange) isProxy(hostport string) bool {
 	if e.options.Proxy == nil {
 		return false
 	}
-	proxy, err := e.options.Proxy(&http.Request{URL: &url.URL{Scheme: "https", Host: "registry.invalid"}})
-	return err == nil && proxy != nil && withPort(proxy) == hostport
+	for _, scheme := range []string{"https", "http"} {
+		proxy, err := e.options.Proxy(&http.Request{URL: &url.URL{Scheme: scheme, Host: "registry.invalid"}})
+		if err == nil && proxy != nil && withPort(proxy) == hostport {
+			return true
+		}
+	}
+	return false
 }
 
 // withPort is host:port of a URL.

@@ -384,7 +384,7 @@ func TestResolve_CallersShareARequest(t *testing.T) {
 	require.Equal(t, []string{"GET tag", "GET digest", "GET blob"}, h.front.Requests())
 }
 
-// A tag may have moved since a request began: a caller that comes later asks anew.
+// A tag may have moved since a request began: a caller that comes later asks again.
 func TestResolve_NoCallerJoinsAnOldRequest(t *testing.T) {
 	h := newHostile(t)
 	reached := make(chan struct{})

@@ -31,7 +31,7 @@ import (
 
 // Options of a registry.
 type Options struct {
-	// Users are passwords by user name, for basic authentication. Without users everybody may pull and push.
+	// Users are passwords by user name, for basic authentication. Without users every client may pull and push.
 	Users map[string]string
 	// Tokens make the users get tokens for their repositories instead.
 	Tokens *TokenService
