@@ -46,6 +46,13 @@ type plainError struct{ host string }
 
 func (e *plainError) Error() string { return "request without TLS to " + e.host }
 
+// proxyError is a proxy that does not connect to a host.
+type proxyError struct{ status int }
+
+func (e *proxyError) Error() string {
+	return fmt.Sprintf("the controller's proxy responds with status %d", e.status)
+}
+
 // exchange sends the requests for one image, and applies the limits and the policy to each of them, redirects and token services
 // included. Its connections are its own: one that a pool may open is of no use to another pool.
 type exchange struct {
@@ -72,6 +79,12 @@ func newExchange(registry string, policy Policy, options *Options) *exchange {
 		MaxResponseHeaderBytes: maxHeader,
 		MaxConnsPerHost:        4,
 		IdleConnTimeout:        options.Timeout,
+		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, response *http.Response) error {
+			if response.StatusCode != http.StatusOK {
+				return &proxyError{response.StatusCode}
+			}
+			return nil
+		},
 	}
 	return e
 }

@@ -102,6 +102,7 @@ func classifyOwn(err error) (reason Reason, detail string, ok bool) {
 		limit    *limitError
 		address  *addressError
 		panicked *panicError
+		proxy    *proxyError
 	)
 	switch {
 	case errors.Is(err, errTimedOut):
@@ -116,6 +117,8 @@ func classifyOwn(err error) (reason Reason, detail string, ok bool) {
 		return ResponseInvalid, limit.what, true
 	case errors.As(err, &address):
 		return AddressRefused, address.Error(), true
+	case errors.As(err, &proxy):
+		return Unreachable, proxy.Error(), true
 	case errors.Is(err, errSize):
 		return ResponseInvalid, errSize.Error(), true
 	case errors.As(err, &panicked):

@@ -206,6 +206,8 @@ func TestResolve_ProxiesPassTheSameFence(t *testing.T) {
 		fails(t, r, query, image.AddressRefused, strings.Replace(refusedAddress, "HOST", host, 1))
 	}
 	require.Empty(t, forwarded)
+	query.Image = "unknown.example/app"
+	fails(t, r, query, image.Unreachable, "Image 'IMAGE' could not be pulled: registry 'unknown.example' is unreachable: the controller's proxy responds with status 502.")
 	for _, host := range []string{"named.internal", "only-the-proxy-knows.example"} {
 		query.Image = host + "/acme/app:1"
 		require.Equal(t, []string{"postgres"}, succeeds(t, r, query).Config.Cmd)
