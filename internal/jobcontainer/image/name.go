@@ -37,6 +37,13 @@ func ParseName(text string) (Name, error) {
 	if name.Registry == "index.docker.io" {
 		name.Registry = dockerHub
 	}
+	if !strings.ContainsAny(name.Registry, ".:") && name.Registry != "localhost" {
+		// Acme/app is taken for an image of the registry Acme, and in lower case it is one of Docker Hub.
+		return Name{}, invalidName(text, lowercaseOnly)
+	}
+	if checkHost(name.Registry) != nil { // the kubelet takes [0]:0, which no client connects to
+		return Name{}, invalidName(text, "its registry is not a host, or host:port")
+	}
 	if digested, ok := parsed.(reference.Digested); ok {
 		// A tag beside a digest has no meaning to the kubelet, and must have none to an allowlist.
 		name.Digest = digested.Digest().String()
@@ -48,12 +55,14 @@ func ParseName(text string) (Name, error) {
 	return name, nil
 }
 
+const lowercaseOnly = "a repository has lowercase letters only"
+
 func whyInvalid(text string, err error) string {
 	switch {
 	case errors.Is(err, reference.ErrNameTooLong):
 		return "its repository is longer than 255 characters"
 	case isName(strings.ToLower(text)):
-		return "a repository has lowercase letters only"
+		return lowercaseOnly
 	case strings.Contains(text, "@"):
 		return "it is not of the form [registry/]repository[:tag][@digest], or its digest is not sha256: and 64 hexadecimal digits"
 	}

@@ -38,6 +38,7 @@ func TestParseName_SaysWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                       "Image '' is not a valid image name: it is not of the form [registry/]repository[:tag][@digest].",
 		"Postgres":               "Image 'Postgres' is not a valid image name: a repository has lowercase letters only.",
+		"Acme/app":               "Image 'Acme/app' is not a valid image name: a repository has lowercase letters only.",
 		"a//b":                   "Image 'a//b' is not a valid image name: it is not of the form [registry/]repository[:tag][@digest].",
 		"docker://postgres":      "Image 'docker://postgres' is not a valid image name: it is not of the form [registry/]repository[:tag][@digest].",
 		"https://ghcr.io/a":      "Image 'https://ghcr.io/a' is not a valid image name: it is not of the form [registry/]repository[:tag][@digest].",
@@ -46,6 +47,8 @@ func TestParseName_SaysWhatIsWrong(t *testing.T) {
 		"\x1b[31m":               "Image '?[31m' is not a valid image name: it is not of the form [registry/]repository[:tag][@digest].",
 		strings.Repeat("a", 300): "Image '" + strings.Repeat("a", 200) + "…' is not a valid image name: its repository is longer than 255 characters.",
 		strings.Repeat("a", 700): "Image '" + strings.Repeat("a", 200) + "…' is not a valid image name: it is longer than any image name.",
+		"[0]:0/app":              "Image '[0]:0/app' is not a valid image name: its registry is not a host, or host:port.",
+		"registry:70000/app":     "Image 'registry:70000/app' is not a valid image name: its registry is not a host, or host:port.",
 		"${{ env.IMAGE }}":       "Image '${{ env.IMAGE }}' is not a valid image name: it is not of the form [registry/]repository[:tag][@digest].",
 	} {
 		_, err := ParseName(text)
@@ -57,7 +60,7 @@ func TestParseName_SaysWhatIsWrong(t *testing.T) {
 }
 
 func FuzzParseName(f *testing.F) {
-	for _, seed := range []string{"postgres", "ghcr.io/acme/app:1@" + someDigest, "a b", "[::1]:5000/x", "x\ny", "İ.io/x"} {
+	for _, seed := range []string{"postgres", "ghcr.io/acme/app:1@" + someDigest, "a b", "[::1]:5000/x", "x\ny", "İ.io/x", "[0]:0/0", "Acme/app", "LOCALHOST/app"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

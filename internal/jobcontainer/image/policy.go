@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -228,14 +229,17 @@ func checkHost(hostport string) error {
 	host := hostport
 	if h, port, err := net.SplitHostPort(hostport); err == nil {
 		host = h
-		if _, err := net.LookupPort("tcp", port); err != nil || port == "" || strings.Trim(port, "0123456789") != "" {
+		if number, err := strconv.ParseUint(port, 10, 16); err != nil || number == 0 {
 			return errors.New("its port is not a number from 1 to 65535")
 		}
 	}
-	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+	if strings.HasPrefix(hostport, "[") {
+		if address, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil || !address.Is6() || address.Zone() != "" {
+			return errNoHost
+		}
 		return nil
 	}
-	valid := host != "" && strings.Trim(strings.ToLower(host), "abcdefghijklmnopqrstuvwxyz0123456789.-") == ""
+	valid := strings.Trim(strings.ToLower(host), "abcdefghijklmnopqrstuvwxyz0123456789.-_") == ""
 	for _, label := range strings.Split(host, ".") {
 		valid = valid && label != "" && label[0] != '-' && label[len(label)-1] != '-'
 	}
