@@ -25,6 +25,7 @@ const mib = 1 << 20
 
 // hostile is a registry with an image whose front a test makes hostile.
 type hostile struct {
+	registry *registrytest.Registry
 	front    *registrytest.Front
 	now      *clock
 	resolver *image.Resolver
@@ -34,7 +35,7 @@ type hostile struct {
 func newHostile(t *testing.T) *hostile {
 	registry := registrytest.Start(t, registrytest.Options{})
 	registry.Push(t, "acme/app:1", postgres(t))
-	h := &hostile{front: registrytest.StartFront(t, registry), now: newClock()}
+	h := &hostile{registry: registry, front: registrytest.StartFront(t, registry), now: newClock()}
 	h.resolver = newResolver(t, h.now, image.Options{})
 	h.query = image.Query{
 		Tenant: "acme", Image: h.front.Host + "/acme/app:1", Platform: amd64, Policy: plain(t, h.front.Host),
@@ -173,6 +174,10 @@ func TestResolve_RefusesWhatRegistriesMayNotSend(t *testing.T) {
 	require.NoError(t, err)
 	config, err := other.RawConfigFile()
 	require.NoError(t, err)
+	h.registry.Push(t, "acme/app:other", other)
+	size := fmt.Sprintf(`"size":%d`, len(config))
+	resized := bytes.Replace(manifest, []byte(size), []byte(`"size":7`), 1)
+	require.NotEqual(t, manifest, resized)
 	send := func(body []byte) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }
 	}
@@ -214,6 +219,7 @@ func TestResolve_RefusesWhatRegistriesMayNotSend(t *testing.T) {
 		{"another manifest", registrytest.Digest, send(manifest), strange},
 		{"another config", registrytest.Blob, send(config), strange},
 		{"a short config", registrytest.Blob, send([]byte(`{}`)), strange},
+		{"a config of another size", registrytest.Tag, send(resized), "a config of another size than its manifest says"},
 		{"a large index", registrytest.Tag, large, much},
 		{"a large manifest", registrytest.Digest, large, much},
 		{"a large config", registrytest.Blob, large, much},
