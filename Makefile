@@ -223,6 +223,7 @@ verify: generate ## Regenerate everything; fail when the result differs from wha
 	cd tools && $(GO) mod tidy -diff
 	cd tools/kubelinter && $(GO) mod tidy -diff
 	cd tools/goreleaser && $(GO) mod tidy -diff
+	cd tools/registry && $(GO) mod tidy -diff
 	cd devcluster && $(GO) mod tidy -diff
 	cd images && $(GO) mod tidy -diff
 

@@ -16,7 +16,7 @@ import (
 // Linux starts no process with more.
 const maxConfig = 128 << 10
 
-// parseConfig reads an image's config (OCI image-spec, config.md, and Docker's Healthcheck). It leaves out what has no meaning:
+// parseConfig reads an image's config (OCI image-spec, image configuration, and Docker's Healthcheck). It leaves out what has no meaning:
 // environment without a name, ports that are not numbers, volumes without an absolute path. Errors are *notImage.
 func parseConfig(body []byte) (jobcontainer.ImageConfig, Platform, error) {
 	var file struct {

@@ -4,7 +4,7 @@
 // (docs/adr/0063-images-are-resolved-before-the-pod-is-changed.md).
 //
 // The names come from workflows, so every registry is treated as hostile: addresses are checked when a connection is made
-// (fence.go), and bytes, requests, redirects, time and concurrency are limited (exchange.go, slots.go). All decisions are pure
+// (address.go), and bytes, requests, redirects, time and concurrency are limited (exchange.go, slots.go). All decisions are pure
 // functions of values; resolver.go and exchange.go do the requests.
 //
 // Begin with Resolver.Resolve. DockerConfigJSON makes the content of the Secret that the kubelet pulls with. Only the controller

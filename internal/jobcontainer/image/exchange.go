@@ -31,23 +31,33 @@ type limitError struct{ what string }
 
 func (e *limitError) Error() string { return e.what }
 
-// addressError is a connection that the policy does not permit. Its text is for the controller's log.
-type addressError struct {
-	host    string
-	address string
+// addressError is a request that the policy does not permit. Its text is for the controller's log.
+type addressError struct{ what string }
+
+func (e *addressError) Error() string { return e.what }
+
+func refusedAddress(host, address string) error {
+	return &addressError{fmt.Sprintf("%s has the address %s", host, address)}
 }
 
-func (e *addressError) Error() string { return fmt.Sprintf("%s has the address %s", e.host, e.address) }
-
-// plainError is a request without TLS to a host that the pool does not name with http://.
+// plainError is a request without TLS to a registry that the pool does not name with http://. The client tries that for some hosts
+// beside one with TLS, so the other's error says more.
 type plainError struct{ host string }
 
 func (e *plainError) Error() string { return "request without TLS to " + e.host }
+
+// proxyError is a proxy that does not connect to a host.
+type proxyError struct{ status int }
+
+func (e *proxyError) Error() string {
+	return fmt.Sprintf("the controller's proxy responds with status %d", e.status)
+}
 
 // exchange sends the requests for one image, and applies the limits and the policy to each of them, redirects and token services
 // included. Its connections are its own: one that a pool may open is of no use to another pool.
 type exchange struct {
 	transport *http.Transport
+	registry  string // host[:port] in URLs
 	policy    Policy
 	options   *Options
 
@@ -59,8 +69,8 @@ type exchange struct {
 	retryAfter time.Duration // of the last 429
 }
 
-func newExchange(policy Policy, options *Options) *exchange {
-	e := &exchange{policy: policy, options: options}
+func newExchange(registry string, policy Policy, options *Options) *exchange {
+	e := &exchange{registry: registry, policy: policy, options: options}
 	e.transport = &http.Transport{
 		Proxy:                  options.Proxy,
 		DialContext:            e.dial,
@@ -68,6 +78,13 @@ func newExchange(policy Policy, options *Options) *exchange {
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxHeader,
 		MaxConnsPerHost:        4,
+		IdleConnTimeout:        options.Timeout,
+		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, response *http.Response) error {
+			if response.StatusCode != http.StatusOK {
+				return &proxyError{response.StatusCode}
+			}
+			return nil
+		},
 	}
 	return e
 }
@@ -92,7 +109,10 @@ func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 func (e *exchange) admit(request *http.Request) error {
 	host := request.URL.Host
 	if request.URL.Scheme != "https" && !e.policy.permitsPlain(host) {
-		return &plainError{host}
+		if host == e.registry {
+			return &plainError{host}
+		}
+		return &addressError{"request without TLS to " + host}
 	}
 	if err := e.admitProxied(request); err != nil {
 		return err
@@ -125,7 +145,7 @@ func (e *exchange) admitProxied(request *http.Request) error {
 	host := request.URL.Hostname()
 	if proxy == nil {
 		if e.isProxy(withPort(request.URL)) {
-			return &addressError{host, "of the proxy"}
+			return refusedAddress(host, "of the proxy")
 		}
 		return nil
 	}
@@ -140,7 +160,7 @@ func (e *exchange) admitProxied(request *http.Request) error {
 	}
 	for _, address := range addresses {
 		if !mayConnect(host, named, address, e.options.ClusterNetworks) {
-			return &addressError{host, address.String()}
+			return refusedAddress(host, address.String())
 		}
 	}
 	return nil
@@ -164,7 +184,7 @@ func (e *exchange) dial(ctx context.Context, network, hostport string) (net.Conn
 		ControlContext: func(_ context.Context, _, target string, _ syscall.RawConn) error {
 			address, err := netip.ParseAddrPort(target)
 			if err != nil || !mayConnect(host, named, address.Addr(), e.options.ClusterNetworks) {
-				return &addressError{host, target}
+				return refusedAddress(host, target)
 			}
 			return nil
 		},
@@ -189,13 +209,18 @@ func absolute(host string, named bool) string {
 	return strings.TrimSuffix(host, ".") + "."
 }
 
-// isProxy reports whether host:port is the configured proxy.
+// isProxy reports whether host:port is a configured proxy.
 func (e *exchange) isProxy(hostport string) bool {
 	if e.options.Proxy == nil {
 		return false
 	}
-	proxy, err := e.options.Proxy(&http.Request{URL: &url.URL{Scheme: "https", Host: "registry.invalid"}})
-	return err == nil && proxy != nil && withPort(proxy) == hostport
+	for _, scheme := range []string{"https", "http"} {
+		proxy, err := e.options.Proxy(&http.Request{URL: &url.URL{Scheme: scheme, Host: "registry.invalid"}})
+		if err == nil && proxy != nil && withPort(proxy) == hostport {
+			return true
+		}
+	}
+	return false
 }
 
 // withPort is host:port of a URL.

@@ -70,6 +70,7 @@ func classify(err error) (Reason, string) {
 		authority   x509.UnknownAuthorityError
 		hostname    x509.HostnameError
 		invalid     x509.CertificateInvalidError
+		plain       *plainError
 	)
 	switch {
 	case errors.As(err, &certificate), errors.As(err, &authority), errors.As(err, &hostname), errors.As(err, &invalid):
@@ -86,6 +87,10 @@ func classify(err error) (Reason, string) {
 		return Unreachable, "connection closed"
 	case errors.As(err, &op):
 		return Unreachable, "no connection"
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return CertificateInvalid, "no TLS"
+	case errors.As(err, &plain): // of several errors the least telling
+		return AddressRefused, plain.Error()
 	}
 	return ResponseInvalid, "a response that is not understood"
 }
@@ -96,8 +101,8 @@ func classifyOwn(err error) (reason Reason, detail string, ok bool) {
 		artifact *notImage
 		limit    *limitError
 		address  *addressError
-		plain    *plainError
 		panicked *panicError
+		proxy    *proxyError
 	)
 	switch {
 	case errors.Is(err, errTimedOut):
@@ -112,10 +117,10 @@ func classifyOwn(err error) (reason Reason, detail string, ok bool) {
 		return ResponseInvalid, limit.what, true
 	case errors.As(err, &address):
 		return AddressRefused, address.Error(), true
-	case errors.As(err, &plain):
-		return AddressRefused, plain.Error(), true
-	case errors.Is(err, errDigest):
-		return ResponseInvalid, "content that does not have the digest of its reference", true
+	case errors.As(err, &proxy):
+		return Unreachable, proxy.Error(), true
+	case errors.Is(err, errSize):
+		return ResponseInvalid, errSize.Error(), true
 	case errors.As(err, &panicked):
 		return ResponseInvalid, panicked.detail, true
 	}

@@ -3,7 +3,6 @@ package image
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -13,8 +12,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 )
 
-// errDigest says that content has another digest than it was asked for by.
-var errDigest = errors.New("content with another digest than requested")
+// errSize says that a config has another size than its manifest says, as container runtimes check.
+var errSize = errors.New("a config of another size than its manifest says")
 
 // session is the conversation with one registry about one image.
 type session struct {
@@ -125,7 +124,7 @@ func (s *session) blob(ctx context.Context, d descriptor) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(content)) != d.Size {
-		return nil, fmt.Errorf("config of %d bytes instead of %d: %w", len(content), d.Size, errDigest)
+		return nil, errSize
 	}
 	return content, nil
 }

@@ -22,7 +22,7 @@ const (
 	dockerSigned1  = "application/vnd.docker.distribution.manifest.v1+prettyjws"
 )
 
-// descriptor points to content by its digest (OCI image-spec, descriptor.md).
+// descriptor points to content by its digest (OCI image-spec, content descriptors).
 type descriptor struct {
 	MediaType string `json:"mediaType"`
 	Digest    string `json:"digest"`

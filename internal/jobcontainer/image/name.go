@@ -31,11 +31,18 @@ func ParseName(text string) (Name, error) {
 	}
 	parsed, err := reference.ParseNormalizedNamed(text)
 	if err != nil {
-		return Name{}, invalidName(text, whyInvalid(err))
+		return Name{}, invalidName(text, whyInvalid(text, err))
 	}
 	name := Name{Registry: strings.ToLower(reference.Domain(parsed)), Repository: reference.Path(parsed)}
 	if name.Registry == "index.docker.io" {
 		name.Registry = dockerHub
+	}
+	if !strings.ContainsAny(name.Registry, ".:") && name.Registry != "localhost" {
+		// Acme/app is taken for an image of the registry Acme, and in lower case it is one of Docker Hub.
+		return Name{}, invalidName(text, lowercaseOnly)
+	}
+	if checkHost(name.Registry) != nil { // the kubelet takes [0]:0, which no client connects to
+		return Name{}, invalidName(text, "its registry is not a host, or host:port")
 	}
 	if digested, ok := parsed.(reference.Digested); ok {
 		// A tag beside a digest has no meaning to the kubelet, and must have none to an allowlist.
@@ -48,18 +55,23 @@ func ParseName(text string) (Name, error) {
 	return name, nil
 }
 
-func whyInvalid(err error) string {
+const lowercaseOnly = "a repository has lowercase letters only"
+
+func whyInvalid(text string, err error) string {
 	switch {
-	case errors.Is(err, reference.ErrNameContainsUppercase):
-		return "a repository has lowercase letters only"
-	case errors.Is(err, reference.ErrNameEmpty):
-		return "it is empty"
 	case errors.Is(err, reference.ErrNameTooLong):
 		return "its repository is longer than 255 characters"
-	case errors.Is(err, reference.ErrDigestInvalidFormat):
-		return "its digest is not of the form sha256:<64 hexadecimal digits>"
+	case isName(strings.ToLower(text)):
+		return lowercaseOnly
+	case strings.Contains(text, "@"):
+		return "it is not of the form [registry/]repository[:tag][@digest], or its digest is not sha256: and 64 hexadecimal digits"
 	}
 	return "it is not of the form [registry/]repository[:tag][@digest]"
+}
+
+func isName(text string) bool {
+	_, err := reference.ParseNormalizedNamed(text)
+	return err == nil
 }
 
 // String returns the whole name: docker.io/library/postgres:16.

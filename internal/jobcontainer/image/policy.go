@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -97,6 +98,9 @@ func reachOf(named map[string]bool) [sha256.Size]byte {
 func parsePattern(text string) (pattern, error) {
 	if text == "**" {
 		return pattern{every: true}, nil
+	}
+	if strings.Contains(text, "://") {
+		return pattern{}, errNoHost
 	}
 	rest, digest, digested := strings.Cut(text, "@")
 	if digested && digest == "" {
@@ -215,24 +219,32 @@ func matchStar(pattern, text string) bool {
 	return true
 }
 
+var errNoHost = errors.New("a registry is host or host:port, without a scheme and a path")
+
 // checkHost wants host or host:port, as in an image name.
 func checkHost(hostport string) error {
+	if strings.ContainsAny(hostport, "/@") {
+		return errNoHost
+	}
 	host := hostport
 	if h, port, err := net.SplitHostPort(hostport); err == nil {
 		host = h
-		if _, err := net.LookupPort("tcp", port); err != nil || port == "" || strings.Trim(port, "0123456789") != "" {
+		if number, err := strconv.ParseUint(port, 10, 16); err != nil || number == 0 {
 			return errors.New("its port is not a number from 1 to 65535")
 		}
 	}
-	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+	if strings.HasPrefix(hostport, "[") {
+		if address, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil || !address.Is6() || address.Zone() != "" {
+			return errNoHost
+		}
 		return nil
 	}
-	valid := host != "" && strings.Trim(strings.ToLower(host), "abcdefghijklmnopqrstuvwxyz0123456789.-") == ""
+	valid := strings.Trim(strings.ToLower(host), "abcdefghijklmnopqrstuvwxyz0123456789.-_") == ""
 	for _, label := range strings.Split(host, ".") {
 		valid = valid && label != "" && label[0] != '-' && label[len(label)-1] != '-'
 	}
 	if !valid {
-		return errors.New("a registry is host or host:port, without a scheme and a path")
+		return errNoHost
 	}
 	return nil
 }

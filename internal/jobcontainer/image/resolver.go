@@ -128,6 +128,9 @@ func (r *Resolver) Resolve(ctx context.Context, query Query) (Resolved, error) {
 	if found, ok := r.fresh(k); ok {
 		return found.resolved(name), nil
 	}
+	if ctx.Err() != nil {
+		return Resolved{}, fmt.Errorf("resolving an image: %w", context.Cause(ctx))
+	}
 	found, err := r.flights.do(ctx, flightKey{query.Tenant, k}, r.options.Now(), r.options.TagAge, func(ctx context.Context) (cached, error) {
 		return r.look(ctx, query, k, credentials)
 	})
@@ -199,7 +202,7 @@ func (r *Resolver) look(ctx context.Context, query Query, k key, credentials *jo
 
 // attempt has one conversation with the registry.
 func (r *Resolver) attempt(ctx context.Context, query Query, k key, credentials *jobcontainer.Credentials) (cached, error) {
-	exchange := newExchange(query.Policy, &r.options)
+	exchange := newExchange(k.name.Registry, query.Policy, &r.options)
 	defer exchange.close()
 	at := r.options.Now()
 	s, err := newSession(exchange, k.name, credentials)

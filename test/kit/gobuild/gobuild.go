@@ -43,9 +43,17 @@ func Product(path string) error {
 // its import path is compiled once for the whole run. TestMain may call Build, which has no context: the timeout of the package's tests
 // bounds it.
 func Build(path, pkg string, flags ...string) error {
+	if strings.HasPrefix(pkg, ".") { // a test's own, made in its directory
+		return build("", path, pkg, flags)
+	}
+	return BuildIn("", path, pkg, flags...)
+}
+
+// BuildIn is Build of a package, named by its import path, in another module of the repository, whose directory is dir.
+func BuildIn(dir, path, pkg string, flags ...string) error {
 	shared := os.Getenv(EnvPrograms)
-	if shared == "" || strings.HasPrefix(pkg, ".") { // a test's own, made in its directory
-		return build(path, pkg, flags)
+	if shared == "" {
+		return build(dir, path, pkg, flags)
 	}
 	sum := sha256.Sum256([]byte(strings.Join(append([]string{pkg}, flags...), "\x00")))
 	program := filepath.Join(shared, filepath.Base(pkg)+"-"+hex.EncodeToString(sum[:6]))
@@ -55,7 +63,7 @@ func Build(path, pkg string, flags ...string) error {
 	}
 	defer unlock()
 	if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
-		if err := buildWhole(program, pkg, flags); err != nil {
+		if err := buildWhole(dir, program, pkg, flags); err != nil {
 			return err
 		}
 	}
@@ -63,15 +71,15 @@ func Build(path, pkg string, flags ...string) error {
 }
 
 // buildWhole renames the program when it is whole: the next package must not take what a killed compiler left.
-func buildWhole(program, pkg string, flags []string) error {
-	if err := build(program+".part", pkg, flags); err != nil {
+func buildWhole(dir, program, pkg string, flags []string) error {
+	if err := build(dir, program+".part", pkg, flags); err != nil {
 		return err
 	}
 	return os.Rename(program+".part", program)
 }
 
-func build(path, pkg string, flags []string) error {
-	if output, err := Command(context.Background(), "", path, pkg, flags...).CombinedOutput(); err != nil {
+func build(dir, path, pkg string, flags []string) error {
+	if output, err := Command(context.Background(), dir, path, pkg, flags...).CombinedOutput(); err != nil {
 		return fmt.Errorf("building %s: %w\n%s", pkg, err, output)
 	}
 	return nil
