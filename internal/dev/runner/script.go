@@ -23,6 +23,8 @@ type scriptRun struct {
 	env   environment
 	limit <-chan time.Time
 	halt  <-chan struct{}
+	// do, if it is set, runs the step instead of args.
+	do func(files fileCommands, halt <-chan struct{}) (int, error)
 }
 
 // fileCommands are the files by which a script talks back: GITHUB_OUTPUT and so on, by variable.
@@ -30,7 +32,7 @@ type fileCommands map[string]string
 
 var fileVariables = map[string]string{
 	"GITHUB_OUTPUT": "set_output_", "GITHUB_ENV": "set_env_", "GITHUB_PATH": "add_path_",
-	"GITHUB_STEP_SUMMARY": "step_summary_", "GITHUB_STATE": "save_state_",
+	"GITHUB_STEP_SUMMARY": "step_summary_", "GITHUB_STATE": "save_state_", "GITHUB_ARTIFACTS": "artifacts_", "GITHUB_ARTIFACTS_LIST": "artifacts_list_",
 }
 
 func (w *work) commandFiles() (fileCommands, error) {
@@ -63,6 +65,13 @@ func (w *work) readFiles(s *stepRun, files fileCommands) (map[string]string, err
 	for _, v := range list {
 		w.env[v.name] = v.value
 	}
+	list, stateErr := readVariables("GITHUB_STATE", files)
+	for _, v := range list {
+		if s.state == nil {
+			s.state = map[string]string{}
+		}
+		s.state[v.name] = v.value
+	}
 	text, pathErr := readCommandFile("GITHUB_PATH", files)
 	for line := range strings.SplitSeq(text, "\n") {
 		if line = strings.TrimSuffix(line, "\r"); line != "" {
@@ -73,7 +82,7 @@ func (w *work) readFiles(s *stepRun, files fileCommands) (map[string]string, err
 	if summary != "" {
 		w.logs.summary(s.id, []byte(w.masks.mask(summary)))
 	}
-	return outputs, errors.Join(outErr, envErr, pathErr, sumErr)
+	return outputs, errors.Join(outErr, envErr, stateErr, pathErr, sumErr)
 }
 
 func readVariables(name string, files fileCommands) ([]variable, error) {
