@@ -160,8 +160,13 @@ func (w *work) environ(env environment, files fileCommands) []string {
 	return out
 }
 
-// hidden are the parts of the github context that are no environment variables.
-var hidden = []string{"token", "event", "job_workflow_sha"}
+// exported are the parts of the github context that are environment variables (GitHubContext.cs of actions/runner). Those that name
+// files are set for each step.
+var exported = []string{
+	"action", "action_path", "action_ref", "action_repository", "actor", "actor_id", "api_url", "base_ref", "event_name", "event_path", "graphql_url", "head_ref", "job",
+	"ref", "ref_name", "ref_protected", "ref_type", "repository", "repository_id", "repository_owner", "repository_owner_id", "retention_days", "run_attempt", "run_id",
+	"run_number", "server_url", "sha", "triggering_actor", "workflow", "workflow_ref", "workflow_sha", "workspace",
+}
 
 func (w *work) githubVariables() map[string]string {
 	out := map[string]string{
@@ -174,8 +179,8 @@ func (w *work) githubVariables() map[string]string {
 	for _, key := range object.Keys() {
 		v, _ := object.Get(key)
 		switch v.(type) {
-		case string, float64, bool:
-			if !slices.Contains(hidden, key) {
+		case string, bool:
+			if slices.Contains(exported, strings.ToLower(key)) {
 				out["GITHUB_"+strings.ToUpper(key)] = workflow.ToString(v)
 			}
 		}

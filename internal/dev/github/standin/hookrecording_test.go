@@ -103,6 +103,9 @@ func TestDevelopmentRunner_GivesAHookWhatGitHubsGives(t *testing.T) {
 			for i := range want {
 				slices.Sort(got[i].Names)
 				require.Equal(t, want[i].Names, got[i].Names, "the environment of call %d, %v", i, want[i].Stdin["command"])
+				if args, _ := got[i].Stdin["args"].(map[string]any); args["environmentVariables"] != nil {
+					delete(args["environmentVariables"].(map[string]any), "ACTIONS_CACHE_URL") // the message of that time named no cache
+				}
 				require.Equal(t, sameForAll(want[i].Stdin, "/home/runner"), sameForAll(got[i].Stdin, root), "the input of call %d", i)
 			}
 		})
@@ -112,7 +115,7 @@ func TestDevelopmentRunner_GivesAHookWhatGitHubsGives(t *testing.T) {
 var (
 	recordedGUID    = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	recordedAddress = regexp.MustCompile(`^https?://[^/]+`)
-	recordedID      = regexp.MustCompile(`^([0-9a-f]{40}|\d+)$`)
+	anyID           = regexp.MustCompile(`^([0-9a-f]{40}|\d+)$`)
 )
 
 // idVariables are variables whose values are ids. The names of two steps are those that a proxy gave them when the recordings were made.
@@ -126,7 +129,7 @@ func sameForAll(v any, root string) any {
 	case map[string]any:
 		out := map[string]any{}
 		for key, item := range v {
-			if text, ok := item.(string); ok && slices.Contains(idVariables, key) && (recordedID.MatchString(text) || key == "ACTIONS_RUNTIME_TOKEN" || strings.HasPrefix(text, "__")) {
+			if text, ok := item.(string); ok && slices.Contains(idVariables, key) && (anyID.MatchString(text) || key == "ACTIONS_RUNTIME_TOKEN" || strings.HasPrefix(text, "__")) {
 				out[key] = "<id>"
 				continue
 			}

@@ -64,7 +64,7 @@ jobs:
       - run: printf '%s\n' "${{ secrets.TWO_LINES }}" | tr a-z A-Z
 `)
 	require.Equal(t, []string{"NONE"}, run.MissingSecrets)
-	require.Equal(t, "secrets.NONE is not set, and empty in the jobs of workflow.yaml. Set secrets in the file of --secrets-file", run.SecretsWarning())
+	require.Equal(t, "secrets.NONE is not set, and empty in the jobs of ci.yaml. Set secrets in the file of --secrets-file", run.SecretsWarning())
 	require.Equal(t, "secrets.A, secrets.B are not set, and empty in the jobs of f. Set secrets in the file of --secrets-file",
 		standin.RunView{File: "f", MissingSecrets: []string{"A", "B"}}.SecretsWarning())
 	_, config := w.mintConfig("one", "self-hosted", "linux")
