@@ -154,7 +154,7 @@ func (w *work) step(step workflow.Step) {
 
 // perform runs a step: its condition, what it does, its conclusion. name is that of a post step, which has no place in the steps context.
 func (w *work) perform(s *stepRun, step workflow.Step, name string, run func(workflow.Scope, environment) (string, map[string]string, error)) {
-	if w.contexts == nil { // setting up failed before there was anything to evaluate
+	if w.unreadable {
 		w.end(s, skipped)
 		return
 	}

@@ -46,6 +46,8 @@ type work struct {
 	cleanUp   bool            // the containers have to be stopped
 	posts     []*actionRun
 	lastFiles fileCommands // of the last step
+
+	unreadable bool // setting up failed before the steps could be known
 }
 
 // environment is the env of the job: names as spelled, last one wins.
@@ -112,8 +114,18 @@ func (w *work) completion(outputs map[string]workflow.Variable) completion {
 	return c
 }
 
-// setUp makes the directories and evaluates what holds for all steps.
+// setUp is the step "Set up job". If it can't find out what the job is, no step runs, whatever its condition.
 func (w *work) setUp(s *stepRun) error {
+	if err := w.readJob(s); err != nil {
+		w.unreadable = true
+		w.container, w.services = nil, nil
+		return err
+	}
+	return w.hook(s, "ACTIONS_RUNNER_HOOK_JOB_STARTED", w.stop.gentle)
+}
+
+// readJob makes the directories and evaluates what holds for all steps.
+func (w *work) readJob(s *stepRun) error {
 	w.print(s, "Runner name: '%s'", w.r.config.AgentName)
 	w.print(s, "Runner version: '%s' (development runner, no isolation)", w.r.opts.Version)
 	if err := w.writeJobMessage(); err != nil {
@@ -140,7 +152,7 @@ func (w *work) setUp(s *stepRun) error {
 	if err := w.evaluateDefaults(); err != nil {
 		return fmt.Errorf("evaluating defaults: %w", err)
 	}
-	return w.hook(s, "ACTIONS_RUNNER_HOOK_JOB_STARTED", w.stop.gentle)
+	return nil
 }
 
 // makeDirectories makes _work/<repository>/<repository> and _work/_temp, as GitHub's runner lays them out.
