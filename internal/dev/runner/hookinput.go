@@ -131,7 +131,7 @@ func parseResponse(data []byte) (*hookResponse, error) {
 // jobContext is what the job context has of the containers of a job.
 type jobContext struct{ container, services *workflow.Object }
 
-// contextOf takes what an answer to prepare_job says of the containers, as strictly as GitHub's worker: what it would look up in vain is an error.
+// contextOf reads what an answer to prepare_job says of the containers, as strictly as GitHub's worker: a field that it needs and that is missing is an error.
 func (r *hookResponse) contextOf(hasContainer bool, services []string) (jobContext, error) {
 	out := jobContext{workflow.NewObject(), workflow.NewObject()}
 	if r == nil {
