@@ -80,7 +80,7 @@ func loadAction(dir string) (*workflow.Action, error) {
 			return &workflow.Action{Using: "docker", Image: name}, nil
 		}
 	}
-	return nil, fmt.Errorf("Can't find 'action.yml', 'action.yaml' or 'Dockerfile' under '%s'. Did you forget to run actions/checkout before running your local action?", filepath.Clean(dir)) //nolint:staticcheck // GitHub's words
+	return nil, fmt.Errorf("Can't find 'action.yml', 'action.yaml' or 'Dockerfile' under '%s'. Did you forget to run actions/checkout before running your local action?", filepath.Clean(dir))
 }
 
 func evalInputs(step workflow.Step, scope workflow.Scope) (*workflow.Object, error) {
@@ -175,12 +175,12 @@ func (w *work) dockerAction(s *stepRun, run *actionRun, env environment, limit d
 	case workflow.IsDockerfile(image):
 		c.dockerfile = run.dir + "/" + image
 		if _, err := os.Stat(c.dockerfile); err != nil {
-			return failed, nil, fmt.Errorf("File not found: '%s'", c.dockerfile) //nolint:staticcheck // GitHub's words
+			return failed, nil, fmt.Errorf("File not found: '%s'", c.dockerfile)
 		}
 	case workflow.WithoutDocker(image) != image:
 		c.Image = workflow.WithoutDocker(image)
 	default:
-		return failed, nil, fmt.Errorf("'%s' should be either '[path]/Dockerfile' or 'docker://image[:tag]'.", image) //nolint:staticcheck // GitHub's words
+		return failed, nil, fmt.Errorf("'%s' should be either '[path]/Dockerfile' or 'docker://image[:tag]'.", image)
 	}
 	if err := run.command(c, env); err != nil {
 		return failed, nil, err
@@ -248,7 +248,7 @@ func (w *work) nodeAction(s *stepRun, run *actionRun, env environment, limit dea
 	}
 	script = run.dir + "/" + script
 	if _, err := os.Stat(script); err != nil {
-		return failed, nil, fmt.Errorf("File not found: '%s'", script) //nolint:staticcheck // GitHub's words
+		return failed, nil, fmt.Errorf("File not found: '%s'", script)
 	}
 	version := run.action.Using
 	if w.container == nil {
@@ -261,7 +261,7 @@ func (w *work) nodeAction(s *stepRun, run *actionRun, env environment, limit dea
 	}
 	if w.container.alpine {
 		if runtime.GOARCH != "amd64" {
-			return failed, nil, fmt.Errorf("JavaScript Actions in Alpine containers are only supported on x64 Linux runners. Detected %s %s", osName(), archName()) //nolint:staticcheck // GitHub's words
+			return failed, nil, fmt.Errorf("JavaScript Actions in Alpine containers are only supported on x64 Linux runners. Detected %s %s", osName(), archName())
 		}
 		version += "_alpine"
 	}

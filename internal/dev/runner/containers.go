@@ -25,15 +25,17 @@ const (
 // envRequireContainer forbids jobs without a container of their own.
 const envRequireContainer = "ACTIONS_RUNNER_REQUIRE_JOB_CONTAINER"
 
-var errContainerRequired = errors.New("Jobs without a job container are forbidden on this runner, please add a 'container:' to your job or contact your self-hosted runner administrator.") //nolint:staticcheck // GitHub's words
+var errContainerRequired = errors.New("Jobs without a job container are forbidden on this runner, please add a 'container:' to your job or contact your self-hosted runner administrator.")
 
 // errNoDocker is what GitHub's worker says without a hook, and without docker.
 var errNoDocker = errors.New("docker: command not found")
 
+// errNoContainer is .NET's text for a step whose container never got an id.
+var errNoContainer = errors.New("Value cannot be null. (Parameter 'ContainerId')")
+
 // container is a container of the job, a service, or that of a step.
 type container struct {
 	workflow.Container
-	job        bool
 	dockerfile string
 	args       []string // of the entry point
 	dir        string
@@ -126,7 +128,7 @@ func pieces(text string) []string {
 }
 
 func (w *work) newContainer(spec workflow.Container, job bool) *container {
-	c := &container{Container: spec, job: job, env: map[string]string{}, args: pieces(spec.Command)}
+	c := &container{Container: spec, env: map[string]string{}, args: pieces(spec.Command)}
 	c.paths = []pathMapping{{w.r.work, containerWork}, {w.tools(), containerTools}, {w.externals(), containerExternals}}
 	if job {
 		c.mounts = append(c.mounts, systemMount(dockerSocket, dockerSocket, false))
@@ -200,9 +202,9 @@ func (w *work) checkContainer(c workflow.Container, service bool) error {
 	switch {
 	case allowed:
 	case c.Entrypoint != "":
-		return errors.New("The template is not valid. The key 'entrypoint' is not allowed") //nolint:staticcheck // GitHub's words
+		return errors.New("The template is not valid. The key 'entrypoint' is not allowed")
 	case c.Command != "":
-		return errors.New("The template is not valid. The key 'command' is not allowed") //nolint:staticcheck // GitHub's words
+		return errors.New("The template is not valid. The key 'command' is not allowed")
 	}
 	return nil
 }
@@ -283,6 +285,9 @@ func (w *work) stopContainers(s *stepRun) error {
 
 // inContainer runs a command by the hook in the container of the job.
 func (w *work) inContainer(s *stepRun, entryPoint, arguments, dir string, env map[string]string, files fileCommands, halt <-chan struct{}) (int, error) {
+	if !w.hooksEnabled() {
+		return -1, errNoContainer
+	}
 	inside := make(map[string]string, len(env))
 	for name, value := range env {
 		inside[name] = w.container.inside(value)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/github/standin/workflow"
 )
 
 const wrapped = "Executing the custom container implementation failed. Please contact your self hosted runner administrator."
@@ -321,4 +323,17 @@ func TestContainers_TheJobMessageIsInTheWorkersLogWithoutSecrets(t *testing.T) {
 
 	x = run(t, "  a: {runs-on: x, steps: [{run: 'true'}]}")
 	require.NoDirExists(t, filepath.Join(x.opts.WorkDir, "_diag"), "without a hook it has no reader")
+}
+
+// GitHub's worker has no docker where a hook is set, and uses it where the service does not allow the hook.
+func TestContainers_AServiceThatDoesNotAllowTheHook(t *testing.T) {
+	x := hooked(t, prepared)
+	x.service.queue(inContainer)
+	delete(x.service.job.Variables, workflow.VarContainerHooks)
+	x.start()
+	require.NoError(t, x.wait())
+	require.Contains(t, x.service.stepLog("Initialize containers"), "##[error]Object reference not set to an instance of an object.\n")
+	require.Contains(t, x.service.stepLog("two"), "##[error]Value cannot be null. (Parameter 'ContainerId')\n")
+	require.Equal(t, "failed", x.service.completed.Conclusion)
+	require.Empty(t, x.calls())
 }

@@ -48,7 +48,7 @@ func (e *hookError) Error() string {
 func (e *hookError) Unwrap() error { return e.cause }
 
 // errInterrupted is a hook that was ended with its step.
-var errInterrupted = errors.New("The operation was canceled.") //nolint:staticcheck // GitHub's words
+var errInterrupted = errors.New("The operation was canceled.")
 
 // callHook runs the hook for a command and returns its answer, nil if it gave none. The hook runs until halt is closed. The files are
 // those of the step it runs in, nil if there is none.
@@ -93,8 +93,8 @@ func (w *work) runHook(s *stepRun, command hookCommand, args any, files fileComm
 	case closed(halt) || w.stop.ended():
 		return nil, errInterrupted
 	case code != 0:
-		w.fail(s, fmt.Errorf("Process completed with exit code %d.", code))                                                      //nolint:staticcheck // GitHub's words
-		return nil, fmt.Errorf("The hook script at '%s' running command '%s' did not execute successfully", hook, command.title) //nolint:staticcheck // GitHub's words
+		w.fail(s, fmt.Errorf("Process completed with exit code %d.", code))
+		return nil, fmt.Errorf("The hook script at '%s' running command '%s' did not execute successfully", hook, command.title)
 	}
 	return w.readAnswer(answer, hook, command, args)
 }
@@ -106,7 +106,7 @@ func (w *work) readAnswer(file, hook string, command hookCommand, args any) (*ho
 	data, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && required:
-		return nil, fmt.Errorf("Response file is required but not found for the hook script at '%s' running command '%s'", hook, command.title) //nolint:staticcheck // GitHub's words
+		return nil, fmt.Errorf("Response file is required but not found for the hook script at '%s' running command '%s'", hook, command.title)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case err != nil:
@@ -121,9 +121,9 @@ func (w *work) readAnswer(file, hook string, command hookCommand, args any) (*ho
 	}
 	switch {
 	case response == nil && required:
-		return nil, fmt.Errorf("Response file could not be read at '%s' running command '%s'", hook, command.title) //nolint:staticcheck // GitHub's words
+		return nil, fmt.Errorf("Response file could not be read at '%s' running command '%s'", hook, command.title)
 	case response != nil && required && response.IsAlpine == nil:
-		return nil, errors.New("The property 'isAlpine' is required but was not found in the response file.") //nolint:staticcheck // GitHub's words
+		return nil, errors.New("The property 'isAlpine' is required but was not found in the response file.")
 	}
 	return response, nil
 }
@@ -131,12 +131,12 @@ func (w *work) readAnswer(file, hook string, command hookCommand, args any) (*ho
 // hookShell is the shell for a hook. GitHub's worker runs .js with its own Node.js, which this runner has not.
 func hookShell(hook string) (string, error) {
 	if _, err := os.Stat(hook); err != nil {
-		return "", fmt.Errorf("File not found at '%s'. Set %s to the path of an existing file.", hook, envContainerHooks) //nolint:staticcheck // GitHub's words
+		return "", fmt.Errorf("File not found at '%s'. Set %s to the path of an existing file.", hook, envContainerHooks)
 	}
 	extension := filepath.Ext(hook)
 	switch {
 	case !slices.Contains(hookExtensions, extension):
-		return "", fmt.Errorf("Invalid file extension at '%s'. %s must be a path to a file with one of the following extensions: %s", hook, envContainerHooks, strings.Join(hookExtensions, ", ")) //nolint:staticcheck // GitHub's words
+		return "", fmt.Errorf("Invalid file extension at '%s'. %s must be a path to a file with one of the following extensions: %s", hook, envContainerHooks, strings.Join(hookExtensions, ", "))
 	case extension != ".sh":
 		return "", fmt.Errorf("the development runner runs hooks with the extension .sh only, not '%s'", hook)
 	}

@@ -106,8 +106,8 @@ type hookResponseContainer struct {
 
 // .NET's texts for what GitHub's worker doesn't expect in an answer: it takes the fields as they are.
 var (
-	errNullReference = errors.New("Object reference not set to an instance of an object.")                                                      //nolint:staticcheck // .NET's words
-	errOutOfRange    = errors.New("Index was out of range. Must be non-negative and less than the size of the collection. (Parameter 'index')") //nolint:staticcheck // .NET's words
+	errNullReference = errors.New("Object reference not set to an instance of an object.")
+	errOutOfRange    = errors.New("Index was out of range. Must be non-negative and less than the size of the collection. (Parameter 'index')")
 )
 
 // parseResponse reads an answer; nil for an empty file, and for null.

@@ -1,6 +1,7 @@
 package standin
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -72,7 +73,7 @@ func ParseSecrets(text string) (map[string]string, error) {
 func checkSecret(name, value string) error {
 	switch {
 	case !secretName.MatchString(name):
-		return fmt.Errorf("the name of a secret has letters, digits and _, and doesn't begin with a digit")
+		return errors.New("the name of a secret has letters, digits and _, and doesn't begin with a digit")
 	case strings.HasPrefix(name, "GITHUB_"):
 		return fmt.Errorf("the name %s is GitHub's: names of secrets don't begin with GITHUB_", name)
 	case len(value) > maxSecret:

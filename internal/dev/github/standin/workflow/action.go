@@ -58,20 +58,20 @@ func ParseAction(name string, data []byte) (action *Action, err error) {
 	case "docker":
 		a.docker(runs)
 		if a.Image == "" {
-			return nil, fmt.Errorf("%w: You are using a Container Action but an image is not provided in %s.", ErrAction, name) //nolint:staticcheck // GitHub's words
+			return nil, fmt.Errorf("%w: You are using a Container Action but an image is not provided in %s.", ErrAction, name)
 		}
 	case "node12", "node16", "node20", "node24":
 		a.Main, a.Post = scalarText(child(runs, "main")), scalarText(child(runs, "post"))
 		a.Pre = child(runs, "pre") != nil
 		if a.Main == "" {
-			return nil, fmt.Errorf("%w: You are using a JavaScript Action but there is not an entry JavaScript file provided in %s.", ErrAction, name) //nolint:staticcheck // GitHub's words
+			return nil, fmt.Errorf("%w: You are using a JavaScript Action but there is not an entry JavaScript file provided in %s.", ErrAction, name)
 		}
 	case "composite":
 		return nil, fmt.Errorf("%w: %s is a composite action, which is not supported here; write its steps into the workflow", ErrAction, name)
 	case "":
-		return nil, fmt.Errorf("%w: Missing 'using' value. 'using' requires 'composite', 'docker', 'node12', 'node16', 'node20' or 'node24'.", ErrAction) //nolint:staticcheck // GitHub's words
+		return nil, fmt.Errorf("%w: Missing 'using' value. 'using' requires 'composite', 'docker', 'node12', 'node16', 'node20' or 'node24'.", ErrAction)
 	default:
-		return nil, fmt.Errorf("%w: 'using: %s' is not supported, use 'docker', 'node12', 'node16', 'node20' or 'node24' instead.", ErrAction, a.Using) //nolint:staticcheck // GitHub's words
+		return nil, fmt.Errorf("%w: 'using: %s' is not supported, use 'docker', 'node12', 'node16', 'node20' or 'node24' instead.", ErrAction, a.Using)
 	}
 	return a, nil
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrTemplate marks a value that does not fit the place for which it was evaluated. Its text is GitHub's.
-var ErrTemplate = errors.New("The template is not valid.") //nolint:staticcheck // GitHub's words
+var ErrTemplate = errors.New("The template is not valid.")
 
 func notValid(what string) error { return fmt.Errorf("%w %s", ErrTemplate, what) }
 
