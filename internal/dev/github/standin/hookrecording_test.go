@@ -98,7 +98,7 @@ func TestDevelopmentRunner_GivesAHookWhatGitHubsGives(t *testing.T) {
 			log, err := w.in.Admin.JobLog(w.ctx, job.ID)
 			require.NoError(t, err)
 			require.Equal(t, "success", job.Conclusion, log)
-			want, got := readHookCalls(t, filepath.Join("testdata", "recordings", name+".jsonl")), readHookCalls(t, record)
+			want, got := readHookCalls(t, filepath.Join("testdata", "recordings", "hooks", name+".jsonl")), readHookCalls(t, record)
 			require.Len(t, got, len(want))
 			for i := range want {
 				slices.Sort(got[i].Names)
