@@ -37,6 +37,10 @@ isolation. Those for macOS run on a node that stands in for a Mac, with a fake T
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts := onebox.DemoOptions{Jobs: jobs, Runners: f.runners, Keep: keep, Timeout: timeout, Out: cmd.OutOrStdout()}
 			opts.StateDir, opts.Assets, opts.Ungated = f.stateDir, f.assets, !f.policies
+			var err error
+			if opts.SecretsFile, err = onebox.CheckSecrets(f.secretsFile); err != nil {
+				return err
+			}
 			opts.FastUnsafe = f.stateDir == "" // temporary data needs no fsync
 			opts.Report = onebox.NewPrinter(opts.Out, f.json).Report
 			if f.json {

@@ -27,7 +27,7 @@ type devGitHubFlags struct {
 	appID                                        int64
 	privateKey                                   string
 	generateKey                                  bool
-	webhookURL, webhookSecretFile                string
+	webhookURL, webhookSecretFile, secretsFile   string
 	orgs, users, repos                           []string
 	adminTokenFile                               string
 	shuffleAssignment, shuffleWebhooks, freshKey bool
@@ -51,8 +51,9 @@ its state in memory, and in --state-file if that is set.
 
 GitHub's own runner 2.336.0 ran jobs against it (November 2026), with three responses corrected by a
 proxy. They are fixed here since; tests replay what that runner sent, and the runner itself was not
-run again. Steps with "uses", job containers and services are refused. GitHub's runner drops
-the port of the URL that it registers with: to register one, listen on port 80 or 443.
+run again. Of steps with "uses", images (docker://) and actions of the workspace (./) run, others
+are refused. GitHub's runner drops the port of the URL that it registers with: to register one,
+listen on port 80 or 443.
 docs/internals/github-stand-in.md has the whole list.`,
 		Example: `  # One organization with one repository; make a key for the App on the first start
   bullpen dev github --private-key app.pem --generate-key --repo acme/app \
@@ -79,6 +80,7 @@ docs/internals/github-stand-in.md has the whole list.`,
 	flags.BoolVar(&f.generateKey, "generate-key", false, "create the key file if it does not exist")
 	flags.StringVar(&f.webhookURL, "webhook-url", "", "URL to deliver webhooks to")
 	flags.StringVar(&f.webhookSecretFile, "webhook-secret-file", "", "file with the webhook secret")
+	flags.StringVar(&f.secretsFile, "secrets-file", "", "file with the secrets of workflows, one NAME=VALUE per line")
 	flags.StringSliceVar(&f.orgs, "org", nil, "organization with the App installed (can be repeated; owners of --repo are included)")
 	flags.StringSliceVar(&f.users, "user", nil, "user with the App installed (can be repeated)")
 	flags.StringSliceVar(&f.repos, "repo", nil, "repository, as owner/name (can be repeated)")
@@ -141,6 +143,11 @@ func (f devGitHubFlags) options() (standin.Options, error) {
 	}
 	if opts.AdminToken, err = readSecret("--admin-token-file", f.adminTokenFile); err != nil {
 		return opts, err
+	}
+	if f.secretsFile != "" {
+		if opts.Secrets, err = standin.ReadSecrets(f.secretsFile); err != nil {
+			return opts, err
+		}
 	}
 	opts.Installations, err = f.installations()
 	return opts, err

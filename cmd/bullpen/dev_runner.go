@@ -28,8 +28,11 @@ func newDevRunnerCommand() *cobra.Command {
 		Short: "Run one job of a JIT config, or the jobs of a registered runner (development only)",
 		Long: `Run the steps of one job of a JIT config, like GitHub's own runner.
 
-For the one-machine mode and for tests. It runs the job's ` + "`run:`" + ` steps with bash or sh and nothing else, and it
+For the one-machine mode and for tests. It runs the job's ` + "`run:`" + ` steps with bash or sh, and actions of the workspace. It
 isolates nothing: a step is a process of this user, with this user's files. Production pods run GitHub's own runner.
+
+Containers of jobs, services and container actions are run by the hook that $ACTIONS_RUNNER_CONTAINER_HOOKS names, a file
+*.sh that is called as GitHub's runner calls it. Without a hook, a job with containers fails.
 
 A runner that was registered by "configure" in the directory --work runs one job after the other, each in its own process.
 

@@ -30,6 +30,7 @@ type oneboxFlags struct {
 	runners          int
 	json             bool
 	policies         bool
+	secretsFile      string
 }
 
 type upFlags struct {
@@ -69,6 +70,9 @@ Exit codes: 0 stopped, or all workflows succeeded, 1 it failed, 2 a workflow fai
 
   # Run it once, and exit with its result
   bullpen up --workflow .github/workflows/ci.yaml --exit-when-done
+
+  # With secrets: lines of NAME=VALUE
+  bullpen up --secrets-file secrets.env --workflow .github/workflows/ci.yaml
 
   # A pool of your own
   bullpen up --pool-file examples/pool.yaml
@@ -130,6 +134,7 @@ func (f *oneboxFlags) register(cmd *cobra.Command, runners int) {
 	flags.StringVar(&f.assets, "assets", "", "directory of the control plane's executables (default: those of make devcluster)")
 	commandline.AtLeast(flags, &f.runners, "runners", 0, runners, "number of runners of the default pool")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object per line")
+	flags.StringVar(&f.secretsFile, "secrets-file", "", "file with the secrets of workflows, one NAME=VALUE per line; values are masked in logs")
 	flags.BoolVar(&f.policies, "network-policies", true, "enforce the chart's network policies between runners and the server")
 }
 
@@ -165,6 +170,12 @@ func (f upFlags) options() (onebox.UpOptions, error) {
 			}
 			opts.Pools = append(opts.Pools, macs...)
 		}
+	}
+	if opts.SecretsFile, err = onebox.CheckSecrets(f.secretsFile); err != nil {
+		return opts, err
+	}
+	if f.secretsFile != "" && opts.App != nil {
+		return opts, errors.New("--secrets-file needs the GitHub stand-in, and --github-app uses the real GitHub. Set the secrets of the repository instead")
 	}
 	opts.MacHosts, opts.AuditLog = f.macHosts, f.auditLog
 	opts.TraceEndpoint, opts.TraceLink = f.traces.endpoint, f.traces.link

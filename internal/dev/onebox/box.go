@@ -43,6 +43,8 @@ type Options struct {
 	DatabaseURL, ListenDatabaseURL string
 	// Listen and GitHubListen are addresses to use instead of free ports: the server's for webhooks, and the stand-in's.
 	Listen, GitHubListen string
+	// SecretsFile has the secrets of workflows at the stand-in; see standin.ParseSecrets. Empty: there are none.
+	SecretsFile string
 	// Ungated does not enforce network policies between runners and the server.
 	Ungated bool
 	// AuditLog is a file to which the API server writes who asked it for what (audit.k8s.io, one JSON object a line), for requests

@@ -91,6 +91,9 @@ func (c *Client) Run(ctx context.Context, opts RunOptions) (Result, error) {
 		return Result{}, c.explain(err)
 	}
 	c.report(Event{Kind: EventRun, Run: runChange(run), Message: fmt.Sprintf("Submitted %s to %s as run %d.", run.File, run.Repo, run.ID)})
+	if warning := run.SecretsWarning(); warning != "" {
+		c.report(Event{Kind: EventProblem, Message: warning})
+	}
 	f := follower{
 		run: run.ID, ids: true, failed: c.lost, name: func(string) string { return "" },
 		log: func(job int64) string { return logCommand(c.at, job) },

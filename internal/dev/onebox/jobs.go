@@ -46,6 +46,21 @@ func LoadWorkflow(path string) (WorkflowFile, error) {
 	return WorkflowFile{Name: filepath.Base(path), Content: string(content)}, nil
 }
 
+// CheckSecrets verifies that a file of secrets can be used, and returns its absolute path; "" for none.
+func CheckSecrets(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	if _, err := standin.ReadSecrets(path); err != nil {
+		return "", fmt.Errorf("--secrets-file: %w", err)
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("--secrets-file: %w", err)
+	}
+	return absolute, nil
+}
+
 // submit queues a workflow's jobs at the stand-in, in its own repository.
 func submit(ctx context.Context, github *standin.AdminClient, file WorkflowFile) (standin.RunView, error) {
 	return submitTo(ctx, github, standin.Submission{FileName: file.Name, Content: file.Content, Repo: standInRepository})
@@ -257,6 +272,9 @@ func (b *Box) serve(ctx context.Context, opts UpOptions) (Result, error) {
 			return Result{}, err
 		}
 		b.report(Event{Kind: EventNote, Message: fmt.Sprintf("submitted %s as run %d", file.Name, run.ID)})
+		if warning := run.SecretsWarning(); warning != "" {
+			b.report(Event{Kind: EventProblem, Message: warning})
+		}
 		runs = append(runs, run.ID)
 	}
 	if opts.ExitWhenDone {

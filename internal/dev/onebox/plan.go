@@ -100,8 +100,10 @@ type setting struct {
 	appID     int64
 	capacity  capacity
 	env       []string
-	macHosts  string   // see Options
-	traces    []string // the server's flags for its traces
+	macHosts  string // see Options
+	// secretsFile is the file of workflows' secrets at the stand-in; see Options.
+	secretsFile string
+	traces      []string // the server's flags for its traces
 	// clientAuthority is the file of the authority by which the node agent knows the API server.
 	clientAuthority string
 }
@@ -110,7 +112,7 @@ func (b *Box) setting() setting {
 	s := setting{
 		layout: b.layout, binary: b.opts.Binary, agent: b.opts.agent, addresses: b.addresses, app: b.opts.App, poll: b.opts.Poll, appID: 1,
 		capacity: capacity{CPU: 64, Memory: "256Gi", Disk: "4Ti", Pods: 250}, env: baseEnvironment(os.Environ()),
-		clientAuthority: b.plane.ClientAuthority(), macHosts: b.opts.MacHosts,
+		clientAuthority: b.plane.ClientAuthority(), macHosts: b.opts.MacHosts, secretsFile: b.opts.SecretsFile,
 	}
 	if b.opts.TraceEndpoint != "" {
 		s.traces = []string{"--trace-endpoint=" + b.opts.TraceEndpoint, "--trace-link=" + b.opts.TraceLink}
@@ -148,18 +150,22 @@ func baseEnvironment(environ []string) []string {
 // standInCommand runs the local GitHub. Its webhooks go to the server.
 func (s setting) standInCommand() Command {
 	l := s.layout
-	return s.command(partGitHub, 5*time.Second, "dev", "github",
-		"--listen="+s.addresses.GitHub,
-		"--app-id="+strconv.FormatInt(s.appID, 10),
-		"--private-key="+l.secret("app.pem"),
-		"--webhook-url="+s.addresses.url(s.addresses.Webhooks)+"/webhooks/github",
-		"--webhook-secret-file="+l.secret("webhook-secret"),
-		"--admin-token-file="+l.secret("admin-token"),
-		"--state-file="+l.githubState(),
-		"--repo="+standInRepository,
+	args := []string{"dev", "github",
+		"--listen=" + s.addresses.GitHub,
+		"--app-id=" + strconv.FormatInt(s.appID, 10),
+		"--private-key=" + l.secret("app.pem"),
+		"--webhook-url=" + s.addresses.url(s.addresses.Webhooks) + "/webhooks/github",
+		"--webhook-secret-file=" + l.secret("webhook-secret"),
+		"--admin-token-file=" + l.secret("admin-token"),
+		"--state-file=" + l.githubState(),
+		"--repo=" + standInRepository,
 		// GitHub notices a runner whose machine died after ten minutes, which is too long for a demonstration.
 		"--lost-after=2m",
-	)
+	}
+	if s.secretsFile != "" {
+		args = append(args, "--secrets-file="+s.secretsFile)
+	}
+	return s.command(partGitHub, 5*time.Second, args...)
 }
 
 // github is GitHub's API, and the files with the App's key and the webhooks' secret.

@@ -165,3 +165,24 @@ func TestTokensAreRenewedByTheWallClock(t *testing.T) {
 	require.True(t, dueForRenewal(end.Add(-renewEarly), end))
 	require.True(t, dueForRenewal(end.Add(time.Hour), end), "the machine slept")
 }
+
+func TestPlanGivesTheStandInItsSecretsByAFile(t *testing.T) {
+	s := testSetting()
+	require.NotContains(t, strings.Join(s.standInCommand().Args, " "), "--secrets-file")
+	s.secretsFile = "/home/ada/secrets.env"
+	require.Contains(t, s.standInCommand().Args, "--secrets-file=/home/ada/secrets.env")
+}
+
+func TestCheckSecrets(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secrets.env")
+	require.NoError(t, os.WriteFile(file, []byte("A=b"), 0o600))
+	got, err := CheckSecrets(file)
+	require.NoError(t, err)
+	require.Equal(t, file, got)
+	require.NoError(t, os.WriteFile(file, []byte("hunter22"), 0o600))
+	_, err = CheckSecrets(file)
+	require.ErrorContains(t, err, "--secrets-file: reading the secrets in "+file+": line 1 is neither NAME=VALUE")
+	require.NotContains(t, err.Error(), "hunter22")
+	_, err = CheckSecrets("")
+	require.NoError(t, err)
+}

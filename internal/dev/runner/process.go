@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,10 @@ type process struct {
 	dir  string
 	env  []string
 	out  io.Writer
+	// input is what it reads on standard input; nothing by default.
+	input []byte
+	// alone has the first process signaled, and not its whole group; SIGKILL is for the group in any case.
+	alone bool
 }
 
 // groups are process groups that outlived their script: a server that a step left running for later steps.
@@ -24,7 +29,7 @@ type groups struct{ ids []int }
 // run runs the script and returns its exit code. When stop is closed, or hard is done, the group is ended: SIGINT,
 // then SIGTERM, then SIGKILL, each after its grace.
 func (r *Runner) run(hard context.Context, p process, stop <-chan struct{}, left *groups) (int, error) {
-	if r.opts.Within != nil {
+	if r.opts.Within != nil && p.input == nil {
 		if code, ran := r.within(hard, p.args, stop); ran {
 			return code, nil
 		}
@@ -34,6 +39,9 @@ func (r *Runner) run(hard context.Context, p process, stop <-chan struct{}, left
 	cmd.Dir, cmd.Env = p.dir, p.env
 	// One writer for both keeps their lines in the order in which they were written.
 	cmd.Stdout, cmd.Stderr = p.out, p.out
+	if p.input != nil {
+		cmd.Stdin = bytes.NewReader(p.input)
+	}
 	cmd.WaitDelay = r.opts.StreamGrace
 	cmd.SysProcAttr = ownGroup()
 	if err := cmd.Start(); err != nil {
@@ -41,6 +49,10 @@ func (r *Runner) run(hard context.Context, p process, stop <-chan struct{}, left
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
+	signaled := -cmd.Process.Pid
+	if p.alone {
+		signaled = cmd.Process.Pid
+	}
 	var err error
 	select {
 	case err = <-done:
@@ -49,9 +61,9 @@ func (r *Runner) run(hard context.Context, p process, stop <-chan struct{}, left
 			left.ids = append(left.ids, cmd.Process.Pid)
 		}
 	case <-stop:
-		err = r.end(hard, cmd.Process.Pid, done)
+		err = r.end(hard, cmd.Process.Pid, signaled, done)
 	case <-hard.Done():
-		err = r.end(hard, cmd.Process.Pid, done)
+		err = r.end(hard, cmd.Process.Pid, signaled, done)
 	}
 	var code *exec.ExitError
 	if err != nil && !errors.As(err, &code) && !errors.Is(err, exec.ErrWaitDelay) {
@@ -82,13 +94,13 @@ func (r *Runner) within(hard context.Context, args []string, stop <-chan struct{
 	return code, ran
 }
 
-// end ends a process group, step by step, and returns what its script's Wait returned.
-func (r *Runner) end(hard context.Context, group int, done <-chan error) error {
+// end ends a process group, step by step, and returns what its script's Wait returned. signaled is what gets the signals before SIGKILL.
+func (r *Runner) end(hard context.Context, group, signaled int, done <-chan error) error {
 	for _, s := range []struct {
 		signal syscall.Signal
 		grace  time.Duration
 	}{{syscall.SIGINT, r.opts.InterruptGrace}, {syscall.SIGTERM, r.opts.TerminateGrace}} {
-		_ = syscall.Kill(-group, s.signal) // a group that is gone needs no signal
+		_ = syscall.Kill(signaled, s.signal) // a group that is gone needs no signal
 		select {
 		case err := <-done:
 			_ = syscall.Kill(-group, syscall.SIGKILL)

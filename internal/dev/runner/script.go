@@ -23,6 +23,8 @@ type scriptRun struct {
 	env   environment
 	limit <-chan time.Time
 	halt  <-chan struct{}
+	// do, if it is set, runs the step instead of args.
+	do func(files fileCommands, halt <-chan struct{}) (int, error)
 }
 
 // fileCommands are the files by which a script talks back: GITHUB_OUTPUT and so on, by variable.
@@ -30,7 +32,7 @@ type fileCommands map[string]string
 
 var fileVariables = map[string]string{
 	"GITHUB_OUTPUT": "set_output_", "GITHUB_ENV": "set_env_", "GITHUB_PATH": "add_path_",
-	"GITHUB_STEP_SUMMARY": "step_summary_", "GITHUB_STATE": "save_state_",
+	"GITHUB_STEP_SUMMARY": "step_summary_", "GITHUB_STATE": "save_state_", "GITHUB_ARTIFACTS": "artifacts_", "GITHUB_ARTIFACTS_LIST": "artifacts_list_",
 }
 
 func (w *work) commandFiles() (fileCommands, error) {
@@ -63,6 +65,13 @@ func (w *work) readFiles(s *stepRun, files fileCommands) (map[string]string, err
 	for _, v := range list {
 		w.env[v.name] = v.value
 	}
+	list, stateErr := readVariables("GITHUB_STATE", files)
+	for _, v := range list {
+		if s.state == nil {
+			s.state = map[string]string{}
+		}
+		s.state[v.name] = v.value
+	}
 	text, pathErr := readCommandFile("GITHUB_PATH", files)
 	for line := range strings.SplitSeq(text, "\n") {
 		if line = strings.TrimSuffix(line, "\r"); line != "" {
@@ -73,7 +82,7 @@ func (w *work) readFiles(s *stepRun, files fileCommands) (map[string]string, err
 	if summary != "" {
 		w.logs.summary(s.id, []byte(w.masks.mask(summary)))
 	}
-	return outputs, errors.Join(outErr, envErr, pathErr, sumErr)
+	return outputs, errors.Join(outErr, envErr, stateErr, pathErr, sumErr)
 }
 
 func readVariables(name string, files fileCommands) ([]variable, error) {
@@ -151,8 +160,13 @@ func (w *work) environ(env environment, files fileCommands) []string {
 	return out
 }
 
-// hidden are the parts of the github context that are no environment variables.
-var hidden = []string{"token", "event", "job_workflow_sha"}
+// exported are the parts of the github context that are environment variables (GitHubContext.cs of actions/runner). Those that name
+// files are set for each step.
+var exported = []string{
+	"action", "action_path", "action_ref", "action_repository", "actor", "actor_id", "api_url", "base_ref", "event_name", "event_path", "graphql_url", "head_ref", "job",
+	"ref", "ref_name", "ref_protected", "ref_type", "repository", "repository_id", "repository_owner", "repository_owner_id", "retention_days", "run_attempt", "run_id",
+	"run_number", "server_url", "sha", "triggering_actor", "workflow", "workflow_ref", "workflow_sha", "workspace",
+}
 
 func (w *work) githubVariables() map[string]string {
 	out := map[string]string{
@@ -165,8 +179,8 @@ func (w *work) githubVariables() map[string]string {
 	for _, key := range object.Keys() {
 		v, _ := object.Get(key)
 		switch v.(type) {
-		case string, float64, bool:
-			if !slices.Contains(hidden, key) {
+		case string, bool:
+			if slices.Contains(exported, strings.ToLower(key)) {
 				out["GITHUB_"+strings.ToUpper(key)] = workflow.ToString(v)
 			}
 		}

@@ -1,12 +1,11 @@
 package runner
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -28,7 +27,8 @@ type stepRun struct {
 	started, completed time.Time
 	log                *jobLog
 	notes              []annotation
-	stopCommands       string // the token that resumes workflow commands; "" while they work
+	stopCommands       string            // the token that resumes workflow commands; "" while they work
+	state              map[string]string // what it saved for its post step
 }
 
 func (w *work) newStep(id, name string) {
@@ -123,6 +123,12 @@ func stepName(step workflow.Step, scope *workflow.Scope) string {
 			return workflow.ToString(v)
 		}
 	}
+	switch step.Reference.Type {
+	case workflow.ReferenceImage:
+		return "Run " + step.Reference.Image
+	case workflow.ReferenceAction:
+		return "Run " + step.Reference.Path
+	}
 	script := ""
 	if step.Inputs != nil {
 		token, _ := step.Inputs.Get("script")
@@ -140,7 +146,15 @@ func stepName(step workflow.Step, scope *workflow.Scope) string {
 // step runs one step of the workflow: its condition, its script, its conclusion.
 func (w *work) step(step workflow.Step) {
 	s := w.next()
-	if w.contexts == nil { // setting up failed before there was anything to evaluate
+	w.perform(s, step, "", func(scope workflow.Scope, env environment) (string, map[string]string, error) {
+		w.enterAction(step)
+		return w.runStep(s, step, scope, env)
+	})
+}
+
+// perform runs a step: its condition, what it does, its conclusion. name is that of a post step, which has no place in the steps context.
+func (w *work) perform(s *stepRun, step workflow.Step, name string, run func(workflow.Scope, environment) (string, map[string]string, error)) {
+	if w.unreadable {
 		w.end(s, skipped)
 		return
 	}
@@ -149,10 +163,12 @@ func (w *work) step(step workflow.Step) {
 	if w.stop.cancelled() {
 		w.status = cancelled
 	}
-	run, err := w.condition(step, scope)
-	if err == nil && !run {
+	due, err := w.condition(step, scope)
+	if err == nil && !due {
 		w.end(s, skipped)
-		w.record(step, skipped, skipped, nil)
+		if name == "" {
+			w.record(step, skipped, skipped, nil)
+		}
 		return
 	}
 	w.begin(s)
@@ -162,10 +178,10 @@ func (w *work) step(step workflow.Step) {
 			err = w.addEnv(env, *step.Environment, scope)
 		}
 		scope = w.scope(env)
-		s.name = w.masks.mask(stepName(step, &scope))
+		s.name = w.masks.mask(firstOf(name, stepName(step, &scope)))
 	}
 	if err == nil {
-		outcome, outputs, err = w.runStep(s, step, scope, env)
+		outcome, outputs, err = run(scope, env)
 	}
 	if err != nil {
 		w.fail(s, err)
@@ -181,7 +197,9 @@ func (w *work) step(step workflow.Step) {
 		w.status = cancelled
 	}
 	w.end(s, conclusion)
-	w.record(step, outcome, conclusion, outputs)
+	if name == "" {
+		w.record(step, outcome, conclusion, outputs)
+	}
 }
 
 // condition evaluates a step's `if`, with the status the job has now.
@@ -216,16 +234,17 @@ func (w *work) record(step workflow.Step, outcome, conclusion string, outputs ma
 
 // runStep runs a step's script and reads what it left in its command files.
 func (w *work) runStep(s *stepRun, step workflow.Step, scope workflow.Scope, env environment) (string, map[string]string, error) {
-	if step.Reference.Type != "" && !strings.EqualFold(step.Reference.Type, "script") || step.Inputs == nil {
-		return failed, nil, fmt.Errorf("this runner runs scripts only, not steps of type %q", step.Reference.Type)
+	switch reference := step.Reference.Type; {
+	case strings.EqualFold(reference, workflow.ReferenceImage):
+		return w.imageStep(s, step, scope, env)
+	case strings.EqualFold(reference, workflow.ReferenceAction):
+		return w.localStep(s, step, scope, env)
+	case reference != "" && !strings.EqualFold(reference, workflow.ReferenceScript) || step.Inputs == nil:
+		return failed, nil, fmt.Errorf("this runner doesn't run steps of type %q", reference)
 	}
-	inputs, err := scope.EvalToken(*step.Inputs)
+	object, err := evalInputs(step, scope)
 	if err != nil {
-		return failed, nil, fmt.Errorf("evaluating the step: %w", err)
-	}
-	object, ok := inputs.(*workflow.Object)
-	if !ok {
-		return failed, nil, errors.New("the step's inputs are not a map")
+		return failed, nil, err
 	}
 	limit, err := w.timeLimit(step, scope)
 	if err != nil {
@@ -242,6 +261,9 @@ func (w *work) runStep(s *stepRun, step workflow.Step, scope workflow.Scope, env
 		dir = filepath.Join(w.workspace, dir)
 	}
 	w.header(s, text, args, env)
+	if w.container != nil {
+		return w.scriptInContainer(s, step, scriptRun{args: args, dir: dir, env: env, limit: limit})
+	}
 	return w.supervise(s, step, scriptRun{args: args, dir: dir, env: env, limit: limit})
 }
 
@@ -259,16 +281,24 @@ func (w *work) header(s *stepRun, script string, args []string, env environment)
 	w.print(s, "##[group]Run %s", lines[0])
 	w.print(s, "%s", strings.Join(lines, "\n"))
 	w.print(s, "shell: %s {0}", strings.Join(args[:len(args)-1], " "))
-	if len(env) > 0 {
-		w.print(s, "env:")
-		for _, name := range sortedNames(env) {
-			w.print(s, "  %s: %s", name, env[name])
-		}
-	}
+	w.printEnv(s, env)
 	w.print(s, "##[endgroup]")
 }
 
-func (w *work) timeLimit(step workflow.Step, scope workflow.Scope) (<-chan time.Time, error) {
+func (w *work) printEnv(s *stepRun, env environment) {
+	if len(env) == 0 {
+		return
+	}
+	w.print(s, "env:")
+	for _, name := range sortedNames(env) {
+		w.print(s, "  %s: %s", name, env[name])
+	}
+}
+
+// deadline fires when a step's time is up; nil never does.
+type deadline = <-chan time.Time
+
+func (w *work) timeLimit(step workflow.Step, scope workflow.Scope) (deadline, error) {
 	if step.TimeoutInMinutes == nil {
 		return nil, nil
 	}
@@ -289,15 +319,19 @@ func (w *work) shell(name, script string) ([]string, error) {
 	if err := os.WriteFile(file, []byte(script), 0o700); err != nil {
 		return nil, fmt.Errorf("writing the step's script: %w", err)
 	}
-	switch name {
-	case "":
+	switch {
+	case name == "" && w.container != nil: // whether the image has bash is not known
+		return []string{"sh", "-e", file}, nil
+	case name == "":
 		if _, err := exec.LookPath("bash"); err == nil {
 			return []string{"bash", "-e", file}, nil
 		}
 		return []string{"sh", "-e", file}, nil
-	case "bash":
+	case name == "bash" && w.container != nil:
+		return []string{"bash", "--noprofile", "--norc", "-e", "-o", "pipefail", file}, nil
+	case name == "bash":
 		return []string{"bash", "--noprofile", "--norc", "-eo", "pipefail", file}, nil
-	case "sh":
+	case name == "sh":
 		return []string{"sh", "-e", file}, nil
 	}
 	os.Remove(file)
@@ -335,9 +369,14 @@ func (w *work) supervise(s *stepRun, step workflow.Step, run scriptRun) (string,
 	run.halt = halt
 	files, err := w.commandFiles()
 	var code int
-	if err == nil {
+	switch {
+	case err != nil:
+	case run.do != nil:
+		code, err = run.do(files, halt)
+	default:
 		code, err = w.scriptWithFiles(s, run, files)
 	}
+	w.lastFiles = files
 	close(finished)
 	<-watching
 	outputs, fileErr := w.readFiles(s, files)
@@ -358,36 +397,12 @@ func (w *work) supervise(s *stepRun, step workflow.Step, run scriptRun) (string,
 	return success, outputs, nil
 }
 
-// lineWriter cuts a process's output into lines and acts on the workflow commands among them.
-type lineWriter struct {
-	w    *work
-	s    *stepRun
-	rest []byte
-}
-
-// maxLine is the longest line kept whole, in bytes.
-const maxLine = 64 << 10
-
-func (l *lineWriter) Write(data []byte) (int, error) {
-	l.rest = append(l.rest, data...)
-	for {
-		end := bytes.IndexByte(l.rest, '\n')
-		if end < 0 && len(l.rest) < maxLine {
-			return len(data), nil
-		}
-		if end < 0 {
-			l.w.output(l.s, string(l.rest))
-			l.rest = l.rest[:0]
-			return len(data), nil
-		}
-		l.w.output(l.s, strings.TrimSuffix(string(l.rest[:end]), "\r"))
-		l.rest = l.rest[end+1:]
+// scriptInContainer runs a script in the container of the job.
+func (w *work) scriptInContainer(s *stepRun, step workflow.Step, run scriptRun) (string, map[string]string, error) {
+	last := len(run.args) - 1
+	arguments := strings.Join(append(slices.Clone(run.args[1:last]), w.container.resolve(run.args[last])), " ")
+	run.do = func(files fileCommands, halt <-chan struct{}) (int, error) {
+		return w.inContainer(s, run.args[0], arguments, run.dir, w.stepVariables(run.env, files), files, halt)
 	}
-}
-
-func (l *lineWriter) flush() {
-	if len(l.rest) > 0 {
-		l.w.output(l.s, string(l.rest))
-		l.rest = nil
-	}
+	return w.supervise(s, step, run)
 }

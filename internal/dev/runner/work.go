@@ -38,6 +38,16 @@ type work struct {
 	ran             []*stepRun
 	left            groups
 	notes           []annotation
+
+	container *container // of the job; nil without one
+	services  []*container
+	job       jobContext      // what the hook said of them
+	hookState json.RawMessage // the last that a hook returned
+	cleanUp   bool            // the containers have to be stopped
+	posts     []*actionRun
+	lastFiles fileCommands // of the last step
+
+	unreadable bool // setting up failed before the steps could be known
 }
 
 // environment is the env of the job: names as spelled, last one wins.
@@ -65,12 +75,18 @@ func (r *Runner) execute(msg *workflow.Message, stop *stopper) completion {
 	}
 	w.logs = newUploader(service, live, r, w.masks)
 	defer w.logs.close()
-	w.announce()
+	w.newStep(newStepID(), "Set up job")
 	w.internal("Set up job", w.setUp)
+	w.announce()
+	if w.wantsContainers() {
+		w.initialize()
+	}
 	for _, step := range msg.Steps {
 		w.step(step)
 	}
+	w.afterwards()
 	var outputs map[string]workflow.Variable
+	w.newStep(newStepID(), "Complete job")
 	w.internal("Complete job", func(s *stepRun) error {
 		// Clean-up has to run after a cancelled job too.
 		err := w.hook(s, "ACTIONS_RUNNER_HOOK_JOB_COMPLETED", nil)
@@ -98,10 +114,23 @@ func (w *work) completion(outputs map[string]workflow.Variable) completion {
 	return c
 }
 
-// setUp makes the directories and evaluates what holds for all steps.
+// setUp is the step "Set up job". If it can't find out what the job is, no step runs, whatever its condition.
 func (w *work) setUp(s *stepRun) error {
+	if err := w.readJob(s); err != nil {
+		w.unreadable = true
+		w.container, w.services = nil, nil
+		return err
+	}
+	return w.hook(s, "ACTIONS_RUNNER_HOOK_JOB_STARTED", w.stop.gentle)
+}
+
+// readJob makes the directories and evaluates what holds for all steps.
+func (w *work) readJob(s *stepRun) error {
 	w.print(s, "Runner name: '%s'", w.r.config.AgentName)
 	w.print(s, "Runner version: '%s' (development runner, no isolation)", w.r.opts.Version)
+	if err := w.writeJobMessage(); err != nil {
+		return err
+	}
 	w.contexts = w.msg.Contexts()
 	if err := w.makeDirectories(); err != nil {
 		return fmt.Errorf("making the job's directories: %w", err)
@@ -117,10 +146,13 @@ func (w *work) setUp(s *stepRun) error {
 			return fmt.Errorf("evaluating env: %w", err)
 		}
 	}
+	if err := w.evaluateContainers(s); err != nil {
+		return err
+	}
 	if err := w.evaluateDefaults(); err != nil {
 		return fmt.Errorf("evaluating defaults: %w", err)
 	}
-	return w.hook(s, "ACTIONS_RUNNER_HOOK_JOB_STARTED", w.stop.gentle)
+	return nil
 }
 
 // makeDirectories makes _work/<repository>/<repository> and _work/_temp, as GitHub's runner lays them out.
@@ -156,12 +188,27 @@ func (w *work) githubContext() *workflow.Object {
 	object, _ := from.(*workflow.Object)
 	out := object.Clone()
 	out.Set("workspace", w.workspace)
-	out.Set("event_path", w.eventPath())
 	out.Set("token", w.msg.Variables[workflow.VarToken].Value)
 	if job := w.msg.Variables[workflow.VarJob].Value; job != "" {
 		out.Set("job", job)
 	}
 	return out
+}
+
+// setGitHub sets a value of the github context from now on.
+func (w *work) setGitHub(pairs ...string) {
+	from, _ := w.contexts.Get("github")
+	object, _ := from.(*workflow.Object)
+	out := object.Clone()
+	for i := 0; i+1 < len(pairs); i += 2 {
+		out.Set(pairs[i], pairs[i+1])
+	}
+	w.contexts.Set("github", out)
+}
+
+// enterAction sets what the github context says of a step.
+func (w *work) enterAction(step workflow.Step) {
+	w.setGitHub("event_path", w.eventPath(), "action", step.Name, "action_repository", "", "action_ref", "")
 }
 
 func (w *work) secrets() *workflow.Object {
@@ -182,7 +229,12 @@ func (w *work) scope(env environment) workflow.Scope {
 		vars.Set(k, v)
 	}
 	contexts.Set("env", vars)
-	contexts.Set("job", workflow.NewObject("status", w.status))
+	job := workflow.NewObject("status", w.status)
+	if w.job.services != nil {
+		job.Set("container", w.job.container)
+		job.Set("services", w.job.services)
+	}
+	contexts.Set("job", job)
 	return workflow.Scope{Contexts: contexts}
 }
 
@@ -271,15 +323,11 @@ func (w *work) outputs(s *stepRun) map[string]workflow.Variable {
 
 // hook runs one of the scripts that the runner's administrator has set, until halt is closed.
 func (w *work) hook(s *stepRun, variable string, halt <-chan struct{}) error {
-	script := ""
-	for _, e := range w.r.opts.Environ {
-		if value, ok := strings.CutPrefix(e, variable+"="); ok {
-			script = value
-		}
-	}
-	if script == "" {
+	script := w.variable(variable)
+	if script == "" || w.contexts == nil {
 		return nil
 	}
+	w.setGitHub("event_path", w.eventPath())
 	w.print(s, "A job %s hook has been configured: %s", strings.ToLower(variable[strings.LastIndex(variable, "_")+1:]), script)
 	code, err := w.script(s, scriptRun{args: []string{"bash", "--noprofile", "--norc", "-eo", "pipefail", script}, dir: w.workspace, env: w.env.clone(), halt: halt})
 	if err != nil {
@@ -291,11 +339,23 @@ func (w *work) hook(s *stepRun, variable string, halt <-chan struct{}) error {
 	return nil
 }
 
-// announce tells the Results service of all steps before the first runs.
+// announce tells the Results service of the steps before the first runs.
 func (w *work) announce() {
-	w.newStep(uuid.NewString(), "Set up job")
+	if w.wantsContainers() {
+		w.newStep(newStepID(), "Initialize containers")
+	}
 	for _, s := range w.msg.Steps {
 		w.newStep(s.ID, stepName(s, nil))
 	}
-	w.newStep(uuid.NewString(), "Complete job")
+}
+
+func newStepID() string { return uuid.NewString() }
+
+// initialize starts the containers of the job, if nothing went wrong before.
+func (w *work) initialize() {
+	if w.status != success || w.stop.cancelled() {
+		w.end(w.next(), skipped)
+		return
+	}
+	w.internal("Initialize containers", w.startContainers)
 }

@@ -109,7 +109,12 @@ func (s *Server) Submit(sub Submission) ([]RunView, error) {
 		if err != nil {
 			return nil, err
 		}
-		views = append(views, r.view())
+		view := r.view()
+		view.MissingSecrets = s.missingSecrets(file)
+		if warning := view.SecretsWarning(); warning != "" {
+			s.log.Warn(warning, "run", view.ID)
+		}
+		views = append(views, view)
 	}
 	return views, nil
 }
@@ -327,7 +332,7 @@ func (s *Server) messageBuilder(j *job, ready workflow.Job) func(messageInput) (
 			ServiceURL: s.opts.URL + pathRun + "/", ResultsURL: s.opts.URL + pathResults + "/",
 			FeedURL: s.feedURL(), CacheURL: s.opts.URL + pathCache + "/", IDTokenURL: s.idTokenURL(j), LaunchURL: s.opts.URL,
 			OrchestrationID: j.orchestration(), RunnerGroup: in.group,
-			AccessToken: in.token, GitHubToken: githubToken,
+			AccessToken: in.token, GitHubToken: githubToken, Secrets: s.opts.Secrets,
 		})
 		if err != nil {
 			return nil, err

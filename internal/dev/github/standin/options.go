@@ -60,6 +60,9 @@ type Options struct {
 	// AdminToken, if set, guards the admin API.
 	AdminToken string
 
+	// Secrets are those of every repository, by their names in upper case. They are kept in no state file.
+	Secrets map[string]string
+
 	// WebhookURL and WebhookSecret say where webhooks go. With no URL they are listed as failed deliveries.
 	WebhookURL    string
 	WebhookSecret string

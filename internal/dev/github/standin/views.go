@@ -20,6 +20,8 @@ type RunView struct {
 	CreatedAt   time.Time  `json:"created_at"`
 	CompletedAt *time.Time `json:"completed_at"`
 	Jobs        []int64    `json:"jobs"`
+	// MissingSecrets are those that the file looks up and the stand-in has not; only in the answer to a submission.
+	MissingSecrets []string `json:"missing_secrets,omitempty"`
 }
 
 // StepView is one step of a job.

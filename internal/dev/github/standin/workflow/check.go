@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/rhysd/actionlint"
@@ -53,10 +54,17 @@ func (c *checker) stepExpressions(step *actionlint.Step) {
 	c.env(step.Env, "jobs.<job_id>.steps.env")
 	c.boolean(step.ContinueOnError, "jobs.<job_id>.steps.continue-on-error")
 	c.float(step.TimeoutMinutes, "jobs.<job_id>.steps.timeout-minutes")
-	if run, ok := step.Exec.(*actionlint.ExecRun); ok {
-		c.template(run.Run, "jobs.<job_id>.steps.run")
-		c.template(run.Shell, "jobs.<job_id>.steps.run")
-		c.template(run.WorkingDirectory, "jobs.<job_id>.steps.working-directory")
+	switch exec := step.Exec.(type) {
+	case *actionlint.ExecRun:
+		c.template(exec.Run, "jobs.<job_id>.steps.run")
+		c.template(exec.Shell, "jobs.<job_id>.steps.run")
+		c.template(exec.WorkingDirectory, "jobs.<job_id>.steps.working-directory")
+	case *actionlint.ExecAction:
+		c.template(exec.Entrypoint, "jobs.<job_id>.steps.with")
+		c.template(exec.Args, "jobs.<job_id>.steps.with")
+		for _, in := range exec.Inputs {
+			c.template(in.Value, "jobs.<job_id>.steps.with")
+		}
 	}
 }
 
@@ -131,6 +139,7 @@ func (c *checker) meaning(node actionlint.ExprNode, source string, pos *actionli
 	if callsAny(node, "hashfiles") {
 		c.unsupported(pos, "hashFiles()", "compute the hash in a `run` step")
 	}
+	textIndexes(node)
 	sema := actionlint.NewExprSemanticsChecker(false, nil)
 	any := func() *actionlint.ObjectType { return actionlint.NewEmptyObjectType() }
 	sema.UpdateMatrix(any())
@@ -144,4 +153,22 @@ func (c *checker) meaning(node actionlint.ExprNode, source string, pos *actionli
 	for _, p := range problems {
 		c.add(pos, "", fmt.Sprintf("in the expression %q: %s", source, p.Message))
 	}
+}
+
+// textIndexes writes the numbers by which an expression indexes as texts: ports[5432] is a common way to look up a port of a service, which
+// GitHub's evaluator allows and actionlint's checker does not.
+func textIndexes(node actionlint.ExprNode) {
+	actionlint.VisitExprNode(node, func(n, _ actionlint.ExprNode, entering bool) {
+		access, ok := n.(*actionlint.IndexAccessNode)
+		if !ok || !entering {
+			return
+		}
+		number, ok := access.Index.(*actionlint.IntNode)
+		if operand, isPort := access.Operand.(*actionlint.ObjectDerefNode); !ok || !isPort || operand.Property != "ports" {
+			return
+		}
+		if text, err := parseExpr("'" + strconv.Itoa(number.Value) + "'"); err == nil {
+			access.Index = text
+		}
+	})
 }

@@ -23,6 +23,8 @@ type Workflow struct {
 	Defaults Defaults
 	// Jobs are in file order.
 	Jobs []*JobDef
+	// Secrets are the names that expressions look up in the secrets context, sorted, in upper case, without GITHUB_TOKEN.
+	Secrets []string
 }
 
 // HasEvent reports whether the file lists the event under `on`.
@@ -79,16 +81,21 @@ type JobDef struct {
 	TimeoutMinutes  string
 	ContinueOnError string
 	Steps           []StepDef
+	// Container and Services are the tokens of `container` and `services`; nil where the job has none.
+	Container, Services *Token
 	// IDToken indicates that the job may have tokens that prove what it is: the permission id-token: write.
 	IDToken  bool
 	workflow *Workflow
 }
 
-// StepDef is a `run` step as written. All its texts may hold ${{ }}.
+// StepDef is a `run` or a `uses` step as written. All its texts but Uses may hold ${{ }}.
 type StepDef struct {
 	ID, Name, If, Run, Shell, WorkingDirectory string
-	Env                                        Env
-	ContinueOnError, TimeoutMinutes            string
+	// Uses is docker:// and an image, or ./ and a directory of the workspace; With are its inputs.
+	Uses                            string
+	With                            []Pair
+	Env                             Env
+	ContinueOnError, TimeoutMinutes string
 }
 
 // byPosition sorts what actionlint keeps in maps back into file order.
@@ -168,17 +175,39 @@ func buildJob(src *actionlint.Workflow, job *actionlint.Job) *JobDef {
 		def.Outputs = append(def.Outputs, Pair{text(o.Name), text(o.Value)})
 	}
 	for _, step := range job.Steps {
-		run, ok := step.Exec.(*actionlint.ExecRun)
-		if !ok {
+		out := StepDef{
+			ID: text(step.ID), Name: text(step.Name), If: text(step.If), Env: buildEnv(step.Env),
+			ContinueOnError: boolean(step.ContinueOnError), TimeoutMinutes: float(step.TimeoutMinutes),
+		}
+		switch exec := step.Exec.(type) {
+		case *actionlint.ExecRun:
+			out.Run, out.Shell, out.WorkingDirectory = text(exec.Run), text(exec.Shell), text(exec.WorkingDirectory)
+		case *actionlint.ExecAction:
+			out.Uses, out.With = text(exec.Uses), buildInputs(exec)
+		default:
 			continue // refused by check
 		}
-		def.Steps = append(def.Steps, StepDef{
-			ID: text(step.ID), Name: text(step.Name), If: text(step.If), Run: text(run.Run), Shell: text(run.Shell),
-			WorkingDirectory: text(run.WorkingDirectory), Env: buildEnv(step.Env),
-			ContinueOnError: boolean(step.ContinueOnError), TimeoutMinutes: float(step.TimeoutMinutes),
-		})
+		def.Steps = append(def.Steps, out)
 	}
 	return def
+}
+
+// buildInputs are the inputs of an action in file order. actionlint keeps two of them apart.
+func buildInputs(exec *actionlint.ExecAction) []Pair {
+	all := map[string]*actionlint.Input{}
+	for name, in := range exec.Inputs {
+		all[name] = in
+	}
+	for name, value := range map[string]*actionlint.String{"entrypoint": exec.Entrypoint, "args": exec.Args} {
+		if value != nil {
+			all[name] = &actionlint.Input{Name: &actionlint.String{Value: name, Pos: value.Pos}, Value: value}
+		}
+	}
+	var out []Pair
+	for _, in := range byPosition(all, func(in *actionlint.Input) *actionlint.Pos { return in.Name.Pos }) {
+		out = append(out, Pair{text(in.Name), text(in.Value)})
+	}
+	return out
 }
 
 // mayProve reports whether permissions let a job have tokens that prove what it is. Nothing grants that but the file itself.

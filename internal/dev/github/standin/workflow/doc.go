@@ -3,8 +3,8 @@
 //
 // It has four parts, in the order in which a job meets them:
 //
-//   - [Load] parses and checks a file. Everything the stand-in cannot do faithfully (actions, services,
-//     containers, reusable workflows, …) is refused here, by file, line and feature, so that no workflow
+//   - [Load] parses and checks a file. Everything the stand-in cannot do faithfully (actions of other
+//     repositories, reusable workflows, …) is refused here, by file, line and feature, so that no workflow
 //     ever half-runs.
 //   - [Run] schedules: it expands matrices, evaluates conditions, hands out each job exactly once, and
 //     concludes the jobs that never reach a runner.
@@ -16,6 +16,9 @@
 // over those trees is this package's own: the one in nektos/act brings in a git client with SSH and OpenPGP
 // (over a hundred packages), reads files for hashFiles, walks Go maps in random order and panics on some
 // malformed format strings, none of which a pure, fuzzed scheduler may do.
+//
+// `container` and `services` are read by a shape of the schema (shape.go, container.go), with GitHub's texts for what does not fit, and
+// sent as they are: [Scope.EvalContainer] evaluates them in the runner, against the same shape.
 //
 // Begin with load.go, then run.go.
 package workflow

@@ -27,6 +27,7 @@ type Problem struct {
 	// Feature names what is valid on GitHub but not supported here, "" for a plain mistake.
 	Feature string
 	Message string
+	foreign bool // reported by actionlint's parser, not by this package
 }
 
 // String is "file:line:column: message".
@@ -75,10 +76,12 @@ func Load(fileName string, data []byte) (wf *Workflow, err error) {
 	src, parseErrors := actionlint.Parse(data)
 	for _, e := range parseErrors {
 		c.add(&actionlint.Pos{Line: e.Line, Col: e.Column}, "", e.Message)
+		c.problems[len(c.problems)-1].foreign = true
 	}
 	if src == nil {
 		return nil, c.result()
 	}
+	wanted := c.containers(src, &doc)
 	c.rules(src)
 	c.features(src)
 	c.expressions(src)
@@ -86,7 +89,13 @@ func Load(fileName string, data []byte) (wf *Workflow, err error) {
 	if len(c.problems) > 0 {
 		return nil, c.result()
 	}
-	return buildWorkflow(fileName, src, matrices), nil
+	wf = buildWorkflow(fileName, src, matrices)
+	for _, def := range wf.Jobs {
+		found := wanted[strings.ToLower(def.ID)]
+		def.Container, def.Services = found.job, found.services
+	}
+	wf.Secrets = secretNames(&doc)
+	return wf, nil
 }
 
 // checker collects problems.
@@ -104,6 +113,9 @@ func (c *checker) add(pos *actionlint.Pos, feature, message string) {
 }
 
 func (c *checker) result() *LoadError {
+	for i := range c.problems {
+		c.problems[i].foreign = false
+	}
 	slices.SortStableFunc(c.problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))
 	})
@@ -146,7 +158,7 @@ func (c *checker) features(src *actionlint.Workflow) {
 		for _, step := range job.Steps {
 			switch exec := step.Exec.(type) {
 			case *actionlint.ExecAction:
-				c.unsupported(posOr(exec.Uses, step.Pos), "uses", "write a `run` step instead of the action")
+				c.uses(exec.Uses, step.Pos)
 			case *actionlint.ExecRun:
 				c.shell(exec.Shell)
 			}
@@ -154,15 +166,24 @@ func (c *checker) features(src *actionlint.Workflow) {
 	}
 }
 
+// uses allows images and actions in the workspace. Actions of other repositories would have to be downloaded.
+func (c *checker) uses(uses *actionlint.String, pos *actionlint.Pos) {
+	name := text(uses)
+	image, isImage := strings.CutPrefix(name, dockerPrefix)
+	switch {
+	case strings.Contains(name, "${{"):
+		c.add(uses.Pos, "", "A template expression is not allowed in this context")
+	case isImage && image == "":
+		c.add(uses.Pos, "", noEmptyImage)
+	case isImage, strings.HasPrefix(name, "./"):
+	default:
+		c.unsupported(posOr(uses, pos), "uses", "write a `run` step instead of the action, or use an image (docker://…) or an action in the workspace (./…)")
+	}
+}
+
 func (c *checker) jobFeatures(job *actionlint.Job) {
 	if job.WorkflowCall != nil {
 		c.unsupported(posOr(job.WorkflowCall.Uses, job.Pos), "uses (reusable workflow)", "put its jobs into this file")
-	}
-	if job.Container != nil {
-		c.unsupported(job.Container.Pos, "container", "run the steps on the runner itself")
-	}
-	if job.Services != nil {
-		c.unsupported(job.Services.Pos, "services", "start what the job needs in a `run` step")
 	}
 	if job.Environment != nil {
 		c.unsupported(job.Environment.Pos, "environment", "remove it, there are no approvals or environment secrets")

@@ -62,8 +62,6 @@ func TestLoad_RefusesWithPlaceAndFeature(t *testing.T) {
 	}{
 		"action":                 {"on: push\njobs:\n  a:\n    runs-on: x\n    steps:\n      - uses: actions/checkout@v4\n", "uses", "`run` step", 6},
 		"reusable":               {"on: push\njobs:\n  a:\n    uses: ./.github/workflows/b.yml\n", "uses (reusable workflow)", "this file", 4},
-		"container":              {oneJob("container: debian"), "container", "runner itself", 6},
-		"services":               {oneJob("services: {db: {image: postgres}}"), "services", "`run` step", 6},
 		"environment":            {oneJob("environment: prod"), "environment", "approvals", 6},
 		"concurrency":            {oneJob("concurrency: one"), "concurrency", "wait", 6},
 		"top concurrency":        {"concurrency: x\n" + oneJob(), "concurrency", "wait", 1},
@@ -109,10 +107,10 @@ func TestLoad_CollectsAllProblemsInFileOrder(t *testing.T) {
 jobs:
   b:
     runs-on: x
-    services: {db: {image: postgres}}
+    environment: prod
     steps: [{uses: actions/checkout@v4}, {run: x, shell: cmd}]
   a:
-    container: debian
+    concurrency: one
     runs-on: x
     steps: [{run: "${{ nope() }}"}]
 `))
@@ -124,7 +122,7 @@ jobs:
 		require.Positive(t, p.Column)
 		require.True(t, i == 0 || load.Problems[i-1].Line <= p.Line)
 	}
-	require.Equal(t, []string{"services", "uses", "shell", "container", ""}, features)
+	require.Equal(t, []string{"environment", "uses", "shell", "concurrency", ""}, features)
 	require.Contains(t, err.Error(), "ci.yml:5:")
 	require.Len(t, strings.Split(err.Error(), "\n"), 5)
 }

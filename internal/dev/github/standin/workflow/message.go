@@ -1,7 +1,6 @@
 package workflow
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -27,6 +26,8 @@ const (
 	VarRunnerGroup   = "system.runnerGroupName"
 	// VarContainerHooks allows a runner to run job containers by the hook that its environment names.
 	VarContainerHooks = "DistributedTask.AllowRunnerContainerHooks"
+	// VarServiceCommand allows the keys entrypoint and command of a service.
+	VarServiceCommand = "actions_service_container_command"
 	// VarTimeout is this project's own: the job's timeout in minutes. GitHub keeps it to itself and cancels
 	// the job from its side; the development runner honours it when it is there.
 	VarTimeout = "bullpen.job_timeout_minutes"
@@ -54,6 +55,8 @@ type Message struct {
 	JobID                string                 `json:"jobId"`
 	JobDisplayName       string                 `json:"jobDisplayName"`
 	JobName              string                 `json:"jobName"`
+	JobContainer         *Token                 `json:"jobContainer,omitempty"`
+	JobServiceContainers *Token                 `json:"jobServiceContainers,omitempty"`
 	JobOutputs           *Token                 `json:"jobOutputs,omitempty"`
 	RequestID            int64                  `json:"requestId"`
 	LockedUntil          string                 `json:"lockedUntil"`
@@ -120,7 +123,7 @@ type Variable struct {
 	IsSecret bool   `json:"isSecret,omitempty"`
 }
 
-// Step is one step; only those whose reference is a script are made here.
+// Step is one step: a script, an image, or an action of the workspace.
 type Step struct {
 	Type             string    `json:"type"`
 	Reference        Reference `json:"reference"`
@@ -135,10 +138,26 @@ type Step struct {
 	Inputs           *Token    `json:"inputs,omitempty"`
 }
 
+// The types of references.
+const (
+	ReferenceScript = "script"
+	ReferenceImage  = "containerRegistry"
+	ReferenceAction = "repository"
+)
+
 // Reference says what a step runs.
 type Reference struct {
-	Type string `json:"type"` // "script"
+	Type  string `json:"type"`
+	Image string `json:"image,omitempty"` // of an image, without docker://
+	// RepositoryType is "self" for an action of the workspace, whose directory Path is; other actions have a Name and a Ref.
+	RepositoryType string `json:"repositoryType,omitempty"`
+	Name           string `json:"name,omitempty"`
+	Ref            string `json:"ref,omitempty"`
+	Path           string `json:"path,omitempty"`
 }
+
+// RepositorySelf is the type of a repository that is the workspace.
+const RepositorySelf = "self"
 
 // MessageParams is what the service adds to a job. The ids are GUIDs.
 type MessageParams struct {
@@ -223,6 +242,9 @@ func variables(job Job, p MessageParams) map[string]Variable {
 		"system.runnerEnvironment":            {Value: "self-hosted"},
 		"DistributedTask.EnhancedAnnotations": {Value: "true"},
 	}
+	if job.Def.Services != nil {
+		out[VarServiceCommand] = Variable{Value: "true"}
+	}
 	for name, value := range map[string]string{VarLaunch: p.LaunchURL, VarOrchestration: p.OrchestrationID, VarRunnerGroup: p.RunnerGroup} {
 		if value != "" {
 			out[name] = Variable{Value: value}
@@ -263,8 +285,10 @@ func (m *Message) addDefinition(def *JobDef, p MessageParams) error {
 		}
 		m.JobOutputs = &outputs
 	}
+	m.JobContainer, m.JobServiceContainers = def.Container, def.Services
+	names := newStepNames(def.Steps)
 	for i, step := range def.Steps {
-		s, err := stepMessage(step, i, p)
+		s, err := stepMessage(step, names.of(step), i, p)
 		if err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
 		}
@@ -294,39 +318,6 @@ func (e Env) token() (*Token, error) {
 	}
 	t, err := mappingToken(e.Pairs)
 	return &t, err
-}
-
-func stepMessage(step StepDef, index int, p MessageParams) (Step, error) {
-	name := "__run"
-	if index > 0 {
-		name = fmt.Sprintf("__run_%d", index+1)
-	}
-	out := Step{Type: "action", Reference: Reference{Type: "script"}, Name: cmp.Or(step.ID, name), ContextName: cmp.Or(step.ID, name)}
-	if p.StepID != nil {
-		out.ID = p.StepID(index)
-	} else {
-		out.ID = uuid.NewSHA1(uuid.MustParse(p.JobID), fmt.Appendf(nil, "step/%d", index)).String()
-	}
-	var err error
-	if out.Condition, err = fullCondition(step.If); err != nil {
-		return Step{}, err
-	}
-	inputs, err := mappingToken(present(Pair{"script", step.Run}, Pair{"shell", step.Shell}, Pair{"workingDirectory", step.WorkingDirectory}))
-	if err != nil {
-		return Step{}, err
-	}
-	out.Inputs = &inputs
-	if out.Environment, err = step.Env.token(); err != nil {
-		return Step{}, err
-	}
-	if out.DisplayName, err = optional(step.Name, TextToken); err != nil {
-		return Step{}, err
-	}
-	if out.ContinueOnError, err = optional(step.ContinueOnError, scalarToken); err != nil {
-		return Step{}, err
-	}
-	out.TimeoutInMinutes, err = optional(step.TimeoutMinutes, scalarToken)
-	return out, err
 }
 
 func optional(text string, token func(string) (Token, error)) (*Token, error) {
