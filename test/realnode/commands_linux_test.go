@@ -59,7 +59,7 @@ func (w *world) run(command string, more ...string) string {
 }
 
 func (w *world) try(ctx context.Context, command string, more ...string) (string, error) {
-	w.ran[command] = true
+	w.account.run(command)
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "bash", "-c", strings.Join(append([]string{command}, more...), " "))
@@ -72,6 +72,19 @@ func (w *world) try(ctx context.Context, command string, more ...string) (string
 	err := shell.Run()
 	w.Logf("$ %s\n%s", shell.Args[2], output.String())
 	return output.String(), err
+}
+
+// kubectl runs a command of the test's own, which no guide has.
+func (w *world) kubectl(args ...string) (string, error) {
+	command := exec.CommandContext(w.Context(), w.cluster.Plane().Kubectl(), append([]string{"--kubeconfig=" + w.cluster.Plane().AdminKubeconfig()}, args...)...)
+	output, err := command.CombinedOutput()
+	return string(output), err
+}
+
+func (w *world) kubectlOrFail(args ...string) {
+	w.Helper()
+	said, err := w.kubectl(args...)
+	require.NoError(w, err, said)
 }
 
 // commandLine is a line of code in the guide; what follows a backslash belongs to it.

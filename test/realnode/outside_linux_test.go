@@ -119,6 +119,22 @@ func (g *gate) open(word string) []string {
 	return names
 }
 
+// drop forgets a job whose machine has ended: its connection is as silent as one that nothing is sent over.
+func (g *gate) drop(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if conn := g.held[name]; conn != nil {
+		delete(g.held, name)
+		_ = conn.Close()
+	}
+}
+
+func (g *gate) holds(name string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.held[name] != nil
+}
+
 func (g *gate) lost() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -48,7 +48,7 @@ type world struct {
 	gate     *gate
 	witness  *witness
 	database string // its URL, as this machine has it
-	ran      map[string]bool
+	account  *account
 }
 
 // requireMachine skips the test for users who cannot run a node. Root can: what is missing is a failure.
@@ -65,7 +65,7 @@ func requireMachine(t *testing.T) {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	requireMachine(t)
-	w := &world{T: t, ran: map[string]bool{}}
+	w := &world{T: t, account: &account{stopped: map[string]bool{}, ran: map[string]bool{}}}
 	var err error
 	w.dir, err = os.MkdirTemp("", "bullpen-realnode-")
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func newWorld(t *testing.T) *world {
 	w.startCluster()
 	require.NoError(t, <-built) // bounded: the compiler ends with the test's context
 	require.NoError(t, os.Symlink(w.cluster.Plane().Kubectl(), filepath.Join(w.dir, "bin", "kubectl")))
-	w.importImages("v1", "v2")
+	w.importImages(w.node, "v1", "v2")
 	w.startGitHub()
 	w.startServices()
 	w.witness = watch(t, w.kube)
@@ -115,8 +115,8 @@ func (w *world) startCluster() {
 	require.NoError(w, err)
 }
 
-// importImages gives the node the product's images and the runners'.
-func (w *world) importImages(versions ...string) {
+// importImages gives a node the product's images and the runners'.
+func (w *world) importImages(node *realnode.Node, versions ...string) {
 	images := []realnode.Image{runnerImage(w.T, w.dir)}
 	for _, version := range versions {
 		images = append(images, productImage(w.dir, version))
@@ -129,7 +129,7 @@ func (w *world) importImages(versions ...string) {
 		require.NoError(w, out.Close())
 		in, err := os.Open(file)
 		require.NoError(w, err)
-		require.NoError(w, w.node.Import(w.Context(), in))
+		require.NoError(w, node.Import(w.Context(), in))
 		require.NoError(w, in.Close())
 		require.NoError(w, os.Remove(file))
 	}
