@@ -41,7 +41,7 @@ func (w *world) prepareFiles() {
 	require.NoError(w, os.Symlink(filepath.Join(repo, "charts"), filepath.Join(work, "charts")))
 	w.writeValues("v1", "first")
 	require.NoError(w, os.WriteFile(filepath.Join(work, "app.pem"), w.github.AppKeyPEM, 0o600))
-	require.NoError(w, os.WriteFile(filepath.Join(work, "database-url"), []byte(databaseInCluster(w.T, w.database)), 0o600))
+	require.NoError(w, os.WriteFile(filepath.Join(work, "database-url"), []byte(databaseInCluster(w.TB, w.database)), 0o600))
 }
 
 // writeValues is what an administrator changes before an upgrade.
@@ -91,7 +91,7 @@ func (w *world) kubectlOrFail(args ...string) {
 var commandLine = regexp.MustCompile(`(?m)^    ((?:.*\\\n)*.*)$`)
 
 // checkGuide compares the guide with what was run: each of its commands was, word by word, or is marked.
-func checkGuide(t *testing.T, ran map[string]bool) {
+func checkGuide(t testing.TB, ran map[string]bool) {
 	t.Helper()
 	guide, err := os.ReadFile(filepath.Join(root, "docs", "guides", "install.md"))
 	require.NoError(t, err)

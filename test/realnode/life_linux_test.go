@@ -90,9 +90,9 @@ func TestRelease(t *testing.T) {
 }
 
 // in is the same world for a part of the test.
-func (w *world) in(t *testing.T) *world {
+func (w *world) in(t testing.TB) *world {
 	inner := *w
-	inner.T = t
+	inner.TB = t
 	return &inner
 }
 
@@ -245,7 +245,7 @@ func (w *world) requireNothingLeft() {
 }
 
 // databaseInCluster is the database's URL as pods have it.
-func databaseInCluster(t *testing.T, outsideURL string) string {
+func databaseInCluster(t testing.TB, outsideURL string) string {
 	t.Helper()
 	parsed, err := url.Parse(outsideURL)
 	require.NoError(t, err)

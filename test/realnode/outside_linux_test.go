@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func listen(t *testing.T) net.Listener {
+func listen(t testing.TB) net.Listener {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ type gate struct {
 	broken []string // whose connection ended while they were held
 }
 
-func openGate(t *testing.T) *gate {
+func openGate(t testing.TB) *gate {
 	g := &gate{listener: listen(t), held: map[string]net.Conn{}}
 	g.conns.Go(func() {
 		for {

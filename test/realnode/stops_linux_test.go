@@ -48,7 +48,7 @@ spec:
 // stopRunners has the kubelet stop pods at every instant of their start, and of the start of their job (EXCL-8). No job is lost, none runs twice,
 // and a pod without a job is gone long before its grace period has passed.
 func (w *world) stopRunners() {
-	w.Run("instants", func(t *testing.T) {
+	w.TB.(*testing.T).Run("instants", func(t *testing.T) {
 		t.Run("of a pod", func(t *testing.T) {
 			t.Parallel()
 			w.in(t).stopStartingPods()
