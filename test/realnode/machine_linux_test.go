@@ -39,12 +39,12 @@ func (w *world) loseMachine() {
 	other, err := w.cluster.AddNodeWith(ctx, otherName, realnode.NodeOptions{ShutdownGracePeriod: time.Hour})
 	require.NoError(w, err)
 	w.importImages(other, "v1")
-	w.moveRunners(otherName)
 	w.shutDown(other)
 	w.boot(other)
 	w.cutPower(other)
 	w.boot(other)
 	w.awaitFreed()
+	w.moveRunners(otherName) // which takes pods as before
 
 	w.moveRunners(nodeName)
 	w.eventually("no runner is left on "+otherName, func() bool { return len(w.runnersOn(otherName)) == 0 })
@@ -52,12 +52,13 @@ func (w *world) loseMachine() {
 	require.NoError(w, w.kube.CoreV1().Nodes().Delete(w.Context(), otherName, metav1.DeleteOptions{}))
 }
 
-// moveRunners has the pool's idle runners on one node, and both nodes take pods again.
+// moveRunners has the pool's idle runners on one node. The other is cordoned.
 func (w *world) moveRunners(to string) {
 	from := nodeName
 	if to == nodeName {
 		from = otherName
 	}
+	w.kubectlOrFail("uncordon", to)
 	w.kubectlOrFail("cordon", from)
 	w.eventually("idle runners are on "+to, func() bool {
 		for _, pod := range w.runnersOn(from) {
@@ -71,16 +72,17 @@ func (w *world) moveRunners(to string) {
 				idle++
 			}
 		}
-		return idle > held
+		return idle >= held
 	})
-	w.kubectlOrFail("uncordon", from)
 }
 
 // shutDown powers a node off while jobs run on it. The kubelet sends TERM to all pods and waits: idle runners exit, jobs continue.
 func (w *world) shutDown(node *realnode.Node) {
+	w.moveRunners(node.Name())
 	w.submit("hold.yaml", holdWorkflow, held)
 	w.awaitHeld()
 	w.eventually("all of the jobs run on "+node.Name(), func() bool { return w.busyOn(node.Name()) == held })
+	w.kubectlOrFail("uncordon", nodeName) // for the runners in place of the idle ones
 	off := make(chan error, 1)
 	w.background(func(context.Context) {
 		ctx, cancel := context.WithTimeout(w.Context(), 2*patience)

@@ -131,7 +131,9 @@ func (w *world) stopStartingPods() {
 					later = append(later, pod)
 					continue
 				}
-				require.NoError(w, w.delete(pod, metav1.DeleteOptions{}))
+				if err := w.delete(pod, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+					require.NoError(w, err)
+				}
 				stopped = append(stopped, pod)
 			}
 			due = later
