@@ -54,15 +54,15 @@ jobs:
 // the chart on a node with a kubelet and containerd, and with `bullpen up`, whose node agent runs plain processes. One side runs at a time.
 func BenchmarkP16(b *testing.B) {
 	for b.Loop() {
-		var real, processes starts
+		var kubelet, processes starts
 		w := newWorld(b)
 		w.install()
-		real = (&p16Side{kube: w.kube, github: w.github.Admin}).measure(b)
+		kubelet = (&p16Side{kube: w.kube, github: w.github.Admin}).measure(b)
 		w.uninstall()
 		processes = upSide(b, filepath.Join(w.dir, "bin", "bullpen"))
 		rows := []results.Row{
-			p16Row("a runner's pod on a kubelet, from its creation until it is idle, p50", real.pods, processes.pods, p16PodBudget),
-			p16Row("a job for an idle runner on a kubelet, from queued to started, p50", real.jobs, processes.jobs, p16JobBudget),
+			p16Row("a runner's pod on a kubelet, from its creation until it is idle, p50", kubelet.pods, processes.pods, p16PodBudget),
+			p16Row("a job for an idle runner on a kubelet, from queued to started, p50", kubelet.jobs, processes.jobs, p16JobBudget),
 		}
 		for _, row := range rows {
 			b.Logf("%s: %s, against %s: %s (budget %s)", row.What, row.Measured, row.Limit, row.Result, row.Budget)
