@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"testing"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,7 +20,6 @@ import (
 const (
 	stopInstants = 12
 	stopStep     = 100 * time.Millisecond
-	stopPools    = 4 // beside each other: an instant takes as long as two pods to start
 )
 
 // The instants of a pod's start at which it gets TERM. A pod starts within some two seconds where nothing else runs.
@@ -31,7 +30,8 @@ const (
 
 // stopPool has runners that start the worker of a job half a second after they have acquired it, as GitHub's may. A runner that is stopped in
 // that time would lose the job.
-const stopPool = `apiVersion: bullpen.dev/v1alpha1
+const stopPool = `---
+apiVersion: bullpen.dev/v1alpha1
 kind: RunnerPool
 metadata: {name: %[1]s, namespace: ` + runnersNamespace + `}
 spec:
@@ -48,101 +48,111 @@ spec:
 // stopRunners has the kubelet stop pods at every instant of their start, and of the start of their job (EXCL-8). No job is lost, none runs twice,
 // and a pod without a job is gone long before its grace period has passed.
 func (w *world) stopRunners() {
-	w.TB.(*testing.T).Run("instants", func(t *testing.T) {
-		t.Run("of a pod", func(t *testing.T) {
-			t.Parallel()
-			w.in(t).stopStartingPods()
-		})
-		for n := range stopPools {
-			pool := fmt.Sprintf("stopped-%d", n)
-			t.Run("of a job in "+pool, func(t *testing.T) {
-				t.Parallel()
-				w.in(t).withPool(pool, 1, runnerRef, func(w *world) {
-					for i := n; i < stopInstants; i += stopPools {
-						w.stopDuringStart(pool, i)
-					}
-				})
-			})
-		}
-	})
-}
-
-// withPool has a pool of its own while something is done.
-func (w *world) withPool(name string, replicas int, image string, do func(w *world)) {
-	file := filepath.Join(w.dir, "work", name+".yaml")
-	require.NoError(w, os.WriteFile(file, fmt.Appendf(nil, stopPool, name, replicas, image), 0o600))
-	w.run("kubectl apply -f " + name + ".yaml")
-	do(w)
-	w.run("kubectl delete -f "+name+".yaml", "--timeout=10m")
-}
-
-// stopDuringStart submits a job for the pool's one runner, and stops its pod so many steps later.
-func (w *world) stopDuringStart(pool string, step int) {
-	idle := w.await("an idle runner of "+pool, ofPool(pool), isIdle)
-	how, stop := "deletion", func() error { return w.delete(idle, metav1.DeleteOptions{}) }
-	if step%3 == 2 {
-		how, stop = "eviction", func() error { return w.evict(idle) }
-	} else {
-		w.allowDeletion(idle)
+	w.withPools([]string{startingPool}, 3, (*world).stopStartingPods)
+	var pools []string
+	for step := range stopInstants { // a pool for each instant: its one runner gets the job
+		pools = append(pools, fmt.Sprintf("stopped-%d", step))
 	}
-	job := fmt.Sprintf("%s-%d", pool, step)
-	w.submit(job+".yaml", fmt.Sprintf(`
+	w.withPools(pools, 1, func(w *world) { w.stopStartingJobs(pools) })
+}
+
+// withPools has pools of their own while something is done.
+func (w *world) withPools(names []string, replicas int, do func(w *world)) {
+	var text strings.Builder
+	for _, name := range names {
+		fmt.Fprintf(&text, stopPool, name, replicas, runnerRef)
+	}
+	require.NoError(w, os.WriteFile(filepath.Join(w.dir, "work", "pools.yaml"), []byte(text.String()), 0o600))
+	w.run("kubectl apply -f pools.yaml")
+	do(w)
+	w.run("kubectl delete -f pools.yaml", "--timeout=10m")
+}
+
+// stopStartingJobs submits a job for the one runner of each pool, and stops the runners so many steps later as their pool has before it.
+func (w *world) stopStartingJobs(pools []string) {
+	idle := make([]corev1.Pod, len(pools))
+	for step, pool := range pools {
+		idle[step] = w.await("an idle runner of "+pool, ofPool(pool), isIdle)
+		if !evicted(step) {
+			w.allowDeletion(idle[step])
+		}
+	}
+	due := make([]time.Time, len(pools))
+	for step, pool := range pools {
+		w.submit(pool+".yaml", fmt.Sprintf(stopWorkflow, pool), 1)
+		due[step] = time.Now().Add(time.Duration(step) * stopStep)
+	}
+	for step := range pools {
+		<-time.After(time.Until(due[step]))
+		w.stop(idle[step], step)
+	}
+	w.awaitJobs("jobs whose pods were stopped", 0)
+	for _, pod := range idle {
+		w.awaitGone(pod)
+	}
+}
+
+const stopWorkflow = `
 name: stop
 on: [workflow_dispatch]
 jobs:
   %[1]s:
-    runs-on: [%[2]s]
+    runs-on: [%[1]s]
     steps: [{run: sleep 0.3}]
-`, job, pool), 1)
-	<-time.After(time.Duration(step) * stopStep)
-	w.account.stop(string(idle.UID))
+`
+
+// evicted says at which instants a pod is evicted, as Karpenter evicts those of a node that it removes. At the others it is deleted by an administrator
+// who has allowed that.
+func evicted(step int) bool { return step%3 == 2 }
+
+// stop stops a pod with its grace period, whatever it is doing.
+func (w *world) stop(pod corev1.Pod, step int) {
+	how, stop := "deletion", func() error { return w.delete(pod, metav1.DeleteOptions{}) }
+	if evicted(step) {
+		how, stop = "eviction", func() error { return w.evict(pod) }
+	}
+	w.account.stop(string(pod.UID))
 	err := stop()
-	refused := how == "eviction" && (apierrors.IsTooManyRequests(err) || apierrors.IsForbidden(err)) // it shows its job
-	if !refused && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {                        // nor is it gone with its job done
+	w.Logf("%s of %s %s after its job was queued: %v", how, pod.Name, time.Duration(step)*stopStep, err)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // its job is done
+	case evicted(step) && (apierrors.IsTooManyRequests(err) || apierrors.IsForbidden(err)): // it shows its job
+	default:
 		require.NoError(w, err, "%s %s after the job was queued", how, time.Duration(step)*stopStep)
 	}
-	w.eventually(fmt.Sprintf("job %s after the %s of its pod", job, how), func() bool {
-		for _, seen := range w.jobs() {
-			if seen.Key == job {
-				return seen.Conclusion != ""
-			}
-		}
-		return false
-	})
-	w.awaitGone(idle)
 }
+
+// startingPool has the pods that are stopped while they start.
+const startingPool = "starting"
 
 // stopStartingPods deletes pods of a pool so many steps after they were created. TERM then meets containers that start.
 func (w *world) stopStartingPods() {
-	const pool = "starting"
-	w.withPool(pool, 3, runnerRef, func(w *world) {
-		seen := map[types.UID]time.Time{}
-		var due, stopped []corev1.Pod
-		w.eventually("pods of the pool were deleted while they started", func() bool {
-			for _, pod := range w.runners() {
-				if _, known := seen[pod.UID]; !known && pod.Labels[runnerpod.LabelPool] == pool && pod.DeletionTimestamp == nil && len(seen) < startInstants {
-					seen[pod.UID] = time.Now().Add(time.Duration(len(seen)) * startStep)
-					due = append(due, pod)
-				}
+	stopAt := map[types.UID]time.Time{}
+	var waiting, stopped []corev1.Pod
+	w.eventually("pods of the pool were deleted while they started", func() bool {
+		for _, pod := range w.runners() {
+			if _, known := stopAt[pod.UID]; !known && ofPool(startingPool)(&pod) && pod.DeletionTimestamp == nil && len(stopAt) < startInstants {
+				stopAt[pod.UID] = time.Now().Add(time.Duration(len(stopAt)) * startStep)
+				waiting = append(waiting, pod)
 			}
-			var later []corev1.Pod
-			for _, pod := range due {
-				if time.Now().Before(seen[pod.UID]) {
-					later = append(later, pod)
-					continue
-				}
-				if err := w.delete(pod, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
-					require.NoError(w, err)
-				}
-				stopped = append(stopped, pod)
-			}
-			due = later
-			return len(stopped) == startInstants
-		})
-		for _, pod := range stopped {
-			w.awaitGone(pod)
 		}
+		var later []corev1.Pod
+		for _, pod := range waiting {
+			if time.Now().Before(stopAt[pod.UID]) {
+				later = append(later, pod)
+				continue
+			}
+			if err := w.delete(pod, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+				require.NoError(w, err)
+			}
+			stopped = append(stopped, pod)
+		}
+		waiting = later
+		return len(stopped) == startInstants
 	})
+	for _, pod := range stopped {
+		w.awaitGone(pod)
+	}
 }
 
 func (w *world) allowDeletion(pod corev1.Pod) {
