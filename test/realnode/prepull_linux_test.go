@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bullpen-ci/bullpen/internal/dev/realnode"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -59,9 +60,12 @@ jobs:
 // runners keep the previous one and take jobs.
 func (w *world) pullImages() {
 	source := w.serveRegistry()
-	image := runnerImage(w.TB, w.dir)
-	source.push(w, image.Write, "one")
-	source.push(w, image.Write, "two")
+	for _, tag := range []string{"one", "two"} {
+		image := runnerImage(w.TB, w.dir)
+		// Of an image that it has pulled the kubelet lets other names pull it again, also that of the imported image with the same content.
+		image.Files = append(image.Files, realnode.File{Path: "/etc/pulled", Content: []byte(tag), Mode: 0o644})
+		source.push(w, image.Write, tag)
+	}
 	source.withhold("two")
 	apply := func(tag string) {
 		require.NoError(w, os.WriteFile(filepath.Join(w.dir, "work", "pulled.yaml"), []byte(strings.ReplaceAll(pulledValues, "TAG", tag)), 0o600))
