@@ -98,7 +98,7 @@ func (w *world) startCluster() {
 	defer cancel()
 	var err error
 	w.cluster, err = realnode.Start(ctx, realnode.Options{
-		StateDir: filepath.Join(w.dir, "state"), ControlPlane: controlplane.Options{FastUnsafe: true, AssetsDir: kit.AssetsOrFail(w.TB)}, Log: w.log("cluster"),
+		StateDir: filepath.Join(w.dir, "state"), ControlPlane: controlplane.Options{FastUnsafe: true, AssetsDir: kit.AssetsOrFail(w.TB), StartTimeout: patience}, Log: w.log("cluster"),
 	})
 	require.NoError(w, err)
 	w.Cleanup(func() {
