@@ -146,9 +146,9 @@ test-deep: ## Run what takes minutes and is left out of make test: a release's u
 
 .PHONY: bench
 bench: ## Measure latencies, throughput and memory, print one table, and write it to bin/bench.json (a part: BENCH=P1)
-	@scripts/prerequisites.sh postgres
+	@scripts/prerequisites.sh postgres cc node
 	@mkdir -p bin
-	@$(FIND_ASSETS) && $(GO) test -run '^$$' -bench '$(BENCH)' -timeout 60m ./test/bench/... -args -results $(CURDIR)/bin/bench.json
+	@$(FIND_ASSETS) && $(FIND_NODE) && $(GO) test -run '^$$' -bench '$(BENCH)' -timeout 60m ./test/bench ./test/realnode -args -results $(CURDIR)/bin/bench.json
 
 .PHONY: performance
 performance: ## Write the tables of docs/internals/performance.md and README.md from runs of make bench (RUNS="bin/bench.json …", the oldest first)

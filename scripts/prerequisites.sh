@@ -17,8 +17,9 @@
 # descriptions: GitHub's descriptions of its webhooks and its REST API, npm packages that test/descriptions/package-lock.json pins. They are kept in
 #           the cache (BULLPEN_CACHE), and nothing of them is run.
 # cc:       a C compiler and its headers, which Go's race detector and sqlc's parser need.
-# node:     what a Kubernetes node needs beside the programs that `make node` compiles: CNI plug-ins, iptables, ipset, nftables and conntrack, and
-#           libseccomp's headers, with which runc is compiled. Only for root on Linux: others cannot run a node.
+# node:     what a Kubernetes node needs beside the programs that `make node` compiles: CNI plug-ins, iptables, ipset, nftables and conntrack,
+#           libseccomp's headers, with which runc is compiled, and D-Bus and systemd-logind, by which a kubelet learns of a shutdown. No service of the
+#           system is started. Only for root on Linux: others cannot run a node.
 set -euo pipefail
 
 say() { echo "prerequisites: $*" >&2; }
@@ -235,13 +236,16 @@ need_node() {
 	for program in nsenter iptables ipset nft conntrack; do
 		command -v "$program" >/dev/null || missing=yes
 	done
-	if [ $missing = no ] && have_cni && [ -e /usr/include/seccomp.h ] && command -v pkg-config >/dev/null; then return; fi
+	local bus=yes
+	if [ ! -x /usr/bin/dbus-daemon ] || [ ! -x /usr/lib/systemd/systemd-logind ]; then bus=no; fi
+	if [ $missing = no ] && [ $bus = yes ] && have_cni && [ -e /usr/include/seccomp.h ] && command -v pkg-config >/dev/null; then return; fi
 	if ! command -v apt-get >/dev/null; then
-		say "tests of a Kubernetes node need CNI plug-ins, iptables, ipset, nftables, conntrack and libseccomp's headers, and there is no apt-get: install them"
+		say "tests of a Kubernetes node need CNI plug-ins, iptables, ipset, nftables, conntrack, libseccomp's headers, D-Bus and systemd-logind, and there is no apt-get: install them"
 		exit 1
 	fi
-	say "what a Kubernetes node needs is missing: installing Debian's containernetworking-plugins, iptables, ipset, nftables, conntrack, kmod and libseccomp-dev"
+	say "what a Kubernetes node needs is missing: installing Debian's containernetworking-plugins, iptables, ipset, nftables, conntrack, kmod, libseccomp-dev, dbus and systemd"
 	apt_install util-linux iptables ipset nftables conntrack kmod containernetworking-plugins libseccomp-dev pkg-config
+	if [ $bus = no ]; then install_without_service yes "dbus.service dbus.socket" dbus systemd; fi
 }
 
 for need in "$@"; do

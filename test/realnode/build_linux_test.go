@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -27,19 +28,24 @@ func TestMain(m *testing.M) {
 	os.Exit(postgrestest.Run(func() int { return kit.Main(m) }))
 }
 
-// build compiles what runs: the programs of an image for each version of the product, and beside them the binary with the
-// development runner, and Helm.
+// build compiles what runs: the product's images for each version, as `make images` does, and beside them the binary with the development runner,
+// and Helm.
 func build(ctx context.Context, dir string, versions ...string) error {
 	if err := compile(ctx, filepath.Join(dir, "bin", "bullpen"), ".", "-ldflags=-X main.version=development", "./cmd/bullpen"); err != nil {
 		return err
 	}
+	packer := filepath.Join(dir, "bin", "images")
+	if err := compile(ctx, packer, "images", "."); err != nil {
+		return err
+	}
 	for _, version := range versions {
-		target := filepath.Join(dir, "images", version)
-		for _, program := range []string{"bullpen", "bullpen-agent"} {
-			err := compile(ctx, filepath.Join(target, program), ".", "-tags=production", "-ldflags=-X main.version="+version, "./cmd/"+program)
-			if err != nil {
-				return err
-			}
+		command := exec.CommandContext(ctx, packer, "-source", root, "-dist", filepath.Join(dir, "images"), "-version", version, "-name", repository, "-platforms", "linux/"+runtime.GOARCH)
+		if output, err := command.CombinedOutput(); err != nil {
+			return fmt.Errorf("building the image of %s: %w\n%s", version, err, output)
+		}
+		archive := "bullpen-" + version + ".oci.tar"
+		if err := os.Rename(filepath.Join(dir, "images", archive), filepath.Join(dir, archive)); err != nil { // the next build removes it there
+			return fmt.Errorf("building the image of %s: %w", version, err)
 		}
 	}
 	return compile(ctx, filepath.Join(dir, "bin", "helm"), "tools", "helm.sh/helm/v4/cmd/helm")
@@ -57,26 +63,10 @@ func compile(ctx context.Context, target, module string, args ...string) error {
 	return nil
 }
 
-// productImage has the layout of those that `make images` builds.
-func productImage(dir, version string) realnode.Image {
-	const programs = "/usr/local/bin/"
-	image := realnode.Image{
-		Ref: repository + ":" + version, User: "65532:65532", Entrypoint: []string{programs + "bullpen"}, Env: []string{"PATH=/usr/local/bin"},
-		Files: []realnode.File{
-			{Path: "/etc/group", Content: []byte("root:x:0:\nbullpen:x:65532:\n"), Mode: 0o644},
-			{Path: "/etc/passwd", Content: []byte("root:x:0:0:root:/:/nonexistent\nbullpen:x:65532:65532:bullpen:/:/nonexistent\n"), Mode: 0o644},
-		},
-	}
-	for _, program := range []string{"bullpen", "bullpen-agent"} {
-		image.Files = append(image.Files, realnode.File{Path: programs + program, From: filepath.Join(dir, "images", version, program)})
-	}
-	return image
-}
-
 const runnerRef = "registry.test/runner:v1"
 
 // runnerImage has the development runner and what the jobs' steps call.
-func runnerImage(t *testing.T, dir string) realnode.Image {
+func runnerImage(t testing.TB, dir string) realnode.Image {
 	files, err := realnode.HostPrograms(strings.Fields(`bash sh grep sed tar gzip timeout getent
 		basename cat chmod cksum cp date dirname env false head id ls mkdir mktemp mv nproc printf pwd rm seq sha256sum sleep sort stat tail tee test touch tr true uname wc`)...)
 	require.NoError(t, err)

@@ -41,7 +41,7 @@ func (w *world) prepareFiles() {
 	require.NoError(w, os.Symlink(filepath.Join(repo, "charts"), filepath.Join(work, "charts")))
 	w.writeValues("v1", "first")
 	require.NoError(w, os.WriteFile(filepath.Join(work, "app.pem"), w.github.AppKeyPEM, 0o600))
-	require.NoError(w, os.WriteFile(filepath.Join(work, "database-url"), []byte(databaseInCluster(w.T, w.database)), 0o600))
+	require.NoError(w, os.WriteFile(filepath.Join(work, "database-url"), []byte(databaseInCluster(w.TB, w.database)), 0o600))
 }
 
 // writeValues is what an administrator changes before an upgrade.
@@ -59,7 +59,7 @@ func (w *world) run(command string, more ...string) string {
 }
 
 func (w *world) try(ctx context.Context, command string, more ...string) (string, error) {
-	w.ran[command] = true
+	w.account.run(command)
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "bash", "-c", strings.Join(append([]string{command}, more...), " "))
@@ -74,11 +74,24 @@ func (w *world) try(ctx context.Context, command string, more ...string) (string
 	return output.String(), err
 }
 
+// kubectl runs a command of the test's own, which no guide has.
+func (w *world) kubectl(args ...string) (string, error) {
+	command := exec.CommandContext(w.Context(), w.cluster.Plane().Kubectl(), append([]string{"--kubeconfig=" + w.cluster.Plane().AdminKubeconfig()}, args...)...)
+	output, err := command.CombinedOutput()
+	return string(output), err
+}
+
+func (w *world) kubectlOrFail(args ...string) {
+	w.Helper()
+	said, err := w.kubectl(args...)
+	require.NoError(w, err, said)
+}
+
 // commandLine is a line of code in the guide; what follows a backslash belongs to it.
 var commandLine = regexp.MustCompile(`(?m)^    ((?:.*\\\n)*.*)$`)
 
 // checkGuide compares the guide with what was run: each of its commands was, word by word, or is marked.
-func checkGuide(t *testing.T, ran map[string]bool) {
+func checkGuide(t testing.TB, ran map[string]bool) {
 	t.Helper()
 	guide, err := os.ReadFile(filepath.Join(root, "docs", "guides", "install.md"))
 	require.NoError(t, err)

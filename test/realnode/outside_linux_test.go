@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func listen(t *testing.T) net.Listener {
+func listen(t testing.TB) net.Listener {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ type gate struct {
 	broken []string // whose connection ended while they were held
 }
 
-func openGate(t *testing.T) *gate {
+func openGate(t testing.TB) *gate {
 	g := &gate{listener: listen(t), held: map[string]net.Conn{}}
 	g.conns.Go(func() {
 		for {
@@ -117,6 +117,22 @@ func (g *gate) open(word string) []string {
 		}
 	}
 	return names
+}
+
+// drop forgets a job whose machine has ended: its connection is as silent as one that nothing is sent over.
+func (g *gate) drop(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if conn := g.held[name]; conn != nil {
+		delete(g.held, name)
+		_ = conn.Close()
+	}
+}
+
+func (g *gate) holds(name string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.held[name] != nil
 }
 
 func (g *gate) lost() []string {

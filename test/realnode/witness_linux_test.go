@@ -22,7 +22,7 @@ type witness struct {
 	removals map[string]onebox.Removal
 }
 
-func watch(t *testing.T, kube kubernetes.Interface) *witness {
+func watch(t testing.TB, kube kubernetes.Interface) *witness {
 	w := &witness{removals: map[string]onebox.Removal{}}
 	factory := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(runnersNamespace))
 	informer := factory.Core().V1().Pods().Informer()

@@ -39,7 +39,7 @@ const (
 
 // world is a cluster of one node, a GitHub and a database, and nothing of Bullpen.
 type world struct {
-	*testing.T
+	testing.TB
 	cluster  *realnode.Cluster
 	node     *realnode.Node
 	kube     kubernetes.Interface
@@ -48,11 +48,11 @@ type world struct {
 	gate     *gate
 	witness  *witness
 	database string // its URL, as this machine has it
-	ran      map[string]bool
+	account  *account
 }
 
 // requireMachine skips the test for users who cannot run a node. Root can: what is missing is a failure.
-func requireMachine(t *testing.T) {
+func requireMachine(t testing.TB) {
 	t.Helper()
 	if err := realnode.CheckMachine(); err != nil {
 		if os.Getuid() == 0 {
@@ -62,10 +62,10 @@ func requireMachine(t *testing.T) {
 	}
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	requireMachine(t)
-	w := &world{T: t, ran: map[string]bool{}}
+	w := &world{TB: t, account: &account{stopped: map[string]bool{}, ran: map[string]bool{}}}
 	var err error
 	w.dir, err = os.MkdirTemp("", "bullpen-realnode-")
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func newWorld(t *testing.T) *world {
 	w.startCluster()
 	require.NoError(t, <-built) // bounded: the compiler ends with the test's context
 	require.NoError(t, os.Symlink(w.cluster.Plane().Kubectl(), filepath.Join(w.dir, "bin", "kubectl")))
-	w.importImages("v1", "v2")
+	w.importImages(w.node, "v1", "v2")
 	w.startGitHub()
 	w.startServices()
 	w.witness = watch(t, w.kube)
@@ -98,7 +98,7 @@ func (w *world) startCluster() {
 	defer cancel()
 	var err error
 	w.cluster, err = realnode.Start(ctx, realnode.Options{
-		StateDir: filepath.Join(w.dir, "state"), ControlPlane: controlplane.Options{FastUnsafe: true, AssetsDir: kit.AssetsOrFail(w.T)}, Log: w.log("cluster"),
+		StateDir: filepath.Join(w.dir, "state"), ControlPlane: controlplane.Options{FastUnsafe: true, AssetsDir: kit.AssetsOrFail(w.TB), StartTimeout: patience}, Log: w.log("cluster"),
 	})
 	require.NoError(w, err)
 	w.Cleanup(func() {
@@ -115,24 +115,24 @@ func (w *world) startCluster() {
 	require.NoError(w, err)
 }
 
-// importImages gives the node the product's images and the runners'.
-func (w *world) importImages(versions ...string) {
-	images := []realnode.Image{runnerImage(w.T, w.dir)}
+// importImages gives a node the product's images and the runners'.
+func (w *world) importImages(node *realnode.Node, versions ...string) {
+	runner := filepath.Join(w.dir, "runner.tar")
+	out, err := os.Create(runner)
+	require.NoError(w, err)
+	require.NoError(w, runnerImage(w.TB, w.dir).Write(out))
+	require.NoError(w, out.Close())
+	archives := []string{runner}
 	for _, version := range versions {
-		images = append(images, productImage(w.dir, version))
+		archives = append(archives, filepath.Join(w.dir, "bullpen-"+version+".oci.tar"))
 	}
-	for _, image := range images {
-		file := filepath.Join(w.dir, "image.tar")
-		out, err := os.Create(file)
+	for _, archive := range archives {
+		in, err := os.Open(archive)
 		require.NoError(w, err)
-		require.NoError(w, image.Write(out))
-		require.NoError(w, out.Close())
-		in, err := os.Open(file)
-		require.NoError(w, err)
-		require.NoError(w, w.node.Import(w.Context(), in))
+		require.NoError(w, node.Import(w.Context(), in))
 		require.NoError(w, in.Close())
-		require.NoError(w, os.Remove(file))
 	}
+	require.NoError(w, os.Remove(runner))
 }
 
 // background runs a part of the world until the test's end, and waits for it then.
@@ -147,7 +147,7 @@ func (w *world) background(part func(ctx context.Context)) {
 }
 
 func (w *world) startGitHub() {
-	way := listen(w.T)
+	way := listen(w.TB)
 	w.background(func(ctx context.Context) {
 		forward(ctx, way, func(ctx context.Context) (net.Conn, error) {
 			service, err := w.kube.CoreV1().Services(systemNamespace).Get(ctx, "bullpen-webhooks", metav1.GetOptions{})

@@ -78,8 +78,8 @@ func (c *Cluster) identities(l layout, dir string) error {
 	return nil
 }
 
-// waitReady returns when the Node is Ready.
-func (c *Cluster) waitReady(ctx context.Context, name string) error {
+// waitReady returns when the Node is Ready, by a report of its kubelet that is not older than since.
+func (c *Cluster) waitReady(ctx context.Context, name string, since time.Time) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyPatience, fmt.Errorf("node %s was not Ready within %s", name, readyPatience))
 	defer cancel()
 	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
@@ -89,7 +89,7 @@ func (c *Cluster) waitReady(ctx context.Context, name string) error {
 		if err != nil {
 			return fmt.Errorf("watching node %s: %w", name, err)
 		}
-		if ready, last := readyIn(events); ready {
+		if ready, last := readyIn(events, since); ready {
 			return nil
 		} else if last != "" {
 			seen = last
@@ -98,8 +98,8 @@ func (c *Cluster) waitReady(ctx context.Context, name string) error {
 	return fmt.Errorf("%w: %s", context.Cause(ctx), seen)
 }
 
-// readyIn reads until the Node is Ready, or the watch ends.
-func readyIn(events watch.Interface) (ready bool, last string) {
+// readyIn reads until the Node is Ready, or the watch ends. The API has times in whole seconds.
+func readyIn(events watch.Interface, since time.Time) (ready bool, last string) {
 	defer events.Stop()
 	for event := range events.ResultChan() {
 		node, is := event.Object.(*corev1.Node)
@@ -108,6 +108,10 @@ func readyIn(events watch.Interface) (ready bool, last string) {
 		}
 		for _, condition := range node.Status.Conditions {
 			if condition.Type != corev1.NodeReady {
+				continue
+			}
+			if condition.LastHeartbeatTime.Time.Before(since.Truncate(time.Second)) {
+				last = "the kubelet has not reported since its start"
 				continue
 			}
 			if condition.Status == corev1.ConditionTrue {

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 
@@ -146,17 +147,34 @@ func (c *Cluster) anyNode() (string, error) {
 
 var nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?$`)
 
-// AddNode starts a node and returns when its programs are healthy, its Node is Ready, and the cluster's DNS answers.
+// NodeOptions configure a node. The zero value is a node of the defaults.
+type NodeOptions struct {
+	// ShutdownGracePeriod is the kubelet's setting of that name, and has the node run D-Bus and systemd-logind, which the kubelet learns of a
+	// shutdown from. Zero: the kubelet knows of no shutdown.
+	ShutdownGracePeriod time.Duration
+}
+
+// AddNode starts a node of the defaults, as AddNodeWith does.
 func (c *Cluster) AddNode(ctx context.Context, name string) (*Node, error) {
+	return c.AddNodeWith(ctx, name, NodeOptions{})
+}
+
+// AddNodeWith starts a node and returns when its programs are healthy, its Node is Ready, and the cluster's DNS answers.
+func (c *Cluster) AddNodeWith(ctx context.Context, name string, o NodeOptions) (*Node, error) {
 	if !nodeName.MatchString(name) {
 		return nil, fmt.Errorf("node %q: a name is lower-case letters, digits and hyphens", name)
 	}
-	n, err := c.reserve(name)
+	if o.ShutdownGracePeriod > 0 {
+		if err := checkPower(); err != nil {
+			return nil, err
+		}
+	}
+	n, err := c.reserve(name, o)
 	if err != nil {
 		return nil, err
 	}
 	if err = n.launch(ctx); err == nil {
-		err = c.waitReady(ctx, name)
+		err = c.waitReady(ctx, name, time.Time{})
 	}
 	if err == nil {
 		err = c.waitDNS(ctx)
@@ -167,7 +185,7 @@ func (c *Cluster) AddNode(ctx context.Context, name string) (*Node, error) {
 	return n, nil
 }
 
-func (c *Cluster) reserve(name string) (*Node, error) {
+func (c *Cluster) reserve(name string, o NodeOptions) (*Node, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, other := range c.nodes {
@@ -181,7 +199,7 @@ func (c *Cluster) reserve(name string) (*Node, error) {
 		}
 		n := &Node{
 			layout: layout{
-				index: index, name: name, cgroup: c.cgroup() + "/" + name, cniPlugins: theMachine().plugins(),
+				index: index, name: name, cgroup: c.cgroup() + "/" + name, cniPlugins: theMachine().plugins(), shutdownGrace: o.ShutdownGracePeriod,
 			},
 			cluster: c, dir: c.nodeDir(name), parts: c.opts.NodeAssets, runs: map[string]*run{},
 		}
@@ -215,6 +233,11 @@ func (c *Cluster) Address(a netip.Addr) error { return c.network.address(a) }
 // Listen listens where nodes and pods reach it: at the gateway's address, or one that Address was called with. The caller closes it.
 func (c *Cluster) Listen(ctx context.Context, address netip.AddrPort) (net.Listener, error) {
 	return c.network.listen(ctx, address)
+}
+
+// ListenPacket receives UDP datagrams where Listen accepts connections. The caller closes it.
+func (c *Cluster) ListenPacket(ctx context.Context, address netip.AddrPort) (net.PacketConn, error) {
+	return c.network.listenPacket(ctx, address)
 }
 
 // Forward passes connections of nodes and pods to an address on to one of the machine, until Stop: a host and a port, or unix: and a socket's

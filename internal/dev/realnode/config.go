@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path"
+	"time"
 
 	"sigs.k8s.io/yaml"
 )
@@ -40,6 +41,8 @@ type layout struct {
 	cgroup string
 	// cniPlugins is the directory of the CNI plug-ins.
 	cniPlugins string
+	// shutdownGrace is NodeOptions.ShutdownGracePeriod.
+	shutdownGrace time.Duration
 }
 
 func (l layout) address() netip.Addr {
@@ -68,6 +71,10 @@ func (l layout) files() (map[string]string, error) {
 		return nil, fmt.Errorf("encoding the CNI configuration: %w", err)
 	}
 	files["cni/10-bridge.conflist"] = string(text)
+	if l.shutdownGrace > 0 {
+		files["dbus.conf"] = busConfig
+		files["logind.conf.d/node.conf"] = l.logind()
+	}
 	return files, nil
 }
 
@@ -88,6 +95,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.traci
   snapshotter = "overlayfs"
   [plugins."io.containerd.cri.v1.images".pinned_images]
     sandbox = %[4]q
+  [plugins."io.containerd.cri.v1.images".registry]
+    config_path = %[8]q
 
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
@@ -101,11 +110,11 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.traci
   [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
     BinaryName = %[7]q
     SystemdCgroup = false
-`, insideState+"/containerd", runtimeSock, insideState+"/opt", pauseImage, l.cniPlugins, cniDirectory, insideParts+"/runc")
+`, insideState+"/containerd", runtimeSock, insideState+"/opt", pauseImage, l.cniPlugins, cniDirectory, insideParts+"/runc", insideState+"/registries")
 }
 
 func (l layout) kubelet() map[string]any {
-	return map[string]any{
+	config := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"address": "0.0.0.0", "port": kubeletPort,
 		"authentication": map[string]any{
@@ -136,6 +145,10 @@ func (l layout) kubelet() map[string]any {
 		"syncFrequency":               "10s",
 		"logging":                     map[string]any{"verbosity": 2},
 	}
+	if l.shutdownGrace > 0 {
+		config["shutdownGracePeriod"] = l.shutdownGrace.String()
+	}
+	return config
 }
 
 // kubeProxy leaves the machine-wide settings of connection tracking as they are.
@@ -180,12 +193,18 @@ const (
 	Kubelet    = "kubelet"
 	KubeProxy  = "kube-proxy"
 	KubeRouter = "kube-router"
+	// These two run on a node with a ShutdownGracePeriod.
+	DBus   = "dbus-daemon"
+	Logind = "systemd-logind"
 )
 
 func (l layout) programs() []program {
 	in := func(name string) string { return path.Join(insideState, name) }
-	return []program{
-		{Containerd, []string{path.Join(insideParts, "containerd"), "--config=" + in("containerd.toml"), "--log-level=info"}},
+	programs := []program{{Containerd, []string{path.Join(insideParts, "containerd"), "--config=" + in("containerd.toml"), "--log-level=info"}}}
+	if l.shutdownGrace > 0 {
+		programs = append(programs, program{DBus, []string{dbusProgram, "--config-file=" + in("dbus.conf"), "--nofork", "--nopidfile", "--nosyslog"}}, program{Logind, []string{logindProgram}})
+	}
+	return append(programs, []program{
 		{Kubelet, []string{
 			path.Join(insideParts, "kubelet"), "--config=" + in("kubelet.yaml"), "--kubeconfig=" + in("kubelet.kubeconfig"),
 			"--hostname-override=" + l.name, "--node-ip=" + l.address().String(), "--root-dir=" + in("kubelet"),
@@ -195,12 +214,12 @@ func (l layout) programs() []program {
 			path.Join(insideParts, "kube-router"), "--run-firewall=true", "--run-router=false", "--run-service-proxy=false", "--run-loadbalancer=false",
 			"--enable-cni=false", "--hostname-override=" + l.name, "--kubeconfig=" + in("kube-router.kubeconfig"), "--v=1",
 		}},
-	}
+	}...)
 }
 
 // setup is what node-init does before anything runs.
 func (l layout) setup(state, parts string) setup {
-	return setup{
+	s := setup{
 		Hostname: l.name,
 		Tmpfs:    []string{"/run", "/tmp", "/var/lib", "/var/log"},
 		Binds:    []bind{{From: state, To: insideState}, {From: parts, To: insideParts}},
@@ -215,4 +234,8 @@ func (l layout) setup(state, parts string) setup {
 		},
 		Writes: map[string]string{"/proc/sys/net/ipv4/ip_forward": "1"},
 	}
+	if l.shutdownGrace > 0 {
+		s.Binds = append(s.Binds, bind{From: path.Join(state, "dbus"), To: path.Dir(busSocket)}, bind{From: path.Join(state, "logind.conf.d"), To: "/run/systemd/logind.conf.d"})
+	}
+	return s
 }

@@ -3,6 +3,7 @@ package realnode
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
@@ -50,4 +51,23 @@ func TestLayout_TheRuntimeStartsBeforeTheKubelet(t *testing.T) {
 		require.True(t, strings.HasPrefix(p.args[0], insideParts+"/"))
 	}
 	require.Equal(t, []string{Containerd, Kubelet, KubeProxy, KubeRouter}, order)
+}
+
+// A node that shuts down has what the kubelet asks: D-Bus and systemd-logind before it, and a delay that is as long as the kubelet wants. The kubelet
+// would otherwise write that setting into the machine's /etc.
+func TestLayout_ANodeThatShutsDownHasLogind(t *testing.T) {
+	plain, l := layout{index: 1, name: "one"}, layout{index: 1, name: "one", shutdownGrace: 90 * time.Second}
+	files, err := l.files()
+	require.NoError(t, err)
+	require.Contains(t, files["kubelet.yaml"], "shutdownGracePeriod: 1m30s")
+	require.Contains(t, files["logind.conf.d/node.conf"], "InhibitDelayMaxSec=91\n")
+	var order []string
+	for _, p := range l.programs() {
+		order = append(order, p.name)
+	}
+	require.Equal(t, []string{Containerd, DBus, Logind, Kubelet, KubeProxy, KubeRouter}, order)
+	require.Len(t, l.setup("/state", "/parts").Binds, len(plain.setup("/state", "/parts").Binds)+2)
+	files, err = plain.files()
+	require.NoError(t, err)
+	require.NotContains(t, files["kubelet.yaml"], "shutdownGracePeriod")
 }

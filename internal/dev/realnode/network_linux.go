@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/netns"
 )
@@ -102,8 +103,14 @@ func (n *network) attach(l layout, pid int) error {
 		if err != nil {
 			return err
 		}
+		name := fmt.Sprintf("node%d", l.index)
+		if stale, err := handle.LinkByName(name); err == nil { // of a node that has just ended: the kernel has not removed it yet
+			if err := handle.LinkDel(stale); err != nil && !errors.Is(err, unix.ENODEV) {
+				return fmt.Errorf("removing the link of a node that has ended: %w", err)
+			}
+		}
 		if err := handle.LinkAdd(&netlink.Veth{
-			LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("node%d", l.index), MasterIndex: bridge.Attrs().Index, Flags: net.FlagUp},
+			LinkAttrs: netlink.LinkAttrs{Name: name, MasterIndex: bridge.Attrs().Index, Flags: net.FlagUp},
 			PeerName:  nodeLink, PeerNamespace: netlink.NsFd(inside.Fd()),
 		}); err != nil {
 			return fmt.Errorf("making a pair of links: %w", err)
@@ -142,6 +149,18 @@ func (n *network) listen(ctx context.Context, address netip.AddrPort) (listener 
 		return nil, fmt.Errorf("listening at %s for pods: %w", address, err)
 	}
 	return listener, nil
+}
+
+// listenPacket receives datagrams in the switch namespace.
+func (n *network) listenPacket(ctx context.Context, address netip.AddrPort) (conn net.PacketConn, err error) {
+	err = netns.Within(n.file, func() (err error) {
+		conn, err = new(net.ListenConfig).ListenPacket(ctx, "udp", address.String())
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("receiving datagrams of pods at %s: %w", address, err)
+	}
+	return conn, nil
 }
 
 // forward passes connections of nodes and pods on to an address of the machine, until close: a host and a port, or unix: and a socket's path.

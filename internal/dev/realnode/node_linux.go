@@ -34,6 +34,7 @@ type Node struct {
 	parts   string
 	init    *childproc.Child
 	control *control
+	power   *power // nil without a ShutdownGracePeriod
 
 	operation sync.Mutex // serialises starts and stops of programs
 	runs      map[string]*run
@@ -69,19 +70,29 @@ func (n *Node) launch(ctx context.Context) error {
 	if err := n.control.setUp(n.layout.setup(n.dir, n.parts)); err != nil {
 		return err
 	}
-	programs := n.layout.programs()
-	if err := n.startProgram(ctx, programs[0]); err != nil {
-		return err
-	}
-	if err := n.importImages(ctx); err != nil {
-		return err
-	}
-	for _, p := range programs[1:] {
+	for _, p := range n.layout.programs() {
 		if err := n.startProgram(ctx, p); err != nil {
+			return err
+		}
+		if err := n.prepared(ctx, p.name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// prepared does what has to be done once a program runs, before the next one starts.
+func (n *Node) prepared(ctx context.Context, program string) error {
+	switch program {
+	case Containerd:
+		return n.importImages(ctx)
+	case DBus:
+		var err error
+		n.power, err = n.servePower()
+		return err
+	default:
+		return nil
+	}
 }
 
 // startInit starts node-init as PID 1 of namespaces of its own. It dies with this process.
@@ -117,7 +128,7 @@ func (n *Node) writeFiles() error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{"log", "pki", "cni", "containerd", "opt", "logs", "kubelet", "addresses", "volume-plugins", "tmp"} {
+	for _, dir := range []string{"log", "pki", "cni", "containerd", "opt", "logs", "kubelet", "addresses", "volume-plugins", "tmp", "registries", "dbus", "logind.conf.d"} {
 		if err := os.MkdirAll(filepath.Join(n.dir, dir), 0o755); err != nil {
 			return fmt.Errorf("making the node's directory: %w", err)
 		}
@@ -193,6 +204,8 @@ func (n *Node) healthy(ctx context.Context, name string) error {
 			return err
 		}
 		return conn.Close()
+	case DBus, Logind:
+		return n.askBus(name)
 	case Kubelet:
 		return n.ask(ctx, "127.0.0.1:10248", "/healthz")
 	case KubeProxy:
@@ -292,15 +305,47 @@ func (n *Node) Import(ctx context.Context, archive io.Reader) error {
 }
 
 // Kill ends the node at once, as a power failure does: no program of it gets a signal that it could handle. The Node object stays in the
-// API. The node's directory and cgroups are removed by Stop.
+// API. Boot starts the node again, with its disk; the node's directory and cgroups are removed by Stop.
 func (n *Node) Kill(ctx context.Context) { n.init.Stop(ctx, syscall.SIGKILL, 0) }
+
+// Boot starts a node that was killed or has shut down. Its disk is as it was: images, what the kubelet stored, and the logs. It returns when
+// the kubelet has reported that the Node is Ready.
+func (n *Node) Boot(ctx context.Context) error {
+	if !n.init.Exited() {
+		return fmt.Errorf("starting node %s again: it runs", n.layout.name)
+	}
+	n.disconnect()
+	if err := removeCgroup(ctx, n.layout.cgroup); err != nil {
+		return fmt.Errorf("starting node %s again: %w", n.layout.name, err)
+	}
+	n.operation.Lock()
+	n.runs = map[string]*run{}
+	n.operation.Unlock()
+	began := time.Now()
+	err := n.launch(ctx)
+	if err == nil {
+		err = n.cluster.waitReady(ctx, n.layout.name, began)
+	}
+	if err != nil {
+		return fmt.Errorf("starting node %s again: %w", n.layout.name, err)
+	}
+	return nil
+}
+
+// disconnect waits for the end of what served a node that has ended.
+func (n *Node) disconnect() {
+	<-n.control.ended // bounded: node-init is killed, and its end of the connection closed
+	_ = n.control.conn.Close()
+	if n.power != nil {
+		n.power.close()
+	}
+}
 
 // Stop ends the node as Kill does, and removes what is left of it on the machine.
 func (n *Node) Stop(ctx context.Context) error {
 	if n.init != nil {
 		n.Kill(ctx)
-		<-n.control.ended
-		_ = n.control.conn.Close()
+		n.disconnect()
 	}
 	n.cluster.forget(n)
 	return errors.Join(removeCgroup(ctx, n.layout.cgroup), os.RemoveAll(n.dir))

@@ -73,12 +73,17 @@ func (w *world) addNode(name string) *Node {
 	w.Helper()
 	node, err := w.cluster.AddNode(w.ctx, name)
 	require.NoError(w, err)
+	w.importHost(node)
+	return node
+}
+
+func (w *world) importHost(node *Node) {
+	w.Helper()
 	files, err := HostPrograms("sh", "sleep", "cat", "id", "stat", "ls", "env", "bash", "timeout", "getent")
 	require.NoError(w, err)
 	var archive bytes.Buffer
 	require.NoError(w, Image{Ref: hostImage, Files: files, Env: []string{"PATH=/usr/bin:/bin"}}.Write(&archive))
 	require.NoError(w, node.Import(w.ctx, &archive))
-	return node
 }
 
 func (w *world) run(name string, script string, change func(*corev1.Pod)) *corev1.Pod {

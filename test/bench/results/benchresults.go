@@ -2,7 +2,10 @@ package results
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,6 +32,35 @@ type Run struct {
 	Go       string    `json:"go"`
 	Platform string    `json:"platform"`
 	Rows     []Row     `json:"rows"`
+}
+
+// Merge writes a run into a file. Rows of an id that the run did not measure stay as the file has them, so that one can be measured again. Without a
+// file's name it does nothing.
+func Merge(file string, run Run) error {
+	if file == "" {
+		return nil
+	}
+	measured := map[string]bool{}
+	for _, r := range run.Rows {
+		measured[r.ID] = true
+	}
+	var former Run
+	if text, err := os.ReadFile(file); err == nil && json.Unmarshal(text, &former) == nil { //nolint:gosec // a file that the caller names
+		for _, r := range former.Rows {
+			if !measured[r.ID] {
+				run.Rows = append(run.Rows, r)
+			}
+		}
+	}
+	slices.SortStableFunc(run.Rows, func(a, b Row) int { return Order(a.ID, b.ID) })
+	text, err := json.MarshalIndent(run, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the results: %w", err)
+	}
+	if err := os.WriteFile(file, append(text, '\n'), 0o644); err != nil { //nolint:gosec // world-readable
+		return fmt.Errorf("writing the results: %w", err)
+	}
+	return nil
 }
 
 // Order sorts ids as people do: P2 before P10.
