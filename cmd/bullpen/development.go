@@ -25,7 +25,7 @@ func newDevCommand() *cobra.Command {
 		Short: "Development tools: stand-ins for GitHub, its runner, Tart and a Mac, a policy simulator, and a load generator",
 	}
 	cmd.AddCommand(newDevGitHubCommand(), newDevRunnerCommand(), newDevTartCommand(), newDevMacCommand(), newDevSimulateCommand(),
-		newDevLoadCommand())
+		newDevLoadCommand(), newDevRelayCommand())
 	return cmd
 }
 

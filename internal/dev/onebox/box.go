@@ -1,6 +1,7 @@
 package onebox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,8 @@ type Options struct {
 	Binary string
 	// Assets is the directory of the control plane's executables. Default: found, see package assets.
 	Assets string
+	// Containers runs runners in containers, on a kubelet in namespaces of this machine (Linux, root), instead of as processes.
+	Containers bool
 	// Macs starts a second node agent, whose runners are macOS virtual machines, or what a fake of Tart makes of them.
 	Macs bool
 	// MacHosts has the controller prepare the Macs that MacHosts name, which are models: with their files in this directory. Empty: none are prepared.
@@ -60,7 +63,7 @@ type Options struct {
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 
-	agent string // found by withDefaults
+	agent, nodeAssets string // found by withDefaults
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -83,6 +86,11 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if err := checkApp(o.App, o.Poll); err != nil {
 		return o, err
+	}
+	if o.Containers {
+		if err := o.checkContainers(); err != nil {
+			return o, err
+		}
 	}
 	found, err := controlplane.Find(assets.Options{Dir: o.Assets})
 	if err != nil {
@@ -118,7 +126,8 @@ type Box struct {
 	cancel   context.CancelFunc
 	watchers sync.WaitGroup
 
-	plane    *controlplane.ControlPlane
+	plane      *controlplane.ControlPlane
+	containers *containers // nil: runners are processes
 	database *database
 	kube     kubernetes.Interface
 	parts    map[string]*supervised
@@ -177,6 +186,9 @@ func open(ctx context.Context, opts Options) (*Box, error) {
 	if _, err := layout.check(); err != nil {
 		return nil, err
 	}
+	if err := layout.checkKind(opts.Containers); err != nil {
+		return nil, err
+	}
 	if opts.DatabaseURL == "" { // before anything is created
 		if err := postgres.CheckDir(layout.Dir); err != nil {
 			return nil, err
@@ -206,7 +218,7 @@ func open(ctx context.Context, opts Options) (*Box, error) {
 }
 
 func (b *Box) prepare(ctx context.Context) error {
-	if err := b.layout.prepare(os.Geteuid() == 0); err != nil {
+	if err := b.layout.prepare(os.Geteuid() == 0, b.opts.Containers); err != nil {
 		return err
 	}
 	ended, err := clearLeftovers(ctx, b.layout, b.opts.Binary)
@@ -268,12 +280,7 @@ func (b *Box) bringUp(ctx context.Context) error {
 	if err := b.startIdentities(ctx); err != nil {
 		return err
 	}
-	if !b.opts.Ungated {
-		if err := b.startGate(ctx); err != nil {
-			return err
-		}
-	}
-	if err := b.startParts(ctx); err != nil {
+	if err := b.startFleet(ctx, apply); err != nil {
 		return err
 	}
 	if err := apply.applyPools(ctx, b.opts.Pools, b.note); err != nil {
@@ -288,13 +295,47 @@ func (b *Box) bringUp(ctx context.Context) error {
 	return nil
 }
 
+// startFleet starts our own processes, and with containers the node beside them.
+func (b *Box) startFleet(ctx context.Context, apply *applier) error {
+	if b.opts.Containers {
+		return b.startContained(ctx, apply)
+	}
+	if !b.opts.Ungated {
+		if err := b.startGate(ctx); err != nil {
+			return err
+		}
+	}
+	return b.startParts(ctx)
+}
+
+func (b *Box) startContained(ctx context.Context, apply *applier) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var fromNode error
+	var starting sync.WaitGroup
+	starting.Go(func() { fromNode = b.containers.addNode(ctx, apply) })
+	fromParts := b.startParts(ctx)
+	if fromParts != nil {
+		cancel()
+	}
+	starting.Wait()
+	if err := cmp.Or(fromParts, fromNode); err != nil {
+		return err
+	}
+	b.watchers.Go(func() { b.containers.keep(b.ctx) })
+	b.watchers.Go(func() { b.watchImages(b.ctx) })
+	return b.containers.awaitDispatch(ctx)
+}
+
 func (b *Box) startIdentities(ctx context.Context) error {
 	if err := writeKubeconfigs(b.layout, b.plane); err != nil {
 		return err
 	}
 	ids := newIdentities(b.layout, b.kube, b.report, b.opts.Now)
-	if err := ids.letNodeAsk(ctx, b.layout, b.plane.AdminConfig()); err != nil {
-		return err
+	if !b.opts.Containers { // a kubelet gets its certificate from package realnode
+		if err := ids.letNodeAsk(ctx, b.layout, b.plane.AdminConfig()); err != nil {
+			return err
+		}
 	}
 	end, err := ids.issue(ctx)
 	if err != nil {
@@ -314,7 +355,10 @@ func (b *Box) startParts(ctx context.Context) error {
 		// A URL that holds a password is no argument; the environment of a process is its owner's to read alone.
 		server.Env = append(server.Env, "BULLPEN_LISTEN_DATABASE_URL="+b.opts.ListenDatabaseURL)
 	}
-	commands := []Command{server, s.controllerCommand(), s.nodeCommand()}
+	commands := []Command{server, s.controllerCommand()}
+	if !b.opts.Containers {
+		commands = append(commands, s.nodeCommand())
+	}
 	if b.opts.Macs {
 		if err := prepareMac(b.layout); err != nil {
 			return err
@@ -379,7 +423,7 @@ func (b *Box) Where() Where {
 	w := Where{
 		StateDir: b.layout.Dir, PID: os.Getpid(), Owner: b.owner, Labels: map[string][]string{}, Kubernetes: b.plane.URL(), Kubeconfig: b.plane.AdminKubeconfig(), Kubectl: b.plane.Kubectl(),
 		Webhooks: b.addresses.url(b.addresses.Webhooks) + "/webhooks/github", Operators: b.addresses.url(b.addresses.Operators),
-		Dispatch: b.addresses.url(b.addresses.dispatch()),
+		Dispatch: b.dispatchURL(), NodeInit: b.containers.init(),
 		Metrics: map[string]string{
 			partServer:     b.addresses.url(b.addresses.ServerMetrics) + "/metrics",
 			partController: b.addresses.url(b.addresses.ControllerMetrics) + "/metrics",
@@ -408,6 +452,14 @@ func (b *Box) Where() Where {
 	return w
 }
 
+// dispatchURL is where runners ask for work.
+func (b *Box) dispatchURL() string {
+	if b.opts.Containers {
+		return dispatchURL
+	}
+	return b.addresses.url(b.addresses.dispatch())
+}
+
 // Replacement is one restart that was asked for.
 type Replacement struct {
 	Part   string        `json:"part"`
@@ -417,9 +469,15 @@ type Replacement struct {
 	Took   time.Duration `json:"took"`
 }
 
-// Replace ends one of our own processes ("server", "controller", "node", "node-mac", "github") with SIGTERM or, hard, with SIGKILL,
-// and returns when its successor is ready.
+// Replace ends one of our own processes ("server", "controller", "node", "node-mac", "github"), or a program of the node with containers ("kubelet",
+// "containerd"), with SIGTERM or, hard, with SIGKILL, and returns when its successor is ready.
 func (b *Box) Replace(ctx context.Context, name string, hard bool) (Replacement, error) {
+	if b.containers != nil && (name == partKubelet || name == partContainerd) {
+		_, word := termination(hard)
+		began := b.opts.Now()
+		oldPID, newPID, err := b.containers.replace(ctx, name, hard)
+		return Replacement{Part: name, Signal: word, OldPID: oldPID, NewPID: newPID, Took: b.opts.Now().Sub(began)}, err
+	}
 	part := b.parts[name]
 	if part == nil {
 		return Replacement{}, fmt.Errorf("unknown process %q to restart", name)
@@ -453,6 +511,7 @@ func (b *Box) stop(ctx context.Context) error {
 	for _, name := range []string{partController, partNode, partMac} {
 		b.stopPart(name)
 	}
+	errs = append(errs, b.containers.stopNode(context.WithoutCancel(ctx)))
 	if _, err := endPods(context.WithoutCancel(ctx), b.layout, b.opts.Binary); err != nil {
 		errs = append(errs, err)
 	}
@@ -461,7 +520,10 @@ func (b *Box) stop(ctx context.Context) error {
 	}
 	b.cancel()
 	b.watchers.Wait()
-	if b.plane != nil {
+	switch {
+	case b.containers != nil:
+		errs = append(errs, b.containers.stop(ctx))
+	case b.plane != nil:
 		errs = append(errs, b.plane.Stop(ctx))
 	}
 	errs = append(errs, b.database.stop(ctx))

@@ -81,6 +81,8 @@ type Where struct {
 	StandIn    bool                `json:"standIn"`
 	Repository string              `json:"repository,omitempty"`
 	Processes  map[string]int      `json:"processes"`
+	// NodeInit is the PID of the first process of the node whose runners are containers; 0 if they are processes.
+	NodeInit int `json:"nodeInit,omitempty"`
 }
 
 // Printer writes events as they come. It is safe for concurrent use.

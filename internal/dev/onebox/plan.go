@@ -100,6 +100,9 @@ type setting struct {
 	appID     int64
 	capacity  capacity
 	env       []string
+	// containers says that runners are containers, and dispatch is where they ask for work.
+	containers bool
+	dispatch   string
 	macHosts  string   // see Options
 	traces    []string // the server's flags for its traces
 	// clientAuthority is the file of the authority by which the node agent knows the API server.
@@ -110,7 +113,7 @@ func (b *Box) setting() setting {
 	s := setting{
 		layout: b.layout, binary: b.opts.Binary, agent: b.opts.agent, addresses: b.addresses, app: b.opts.App, poll: b.opts.Poll, appID: 1,
 		capacity: capacity{CPU: 64, Memory: "256Gi", Disk: "4Ti", Pods: 250}, env: baseEnvironment(os.Environ()),
-		clientAuthority: b.plane.ClientAuthority(), macHosts: b.opts.MacHosts,
+		clientAuthority: b.plane.ClientAuthority(), macHosts: b.opts.MacHosts, containers: b.opts.Containers, dispatch: b.dispatchURL(),
 	}
 	if b.opts.TraceEndpoint != "" {
 		s.traces = []string{"--trace-endpoint=" + b.opts.TraceEndpoint, "--trace-link=" + b.opts.TraceLink}
@@ -148,7 +151,7 @@ func baseEnvironment(environ []string) []string {
 // standInCommand runs the local GitHub. Its webhooks go to the server.
 func (s setting) standInCommand() Command {
 	l := s.layout
-	return s.command(partGitHub, 5*time.Second, "dev", "github",
+	command := s.command(partGitHub, 5*time.Second, "dev", "github",
 		"--listen="+s.addresses.GitHub,
 		"--app-id="+strconv.FormatInt(s.appID, 10),
 		"--private-key="+l.secret("app.pem"),
@@ -160,6 +163,10 @@ func (s setting) standInCommand() Command {
 		// GitHub notices a runner whose machine died after ten minutes, which is too long for a demonstration.
 		"--lost-after=2m",
 	)
+	if s.containers {
+		command.Args = append(command.Args, "--url="+standInURL)
+	}
+	return command
 }
 
 // github is GitHub's API, and the files with the App's key and the webhooks' secret.
@@ -196,13 +203,16 @@ func (s setting) controllerCommand() Command {
 	github, key, _ := s.github()
 	controller := Controller{
 		Kubeconfig: l.identity("controller.kubeconfig"), ServerURL: s.addresses.url(s.addresses.Internal), ServerTokenFile: l.identity("controller-server.token"),
-		DispatchURL: s.addresses.url(s.addresses.dispatch()), AgentImage: "bullpen", AgentCommand: s.agent,
+		DispatchURL: s.dispatch, AgentImage: "bullpen", AgentCommand: s.agent,
 		Health: s.addresses.ControllerHealth, Metrics: s.addresses.ControllerMetrics,
 		// There is one, whose successor is started when it has been waited for: no lease to run out after a kill.
 		LeaderElection: false,
 		Flags: []string{
 			"--self-registering", "--github-url=" + github, "--github-app-id=" + strconv.FormatInt(s.appID, 10), "--github-private-key-file=" + key,
 		},
+	}
+	if s.containers {
+		controller.AgentImage, controller.AgentCommand = agentImage, ""
 	}
 	if s.macHosts != "" {
 		controller.Flags = append(controller.Flags, "--mac-hosts", "--mac-binary="+s.binary, "--mac-remote-root="+s.macHosts)
