@@ -15,7 +15,7 @@ import (
 // developmentCommands are not for clusters: the one-machine mode and the stand-ins. Images are built with the tag "production", which leaves
 // them and their dependencies out.
 func developmentCommands() []*cobra.Command {
-	return []*cobra.Command{newUpCommand(), newDownCommand(), newRunCommand(), newDemoCommand(), newDevCommand()}
+	return []*cobra.Command{newUpCommand(), newDownCommand(), newRunCommand(), newDemoCommand(), newImagesCommand(), newDevCommand()}
 }
 
 // newDevCommand groups what development and tests need and production does not.

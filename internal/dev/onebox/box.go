@@ -54,6 +54,8 @@ type Options struct {
 	// TraceEndpoint is an OpenTelemetry collector that the server sends jobs' traces to, and TraceLink the page that shows one; see the
 	// server's flags. Empty: nothing is traced.
 	TraceEndpoint, TraceLink string
+	// Drain has Up wait for running jobs before it stops everything.
+	Drain bool
 	// FastUnsafe gives up durability for speed, for state that is thrown away.
 	FastUnsafe bool
 	// StartTimeout bounds the start. Default: three minutes.
@@ -128,10 +130,10 @@ type Box struct {
 
 	plane      *controlplane.ControlPlane
 	containers *containers // nil: runners are processes
-	database *database
-	kube     kubernetes.Interface
-	parts    map[string]*supervised
-	ready    map[string]readiness
+	database   *database
+	kube       kubernetes.Interface
+	parts      map[string]*supervised
+	ready      map[string]readiness
 
 	up       atomic.Bool // everything was ready once
 	stopOnce sync.Once
@@ -286,6 +288,9 @@ func (b *Box) bringUp(ctx context.Context) error {
 	if err := apply.applyPools(ctx, b.opts.Pools, b.note); err != nil {
 		return err
 	}
+	if err := apply.endDrain(ctx); err != nil {
+		return err
+	}
 	where := b.Where()
 	if err := writeJSON(b.layout.statusFile(), where); err != nil {
 		return err
@@ -423,7 +428,7 @@ func (b *Box) Where() Where {
 	w := Where{
 		StateDir: b.layout.Dir, PID: os.Getpid(), Owner: b.owner, Labels: map[string][]string{}, Kubernetes: b.plane.URL(), Kubeconfig: b.plane.AdminKubeconfig(), Kubectl: b.plane.Kubectl(),
 		Webhooks: b.addresses.url(b.addresses.Webhooks) + "/webhooks/github", Operators: b.addresses.url(b.addresses.Operators),
-		Dispatch: b.dispatchURL(), NodeInit: b.containers.init(),
+		Dispatch: b.dispatchURL(), NodeInit: b.containers.init(), Drain: b.opts.Drain,
 		Metrics: map[string]string{
 			partServer:     b.addresses.url(b.addresses.ServerMetrics) + "/metrics",
 			partController: b.addresses.url(b.addresses.ControllerMetrics) + "/metrics",

@@ -39,7 +39,9 @@ const (
 	standInURL = "http://11.0.0.2"
 )
 
-func standInAddress() netip.Addr { return netip.MustParseAddr(strings.TrimPrefix(standInURL, "http://")) }
+func standInAddress() netip.Addr {
+	return netip.MustParseAddr(strings.TrimPrefix(standInURL, "http://"))
+}
 
 // The programs of a node that a demonstration restarts.
 const (

@@ -5,6 +5,7 @@ package onebox
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 )
@@ -31,3 +32,9 @@ func nodeRemains(Layout) ([]string, error)                    { return nil, nil 
 func (c *containers) replace(context.Context, string, bool) (oldPID, newPID int, err error) {
 	return 0, 0, errNoContainers
 }
+
+// LoadImages is not available on this system.
+func LoadImages(context.Context, string, string, io.Writer) error { return errNoContainers }
+
+// ListImages is not available on this system.
+func ListImages(context.Context, string, io.Writer) error { return errNoContainers }

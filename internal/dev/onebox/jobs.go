@@ -181,6 +181,8 @@ type UpOptions struct {
 	Workflows []WorkflowFile
 	// ExitWhenDone stops everything when the workflows have completed.
 	ExitWhenDone bool
+	// AtOnce ends the wait for running jobs of a Drain when it is closed. Nil: nothing does.
+	AtOnce <-chan struct{}
 }
 
 // Up starts everything, submits the workflows, and keeps it running until ctx ends or, with ExitWhenDone, until the workflows have completed.
@@ -194,6 +196,9 @@ func Up(ctx context.Context, opts UpOptions) (Result, error) {
 		return Result{}, err
 	}
 	result, failed := box.serve(ctx, opts)
+	if opts.Drain && failed == nil && !opts.ExitWhenDone {
+		box.drain(context.WithoutCancel(ctx), opts.AtOnce)
+	}
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
 	defer cancel()
 	if running, err := box.Running(stopping); err == nil && running > 0 && len(result.Runs) == 0 {

@@ -103,8 +103,8 @@ type setting struct {
 	// containers says that runners are containers, and dispatch is where they ask for work.
 	containers bool
 	dispatch   string
-	macHosts  string   // see Options
-	traces    []string // the server's flags for its traces
+	macHosts   string   // see Options
+	traces     []string // the server's flags for its traces
 	// clientAuthority is the file of the authority by which the node agent knows the API server.
 	clientAuthority string
 }
