@@ -18,7 +18,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/onebox"
 )
 
-// secondSignal is closed when the user asks again to stop, after the signal that ended ctx.
+// secondSignal is closed when the user asks again to stop, after the signal that ended ctx. What waits for it ends with the process.
 func secondSignal(ctx context.Context) <-chan struct{} {
 	again := make(chan os.Signal, 1)
 	now := make(chan struct{})

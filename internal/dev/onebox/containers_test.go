@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/bullpen-ci/bullpen/charts"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // NET-1: the chart's own policy leads idle runners to the pod that stands for the server, at the port where it listens.
@@ -125,8 +126,12 @@ func TestLayout_CheckKindRefusesTheOtherKind(t *testing.T) {
 }
 
 func TestCountLeft_CountsRunnersThatHaveNotExited(t *testing.T) {
+	pooled := func(pod corev1.Pod) corev1.Pod {
+		pod.Labels = map[string]string{runnerpod.LabelPool: "default"}
+		return pod
+	}
 	exited := corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
-	left, busy := countLeft([]corev1.Pod{exited, {}, busyPod()})
+	left, busy := countLeft([]corev1.Pod{pooled(exited), pooled(corev1.Pod{}), pooled(busyPod()), {}})
 	require.Equal(t, 2, left)
 	require.Equal(t, 1, busy)
 }

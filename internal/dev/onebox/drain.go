@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 const (
@@ -62,9 +63,13 @@ func runningJobs(n int) string {
 	return fmt.Sprintf("%d running jobs", n)
 }
 
-// countLeft counts the runners that have not exited, and those of them that have a job.
+// countLeft counts the runners of pools that have not exited, and those of them that have a job. Self-registering runners belong to no pool, and
+// nothing drains them.
 func countLeft(pods []corev1.Pod) (left, busy int) {
 	for i := range pods {
+		if pods[i].Labels[runnerpod.LabelPool] == "" {
+			continue
+		}
 		switch stageOf(&pods[i]) {
 		case stageExited:
 		case stageBusy:
