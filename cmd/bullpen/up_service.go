@@ -43,6 +43,9 @@ func installService(cmd *cobra.Command, opts onebox.UpOptions) error {
 	if err != nil {
 		return err
 	}
+	if err := opts.Check(); err != nil {
+		return err
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding this executable: %w", err)

@@ -1,7 +1,6 @@
 package onebox
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,105 +10,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
-	"github.com/bullpen-ci/bullpen/internal/dev/controlplane/assets"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/dev/postgres"
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
-
-// Options of Start.
-type Options struct {
-	// StateDir is the state directory. Required.
-	StateDir string
-	// Binary is the executable that holds every part but the agent of runner pods. Default: this one. bullpen-agent must be beside it.
-	Binary string
-	// Assets is the directory of the control plane's executables. Default: found, see package assets.
-	Assets string
-	// Containers runs runners in containers, on a kubelet in namespaces of this machine (Linux, root), instead of as processes.
-	Containers bool
-	// Macs starts a second node agent, whose runners are macOS virtual machines, or what a fake of Tart makes of them.
-	Macs bool
-	// MacHosts has the controller prepare the Macs that MacHosts name, which are models: with their files in this directory. Empty: none are prepared.
-	MacHosts string
-	// Pools are applied once everything is up; LoadPools reads them.
-	Pools []*unstructured.Unstructured
-	// App is a real GitHub App; nil starts the stand-in.
-	App *App
-	// Poll has the server poll GitHub for webhooks, so GitHub need not reach this machine.
-	Poll bool
-	// DatabaseURL is a database to use instead of a private PostgreSQL; ListenDatabaseURL bypasses a connection pooler.
-	DatabaseURL, ListenDatabaseURL string
-	// Listen and GitHubListen are addresses to use instead of free ports: the server's for webhooks, and the stand-in's.
-	Listen, GitHubListen string
-	// Ungated does not enforce network policies between runners and the server.
-	Ungated bool
-	// AuditLog is a file to which the API server writes who asked it for what (audit.k8s.io, one JSON object a line), for requests
-	// of the parts and of nodes. It grows for as long as this runs. Empty: nothing is written.
-	AuditLog string
-	// TraceEndpoint is an OpenTelemetry collector that the server sends jobs' traces to, and TraceLink the page that shows one; see the
-	// server's flags. Empty: nothing is traced.
-	TraceEndpoint, TraceLink string
-	// Drain has Up wait for running jobs before it stops everything.
-	Drain bool
-	// FastUnsafe gives up durability for speed, for state that is thrown away.
-	FastUnsafe bool
-	// StartTimeout bounds the start. Default: three minutes.
-	StartTimeout time.Duration
-	// Report receives events. Default: they are discarded.
-	Report func(Event)
-	// Now is the clock. Default time.Now.
-	Now func() time.Time
-
-	agent, nodeAssets string // found by withDefaults
-}
-
-func (o Options) withDefaults() (Options, error) {
-	if o.StateDir == "" {
-		return o, errors.New("missing flag --state-dir")
-	}
-	if o.Binary == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return o, fmt.Errorf("finding this executable: %w", err)
-		}
-		o.Binary = self
-	}
-	if err := checkBinaryPath(o.Binary); err != nil {
-		return o, err
-	}
-	var err error
-	if o.agent, err = findAgent(o.Binary); err != nil {
-		return o, err
-	}
-	if err := checkApp(o.App, o.Poll); err != nil {
-		return o, err
-	}
-	if o.Containers {
-		if err := o.checkContainers(); err != nil {
-			return o, err
-		}
-	}
-	found, err := controlplane.Find(assets.Options{Dir: o.Assets})
-	if err != nil {
-		return o, err
-	}
-	o.Assets = found
-	if o.Report == nil {
-		o.Report = func(Event) {}
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.StartTimeout == 0 {
-		o.StartTimeout = 3 * time.Minute
-	}
-	return o, nil
-}
 
 // Box is everything that runs in one state directory. Its methods may be called concurrently.
 type Box struct {
@@ -300,38 +208,6 @@ func (b *Box) bringUp(ctx context.Context) error {
 	return nil
 }
 
-// startFleet starts our own processes, and with containers the node beside them.
-func (b *Box) startFleet(ctx context.Context, apply *applier) error {
-	if b.opts.Containers {
-		return b.startContained(ctx, apply)
-	}
-	if !b.opts.Ungated {
-		if err := b.startGate(ctx); err != nil {
-			return err
-		}
-	}
-	return b.startParts(ctx)
-}
-
-func (b *Box) startContained(ctx context.Context, apply *applier) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var fromNode error
-	var starting sync.WaitGroup
-	starting.Go(func() { fromNode = b.containers.addNode(ctx, apply) })
-	fromParts := b.startParts(ctx)
-	if fromParts != nil {
-		cancel()
-	}
-	starting.Wait()
-	if err := cmp.Or(fromParts, fromNode); err != nil {
-		return err
-	}
-	b.watchers.Go(func() { b.containers.keep(b.ctx) })
-	b.watchers.Go(func() { b.watchImages(b.ctx) })
-	return b.containers.awaitDispatch(ctx)
-}
-
 func (b *Box) startIdentities(ctx context.Context) error {
 	if err := writeKubeconfigs(b.layout, b.plane); err != nil {
 		return err
@@ -428,7 +304,7 @@ func (b *Box) Where() Where {
 	w := Where{
 		StateDir: b.layout.Dir, PID: os.Getpid(), Owner: b.owner, Labels: map[string][]string{}, Kubernetes: b.plane.URL(), Kubeconfig: b.plane.AdminKubeconfig(), Kubectl: b.plane.Kubectl(),
 		Webhooks: b.addresses.url(b.addresses.Webhooks) + "/webhooks/github", Operators: b.addresses.url(b.addresses.Operators),
-		Dispatch: b.dispatchURL(), NodeInit: b.containers.init(), Drain: b.opts.Drain,
+		Dispatch: dispatchFor(b.opts.Containers, b.addresses), NodeInit: b.containers.init(), Drain: b.opts.Drain,
 		Metrics: map[string]string{
 			partServer:     b.addresses.url(b.addresses.ServerMetrics) + "/metrics",
 			partController: b.addresses.url(b.addresses.ControllerMetrics) + "/metrics",
@@ -455,14 +331,6 @@ func (b *Box) Where() Where {
 		w.Processes[partPostgres] = pid
 	}
 	return w
-}
-
-// dispatchURL is where runners ask for work.
-func (b *Box) dispatchURL() string {
-	if b.opts.Containers {
-		return dispatchURL
-	}
-	return b.addresses.url(b.addresses.dispatch())
 }
 
 // Replacement is one restart that was asked for.

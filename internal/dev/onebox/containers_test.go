@@ -104,7 +104,7 @@ func TestImageProblems_SayWhatToDo(t *testing.T) {
 
 func TestPlan_ContainersReachServerAndStandInByAddressesOfTheCluster(t *testing.T) {
 	s := testSetting()
-	s.containers, s.dispatch = true, dispatchURL
+	s.containers = true
 	require.Contains(t, s.controllerCommand().Args, "--dispatch-url="+dispatchURL)
 	require.Contains(t, s.controllerCommand().Args, "--agent-image="+agentImage)
 	require.NotContains(t, strings.Join(s.controllerCommand().Args, " "), "--agent-command")

@@ -82,6 +82,14 @@ type addresses struct {
 // dispatch is where runners ask for work.
 func (a addresses) dispatch() string { return cmp.Or(a.Gate, a.Internal) }
 
+// dispatchFor is the URL at which runners ask for work.
+func dispatchFor(containers bool, a addresses) string {
+	if containers {
+		return dispatchURL
+	}
+	return a.url(a.dispatch())
+}
+
 func (a addresses) port(address string) string {
 	_, port, _ := net.SplitHostPort(address) // we made it
 	return port
@@ -91,18 +99,16 @@ func (a addresses) url(address string) string { return "http://" + address }
 
 // setting is what the plan of processes is made from.
 type setting struct {
-	layout    Layout
-	binary    string
-	agent     string // bullpen-agent, which the pods of runners start
-	addresses addresses
-	app       *App // nil: the stand-in
-	poll      bool // GitHub's list of deliveries is read; nothing is delivered
-	appID     int64
-	capacity  capacity
-	env       []string
-	// containers says that runners are containers, and dispatch is where they ask for work.
-	containers bool
-	dispatch   string
+	layout     Layout
+	binary     string
+	agent      string // bullpen-agent, which the pods of runners start
+	addresses  addresses
+	app        *App // nil: the stand-in
+	poll       bool // GitHub's list of deliveries is read; nothing is delivered
+	appID      int64
+	capacity   capacity
+	env        []string
+	containers bool     // runners are containers
 	macHosts   string   // see Options
 	traces     []string // the server's flags for its traces
 	// clientAuthority is the file of the authority by which the node agent knows the API server.
@@ -113,7 +119,7 @@ func (b *Box) setting() setting {
 	s := setting{
 		layout: b.layout, binary: b.opts.Binary, agent: b.opts.agent, addresses: b.addresses, app: b.opts.App, poll: b.opts.Poll, appID: 1,
 		capacity: capacity{CPU: 64, Memory: "256Gi", Disk: "4Ti", Pods: 250}, env: baseEnvironment(os.Environ()),
-		clientAuthority: b.plane.ClientAuthority(), macHosts: b.opts.MacHosts, containers: b.opts.Containers, dispatch: b.dispatchURL(),
+		clientAuthority: b.plane.ClientAuthority(), macHosts: b.opts.MacHosts, containers: b.opts.Containers,
 	}
 	if b.opts.TraceEndpoint != "" {
 		s.traces = []string{"--trace-endpoint=" + b.opts.TraceEndpoint, "--trace-link=" + b.opts.TraceLink}
@@ -203,7 +209,7 @@ func (s setting) controllerCommand() Command {
 	github, key, _ := s.github()
 	controller := Controller{
 		Kubeconfig: l.identity("controller.kubeconfig"), ServerURL: s.addresses.url(s.addresses.Internal), ServerTokenFile: l.identity("controller-server.token"),
-		DispatchURL: s.dispatch, AgentImage: "bullpen", AgentCommand: s.agent,
+		DispatchURL: dispatchFor(s.containers, s.addresses), AgentImage: "bullpen", AgentCommand: s.agent,
 		Health: s.addresses.ControllerHealth, Metrics: s.addresses.ControllerMetrics,
 		// There is one, whose successor is started when it has been waited for: no lease to run out after a kill.
 		LeaderElection: false,

@@ -3,9 +3,7 @@ package onebox
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 )
@@ -89,8 +87,8 @@ func quoteWord(word string) (string, error) {
 
 // InstallService writes the unit, and returns what to do next.
 func InstallService(s Service) (string, error) {
-	if _, err := exec.LookPath("systemctl"); err != nil {
-		return "", errors.New("--install-service needs systemd, and systemctl is not on PATH. Run `bullpen up --drain` by the service manager of this machine")
+	if _, err := os.Stat("/run/systemd/system"); err != nil { // sd_booted(3)
+		return "", errors.New("--install-service needs systemd, which does not run on this machine. Have its own service manager run `bullpen up --drain`")
 	}
 	if os.Geteuid() != 0 {
 		return "", fmt.Errorf("--install-service writes %s. Run it as root, or with sudo", unitFile)
@@ -100,16 +98,17 @@ func InstallService(s Service) (string, error) {
 		return "", err
 	}
 	if err := os.WriteFile(unitFile, []byte(text), 0o644); err != nil { //nolint:gosec // units have no secrets, and are readable by all
-		if errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("--install-service needs systemd, and this machine has no directory for %s", unitFile)
-		}
 		return "", fmt.Errorf("writing the unit: %w", err)
 	}
-	return fmt.Sprintf(`Wrote %[1]s. Next:
-  systemctl daemon-reload
-  systemctl enable --now %[2]s     start it, also after a reboot
-  journalctl -u %[2]s -f           follow what it does
-  systemctl restart %[2]s          after an upgrade of bullpen; running jobs finish first
-  bullpen down --now               stop without waiting for running jobs
-`, unitFile, serviceName), nil
+	next := "Wrote " + unitFile + ". Next:\n"
+	for _, line := range [][2]string{
+		{"systemctl daemon-reload", "read the unit"},
+		{"systemctl enable --now " + serviceName, "start it, also after a reboot"},
+		{"journalctl -u " + serviceName + " -f", "follow what it does"},
+		{"systemctl restart " + serviceName, "after an upgrade of bullpen; running jobs finish first"},
+		{"bullpen down --now", "stop without waiting for running jobs"},
+	} {
+		next += fmt.Sprintf("  %-32s %s\n", line[0], line[1])
+	}
+	return next, nil
 }

@@ -35,6 +35,8 @@ type Options struct {
 	ImagesDir string
 	// Outside lets nodes and pods reach what this machine reaches: names by its resolvers, and addresses by TCP. Else there is nothing outside.
 	Outside bool
+	// Resolvers are the addresses of the name servers for Outside. Nil: the machine's own.
+	Resolvers []string
 	// Log gets starts, stops and failures. Nil: discarded.
 	Log *slog.Logger
 }
@@ -102,7 +104,11 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 		return err
 	}
 	if c.opts.Outside {
-		if err := c.network.serveOutside(ctx, hostResolvers()); err != nil {
+		resolvers := c.opts.Resolvers
+		if resolvers == nil {
+			resolvers = hostResolvers()
+		}
+		if err := c.network.serveOutside(ctx, resolvers); err != nil {
 			return err
 		}
 	}

@@ -193,8 +193,8 @@ func withLibraries(file string, seen map[string]bool) ([]File, error) {
 	all := []File{{Path: at, From: file}}
 	binary, err := elf.Open(file)
 	if err != nil {
-		if errors.As(err, new(*elf.FormatError)) {
-			return all, nil // a script
+		if errors.As(err, new(*elf.FormatError)) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return all, nil // a script, which may be shorter than a header
 		}
 		return nil, err
 	}
