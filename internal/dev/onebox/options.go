@@ -48,7 +48,7 @@ type Options struct {
 	Drain bool
 	// FastUnsafe gives up durability for speed, for state that is thrown away.
 	FastUnsafe bool
-	// StartTimeout bounds the start. Default: three minutes.
+	// StartTimeout bounds the start. Default: three minutes, and five with Containers.
 	StartTimeout time.Duration
 	// Report receives events. Default: they are discarded.
 	Report func(Event)
@@ -103,6 +103,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.StartTimeout == 0 {
 		o.StartTimeout = 3 * time.Minute
+		if o.Containers {
+			o.StartTimeout = 5 * time.Minute
+		}
 	}
 	return o, nil
 }

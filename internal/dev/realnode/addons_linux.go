@@ -22,7 +22,7 @@ import (
 )
 
 // readyPatience bounds the wait for a Node to be Ready once its programs are healthy.
-const readyPatience = 60 * time.Second
+const readyPatience = 2 * time.Minute
 
 // addons are the API server's endpoint, DNS, and the rights of kube-router, whose user name has them rather than a ServiceAccount: it is no pod
 // here.

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	startPatience = 60 * time.Second      // of each program, until it is healthy
+	startPatience = 2 * time.Minute       // of each program, until it is healthy
 	askAgain      = 50 * time.Millisecond // whether it is
 	stopGrace     = 10 * time.Second      // of a program that is restarted
 )
