@@ -269,8 +269,16 @@ func (b *Box) serve(ctx context.Context, opts UpOptions) (Result, error) {
 		b.reportFailures(ctx, github, result)
 		return result, err
 	}
-	b.report(Event{Kind: EventNote, Message: "Ctrl-C stops everything."})
+	b.report(Event{Kind: EventNote, Message: stopText(opts.Drain)})
 	return Result{}, f.follow(ctx, github, b.report, func([]standin.JobView) (bool, error) { return false, nil })
+}
+
+// stopText says what Ctrl-C does.
+func stopText(drain bool) string {
+	if drain {
+		return "Ctrl-C waits for running jobs, and stops everything then. Ctrl-C again does not wait."
+	}
+	return "Ctrl-C stops everything."
 }
 
 // reportFailures prints what failed before the stand-in, which has the logs, is stopped.
