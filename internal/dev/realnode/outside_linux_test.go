@@ -77,12 +77,14 @@ func TestNode_ReachesTheOutsideAndKeepsImages(t *testing.T) {
 	_, port, err := net.SplitHostPort(listener.Addr().String())
 	require.NoError(t, err)
 
-	w.run("out", fmt.Sprintf("getent ahostsv4 outside.test; exec 3<>/dev/tcp/%s/%s; cat <&3; sleep 600", ownAddress(t), port), nil)
+	w.run("out", fmt.Sprintf("getent ahostsv4 outside.test; exec 3<>/dev/tcp/%s/%s; cat <&3; echo; sleep 600", ownAddress(t), port), nil)
 	w.phase("out", corev1.PodRunning)
+	said := ""
+	defer func() { t.Log("the pod says: " + said) }()
 	require.Eventually(t, func() bool {
-		said := w.logs("out")
+		said = w.logs("out")
 		return strings.Contains(said, "198.51.100.7") && strings.Contains(said, "machine")
-	}, time.Minute, 100*time.Millisecond)
+	}, time.Minute, 100*time.Millisecond, "what the pod says")
 
 	require.NoError(t, w.cluster.Plane().Stop(w.ctx)) // what follows looks like a kill of this process
 	node.Kill(w.ctx)
