@@ -97,9 +97,9 @@ man: ## Write the man pages of bullpen and bullpen-migrate into dist/man
 		./cmd/bullpen ./cmd/bullpen-migrate -args -man '$(CURDIR)/dist/man' -man-version '$(VERSION)'
 
 .PHONY: demo
-demo: build ## Bring everything up on this machine and run a workflow through it (more: DEMO_FLAGS="…", see bin/bullpen demo --help)
-	@scripts/prerequisites.sh postgres
-	@$(GET_ASSETS) && bin/bullpen demo $(DEMO_FLAGS)
+demo: build ## Bring everything up on this machine and run a workflow through it (in containers: DEMO_FLAGS=--containers; more: bin/bullpen demo --help)
+	@scripts/prerequisites.sh postgres $(if $(findstring --containers,$(DEMO_FLAGS)),cc node)
+	@$(GET_ASSETS) $(if $(findstring --containers,$(DEMO_FLAGS)),&& $(FIND_NODE)) && bin/bullpen demo $(DEMO_FLAGS)
 
 .PHONY: devcluster
 devcluster: ## Download or compile the development control plane once, and print the directory it is in (BULLPEN_ASSETS=off compiles it)

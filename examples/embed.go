@@ -8,6 +8,9 @@ import (
 //go:embed pool.yaml
 var pool []byte
 
+//go:embed containers-pool.yaml
+var containerPool []byte
+
 //go:embed standin-macos-pool.yaml
 var macPool []byte
 
@@ -25,6 +28,9 @@ func NodeBootstrap() []byte { return slices.Clone(nodeBootstrap) }
 
 // Pool is the RunnerPool that `bullpen up` makes when it is given none.
 func Pool() []byte { return slices.Clone(pool) }
+
+// ContainerPool is the RunnerPool that `bullpen up --containers` makes when it is given none.
+func ContainerPool() []byte { return slices.Clone(containerPool) }
 
 // MacPool is the RunnerPool that `bullpen up --macos` makes beside it.
 func MacPool() []byte { return slices.Clone(macPool) }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"time"
@@ -28,19 +29,29 @@ rename the pool. It prints a summary. It succeeds if each job ran exactly once w
 was deleted, each change took effect, and no process is left.
 
 The workflow is examples/demo.yaml with the jobs of examples/macos.yaml. Jobs run as processes of this machine, without
-isolation. Those for macOS run on a node that stands in for a Mac, with a fake Tart ("bullpen dev tart").`,
+isolation. Those for macOS run on a node that stands in for a Mac, with a fake Tart ("bullpen dev tart").
+
+With --containers (Linux, root), jobs run in containers on a kubelet, and there are none for macOS. The kubelet and the container runtime are
+restarted, too. It succeeds only if nothing is left of the node: no mount, cgroup, network link, process or file.`,
 		Example: `  bullpen demo
+
+  # In containers
+  sudo bullpen demo --containers
 
   # A longer run
   bullpen demo --jobs 500 --runners 16`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.containers && !cmd.Flags().Changed("jobs") {
+				jobs = onebox.DemoContainerJobs
+			}
 			opts := onebox.DemoOptions{Jobs: jobs, Runners: f.runners, Keep: keep, Timeout: timeout, Out: cmd.OutOrStdout()}
 			opts.StateDir, opts.Assets, opts.Ungated = f.stateDir, f.assets, !f.policies
 			var err error
 			if opts.SecretsFile, err = onebox.CheckSecrets(f.secretsFile); err != nil {
 				return err
 			}
+			opts.Containers = f.containers
 			opts.FastUnsafe = f.stateDir == "" // temporary data needs no fsync
 			opts.Report = onebox.NewPrinter(opts.Out, f.json).Report
 			if f.json {
@@ -54,7 +65,7 @@ isolation. Those for macOS run on a node that stands in for a Mac, with a fake T
 		},
 	}
 	f.register(cmd, onebox.DemoDefaultRunners)
-	cmd.Flags().IntVar(&jobs, "jobs", onebox.DemoDefaultJobs, "number of jobs in the workflow")
+	cmd.Flags().IntVar(&jobs, "jobs", onebox.DemoDefaultJobs, fmt.Sprintf("number of jobs in the workflow (default with --containers: %d)", onebox.DemoContainerJobs))
 	cmd.Flags().BoolVar(&keep, "keep", false, "keep the temporary state directory")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "timeout of the jobs (default: 10m, plus 3s for each job)")
 	return cmd

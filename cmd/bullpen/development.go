@@ -15,7 +15,7 @@ import (
 // developmentCommands are not for clusters: the one-machine mode and the stand-ins. Images are built with the tag "production", which leaves
 // them and their dependencies out.
 func developmentCommands() []*cobra.Command {
-	return []*cobra.Command{newUpCommand(), newDownCommand(), newRunCommand(), newDemoCommand(), newDevCommand()}
+	return []*cobra.Command{newUpCommand(), newDownCommand(), newRunCommand(), newDemoCommand(), newImagesCommand(), newDevCommand()}
 }
 
 // newDevCommand groups what development and tests need and production does not.
@@ -25,7 +25,7 @@ func newDevCommand() *cobra.Command {
 		Short: "Development tools: stand-ins for GitHub, its runner, Tart and a Mac, a policy simulator, and a load generator",
 	}
 	cmd.AddCommand(newDevGitHubCommand(), newDevRunnerCommand(), newDevTartCommand(), newDevMacCommand(), newDevSimulateCommand(),
-		newDevLoadCommand())
+		newDevLoadCommand(), newDevRelayCommand())
 	return cmd
 }
 

@@ -17,15 +17,18 @@ import (
 
 func newDownCommand() *cobra.Command {
 	var dir string
-	var remove, yes, asJSON bool
+	var remove, yes, asJSON, now bool
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Stop what `bullpen up` started on this machine",
 		Long: `Stop what ` + "`bullpen up`" + ` started: ask it to stop and wait until it has, or, if it was killed, stop the processes that are
-left. Running jobs are stopped too. Succeeds if nothing is running.
+left. Running jobs are stopped too, unless ` + "`bullpen up --drain`" + ` waits for them: --now does not wait. Succeeds if nothing is running.
 
 With --delete, also delete the state directory, with the database and the logs. It asks first; without a terminal it needs --yes.`,
 		Example: `  bullpen down
+
+  # Do not wait for running jobs of ` + "`bullpen up --drain`" + `
+  bullpen down --now
 
   # Start from scratch next time
   bullpen down --delete
@@ -42,12 +45,13 @@ With --delete, also delete the state directory, with the database and the logs. 
 				}
 			}
 			return onebox.Down(cmd.Context(), onebox.DownOptions{
-				StateDir: folder, Delete: remove, Report: onebox.NewPrinter(cmd.OutOrStdout(), asJSON).Report,
+				StateDir: folder, Delete: remove, Now: now, Report: onebox.NewPrinter(cmd.OutOrStdout(), asJSON).Report,
 			})
 		},
 	}
 	cmd.Flags().StringVar(&dir, "state-dir", "", "state directory (default: that of bullpen up)")
 	cmd.Flags().BoolVar(&remove, "delete", false, "delete the state directory after everything has stopped")
+	cmd.Flags().BoolVar(&now, "now", false, "do not wait for running jobs")
 	cmd.Flags().BoolVar(&yes, "yes", false, "delete without asking for confirmation")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
 	return cmd

@@ -31,6 +31,7 @@ type oneboxFlags struct {
 	json             bool
 	policies         bool
 	secretsFile      string
+	containers       bool
 }
 
 type upFlags struct {
@@ -45,6 +46,8 @@ type upFlags struct {
 	webhooks             string
 	auditLog             string
 	traces               traceConfig
+	drain                bool
+	installService       bool
 }
 
 func newUpCommand() *cobra.Command {
@@ -56,7 +59,11 @@ func newUpCommand() *cobra.Command {
 the server, the controller and the node agent of production, each as its own process with least privilege. Only GitHub
 is simulated. Runners are plain processes: they are NOT isolated from this machine, so run only workflows that you trust.
 
-All state is in one state directory, reused by the next start. Ctrl-C stops everything, running jobs included. If
+With --containers (Linux, root), runners are containers on a kubelet, with the chart's network policies enforced. Images come from a registry, or
+from files ("bullpen images load"). The default pool runs an image that is made of this machine's programs, or, with --github-app, GitHub's own.
+
+All state is in one state directory, reused by the next start. Ctrl-C stops everything, running jobs included; with --drain,
+it waits for them first, and a second Ctrl-C does not. If
 ` + "`bullpen up`" + ` was killed, the next one, or ` + "`bullpen down`" + `, stops what is left.
 
 With --workflow and --exit-when-done it runs the workflows, stops, and exits with their result.
@@ -87,6 +94,12 @@ Exit codes: 0 stopped, or all workflows succeeded, 1 it failed, 2 a workflow fai
   # The same for a machine that GitHub cannot reach: webhooks are polled, and no secret is needed
   bullpen up --webhooks=poll --github-app 12345 --github-private-key-file app.pem
 
+  # Runners in containers
+  sudo bullpen up --containers
+
+  # A small fleet on one Linux machine, as a service of systemd
+  sudo bullpen up --containers --webhooks=poll --github-app 12345 --github-private-key-file app.pem --install-service
+
   # For scripts: one JSON object per line
   bullpen up --json`,
 		Args: cobra.NoArgs,
@@ -94,6 +107,12 @@ Exit codes: 0 stopped, or all workflows succeeded, 1 it failed, 2 a workflow fai
 			opts, err := f.options()
 			if err != nil {
 				return err
+			}
+			if f.installService {
+				return installService(cmd, opts)
+			}
+			if f.drain {
+				opts.Drain, opts.AtOnce = true, secondSignal(cmd.Context())
 			}
 			opts.Report = onebox.NewPrinter(cmd.OutOrStdout(), f.json).Report
 			result, err := onebox.Up(cmd.Context(), opts)
@@ -109,6 +128,8 @@ Exit codes: 0 stopped, or all workflows succeeded, 1 it failed, 2 a workflow fai
 	f.register(cmd, 0)
 	flags := cmd.Flags()
 	flags.StringVar(&f.poolFile, "pool-file", "", "YAML file of RunnerPools to create (default: one pool with the label bullpen)")
+	flags.BoolVar(&f.drain, "drain", false, "before stopping, wait for running jobs; a second Ctrl-C, or bullpen down --now, stops at once")
+	flags.BoolVar(&f.installService, "install-service", false, "write a systemd unit that runs this command with --drain, print what to do next, and exit")
 	flags.BoolVar(&f.macos, "macos", false, "add a node that stands in for a Mac, and a pool with the label bullpen-macos: its virtual machines are processes of a fake Tart")
 	flags.StringVar(&f.macHosts, "mac-hosts", "", "prepare the Macs of MacHosts; they are models with their files in this directory (bullpen dev mac)")
 	_ = flags.MarkHidden("mac-hosts") // fails only for a flag that does not exist
@@ -135,6 +156,7 @@ func (f *oneboxFlags) register(cmd *cobra.Command, runners int) {
 	commandline.AtLeast(flags, &f.runners, "runners", 0, runners, "number of runners of the default pool")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object per line")
 	flags.StringVar(&f.secretsFile, "secrets-file", "", "file with the secrets of workflows, one NAME=VALUE per line; values are masked in logs")
+	flags.BoolVar(&f.containers, "containers", false, "run runners in containers, on a kubelet in namespaces of this machine (Linux, root)")
 	flags.BoolVar(&f.policies, "network-policies", true, "enforce the chart's network policies between runners and the server")
 }
 
@@ -158,7 +180,13 @@ func (f upFlags) options() (onebox.UpOptions, error) {
 		return opts, errors.New("--exit-when-done needs --workflow")
 	}
 	opts.ExitWhenDone = f.exitWhenDone
-	if opts.Pools, err = onebox.LoadPools(f.poolFile, f.runners); err != nil {
+	opts.Containers = f.containers
+	if f.containers && f.poolFile == "" {
+		opts.Pools, err = onebox.ContainerPools(f.runners, opts.App != nil)
+	} else {
+		opts.Pools, err = onebox.LoadPools(f.poolFile, f.runners)
+	}
+	if err != nil {
 		return opts, err
 	}
 	if f.macos {

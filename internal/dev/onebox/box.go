@@ -10,98 +10,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
-	"github.com/bullpen-ci/bullpen/internal/dev/controlplane/assets"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/dev/postgres"
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
-
-// Options of Start.
-type Options struct {
-	// StateDir is the state directory. Required.
-	StateDir string
-	// Binary is the executable that holds every part but the agent of runner pods. Default: this one. bullpen-agent must be beside it.
-	Binary string
-	// Assets is the directory of the control plane's executables. Default: found, see package assets.
-	Assets string
-	// Macs starts a second node agent, whose runners are macOS virtual machines, or what a fake of Tart makes of them.
-	Macs bool
-	// MacHosts has the controller prepare the Macs that MacHosts name, which are models: with their files in this directory. Empty: none are prepared.
-	MacHosts string
-	// Pools are applied once everything is up; LoadPools reads them.
-	Pools []*unstructured.Unstructured
-	// App is a real GitHub App; nil starts the stand-in.
-	App *App
-	// Poll has the server poll GitHub for webhooks, so GitHub need not reach this machine.
-	Poll bool
-	// DatabaseURL is a database to use instead of a private PostgreSQL; ListenDatabaseURL bypasses a connection pooler.
-	DatabaseURL, ListenDatabaseURL string
-	// Listen and GitHubListen are addresses to use instead of free ports: the server's for webhooks, and the stand-in's.
-	Listen, GitHubListen string
-	// SecretsFile has the secrets of workflows at the stand-in; see standin.ParseSecrets. Empty: there are none.
-	SecretsFile string
-	// Ungated does not enforce network policies between runners and the server.
-	Ungated bool
-	// AuditLog is a file to which the API server writes who asked it for what (audit.k8s.io, one JSON object a line), for requests
-	// of the parts and of nodes. It grows for as long as this runs. Empty: nothing is written.
-	AuditLog string
-	// TraceEndpoint is an OpenTelemetry collector that the server sends jobs' traces to, and TraceLink the page that shows one; see the
-	// server's flags. Empty: nothing is traced.
-	TraceEndpoint, TraceLink string
-	// FastUnsafe gives up durability for speed, for state that is thrown away.
-	FastUnsafe bool
-	// StartTimeout bounds the start. Default: three minutes.
-	StartTimeout time.Duration
-	// Report receives events. Default: they are discarded.
-	Report func(Event)
-	// Now is the clock. Default time.Now.
-	Now func() time.Time
-
-	agent string // found by withDefaults
-}
-
-func (o Options) withDefaults() (Options, error) {
-	if o.StateDir == "" {
-		return o, errors.New("missing flag --state-dir")
-	}
-	if o.Binary == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return o, fmt.Errorf("finding this executable: %w", err)
-		}
-		o.Binary = self
-	}
-	if err := checkBinaryPath(o.Binary); err != nil {
-		return o, err
-	}
-	var err error
-	if o.agent, err = findAgent(o.Binary); err != nil {
-		return o, err
-	}
-	if err := checkApp(o.App, o.Poll); err != nil {
-		return o, err
-	}
-	found, err := controlplane.Find(assets.Options{Dir: o.Assets})
-	if err != nil {
-		return o, err
-	}
-	o.Assets = found
-	if o.Report == nil {
-		o.Report = func(Event) {}
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.StartTimeout == 0 {
-		o.StartTimeout = 3 * time.Minute
-	}
-	return o, nil
-}
 
 // Box is everything that runs in one state directory. Its methods may be called concurrently.
 type Box struct {
@@ -120,11 +36,12 @@ type Box struct {
 	cancel   context.CancelFunc
 	watchers sync.WaitGroup
 
-	plane    *controlplane.ControlPlane
-	database *database
-	kube     kubernetes.Interface
-	parts    map[string]*supervised
-	ready    map[string]readiness
+	plane      *controlplane.ControlPlane
+	containers *containers // nil: runners are processes
+	database   *database
+	kube       kubernetes.Interface
+	parts      map[string]*supervised
+	ready      map[string]readiness
 
 	up       atomic.Bool // everything was ready once
 	stopOnce sync.Once
@@ -179,6 +96,9 @@ func open(ctx context.Context, opts Options) (*Box, error) {
 	if _, err := layout.check(); err != nil {
 		return nil, err
 	}
+	if err := layout.checkKind(opts.Containers); err != nil {
+		return nil, err
+	}
 	if opts.DatabaseURL == "" { // before anything is created
 		if err := postgres.CheckDir(layout.Dir); err != nil {
 			return nil, err
@@ -208,7 +128,7 @@ func open(ctx context.Context, opts Options) (*Box, error) {
 }
 
 func (b *Box) prepare(ctx context.Context) error {
-	if err := b.layout.prepare(os.Geteuid() == 0); err != nil {
+	if err := b.layout.prepare(os.Geteuid() == 0, b.opts.Containers); err != nil {
 		return err
 	}
 	ended, err := clearLeftovers(ctx, b.layout, b.opts.Binary)
@@ -270,15 +190,13 @@ func (b *Box) bringUp(ctx context.Context) error {
 	if err := b.startIdentities(ctx); err != nil {
 		return err
 	}
-	if !b.opts.Ungated {
-		if err := b.startGate(ctx); err != nil {
-			return err
-		}
-	}
-	if err := b.startParts(ctx); err != nil {
+	if err := b.startFleet(ctx, apply); err != nil {
 		return err
 	}
 	if err := apply.applyPools(ctx, b.opts.Pools, b.note); err != nil {
+		return err
+	}
+	if err := apply.endDrain(ctx); err != nil {
 		return err
 	}
 	where := b.Where()
@@ -295,8 +213,10 @@ func (b *Box) startIdentities(ctx context.Context) error {
 		return err
 	}
 	ids := newIdentities(b.layout, b.kube, b.report, b.opts.Now)
-	if err := ids.letNodeAsk(ctx, b.layout, b.plane.AdminConfig()); err != nil {
-		return err
+	if !b.opts.Containers { // a kubelet gets its certificate from package realnode
+		if err := ids.letNodeAsk(ctx, b.layout, b.plane.AdminConfig()); err != nil {
+			return err
+		}
 	}
 	end, err := ids.issue(ctx)
 	if err != nil {
@@ -316,7 +236,10 @@ func (b *Box) startParts(ctx context.Context) error {
 		// A URL that holds a password is no argument; the environment of a process is its owner's to read alone.
 		server.Env = append(server.Env, "BULLPEN_LISTEN_DATABASE_URL="+b.opts.ListenDatabaseURL)
 	}
-	commands := []Command{server, s.controllerCommand(), s.nodeCommand()}
+	commands := []Command{server, s.controllerCommand()}
+	if !b.opts.Containers {
+		commands = append(commands, s.nodeCommand())
+	}
 	if b.opts.Macs {
 		if err := prepareMac(b.layout); err != nil {
 			return err
@@ -381,7 +304,7 @@ func (b *Box) Where() Where {
 	w := Where{
 		StateDir: b.layout.Dir, PID: os.Getpid(), Owner: b.owner, Labels: map[string][]string{}, Kubernetes: b.plane.URL(), Kubeconfig: b.plane.AdminKubeconfig(), Kubectl: b.plane.Kubectl(),
 		Webhooks: b.addresses.url(b.addresses.Webhooks) + "/webhooks/github", Operators: b.addresses.url(b.addresses.Operators),
-		Dispatch: b.addresses.url(b.addresses.dispatch()),
+		Dispatch: dispatchFor(b.opts.Containers, b.addresses), NodeInit: b.containers.init(), Drain: b.opts.Drain,
 		Metrics: map[string]string{
 			partServer:     b.addresses.url(b.addresses.ServerMetrics) + "/metrics",
 			partController: b.addresses.url(b.addresses.ControllerMetrics) + "/metrics",
@@ -419,9 +342,15 @@ type Replacement struct {
 	Took   time.Duration `json:"took"`
 }
 
-// Replace ends one of our own processes ("server", "controller", "node", "node-mac", "github") with SIGTERM or, hard, with SIGKILL,
-// and returns when its successor is ready.
+// Replace ends one of our own processes ("server", "controller", "node", "node-mac", "github"), or a program of the node with containers ("kubelet",
+// "containerd"), with SIGTERM or, hard, with SIGKILL, and returns when its successor is ready.
 func (b *Box) Replace(ctx context.Context, name string, hard bool) (Replacement, error) {
+	if b.containers != nil && (name == partKubelet || name == partContainerd) {
+		_, word := termination(hard)
+		began := b.opts.Now()
+		oldPID, newPID, err := b.containers.replace(ctx, name, hard)
+		return Replacement{Part: name, Signal: word, OldPID: oldPID, NewPID: newPID, Took: b.opts.Now().Sub(began)}, err
+	}
 	part := b.parts[name]
 	if part == nil {
 		return Replacement{}, fmt.Errorf("unknown process %q to restart", name)
@@ -455,6 +384,7 @@ func (b *Box) stop(ctx context.Context) error {
 	for _, name := range []string{partController, partNode, partMac} {
 		b.stopPart(name)
 	}
+	errs = append(errs, b.containers.stopNode(context.WithoutCancel(ctx)))
 	if _, err := endPods(context.WithoutCancel(ctx), b.layout, b.opts.Binary); err != nil {
 		errs = append(errs, err)
 	}
@@ -463,7 +393,10 @@ func (b *Box) stop(ctx context.Context) error {
 	}
 	b.cancel()
 	b.watchers.Wait()
-	if b.plane != nil {
+	switch {
+	case b.containers != nil:
+		errs = append(errs, b.containers.stop(ctx))
+	case b.plane != nil:
 		errs = append(errs, b.plane.Stop(ctx))
 	}
 	errs = append(errs, b.database.stop(ctx))

@@ -66,7 +66,7 @@ func connected(t *testing.T) (*Client, *standin.Local, *said) {
 	t.Setenv("XDG_STATE_HOME", base)
 	layout, err := NewLayout(filepath.Join(base, "bullpen", "onebox"))
 	require.NoError(t, err)
-	require.NoError(t, layout.prepare(false))
+	require.NoError(t, layout.prepare(false, false))
 	self, err := childproc.Identify("up", os.Getpid())
 	require.NoError(t, err)
 	require.NoError(t, writeJSON(layout.statusFile(), Where{GitHub: github.URL, Owner: self, StandIn: true}))

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/bullpen-ci/bullpen/examples"
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
@@ -37,6 +40,8 @@ const (
 	DemoMaxRunners     = 38
 	// demoMacs is how many macOS runners there are beside them.
 	demoMacs = 2
+	// DemoContainerJobs is the default number of jobs with containers.
+	DemoContainerJobs = 14
 )
 
 // ErrDemoFailed reports that the demonstration ran and failed; the summary says why.
@@ -65,25 +70,17 @@ func Demo(ctx context.Context, opts DemoOptions) error {
 	if err != nil {
 		return err
 	}
-	content, err := mixedWorkflow(examples.Demo(), examples.MacWorkflow(), opts.Jobs)
+	file, err := opts.choose()
 	if err != nil {
 		return err
 	}
-	if opts.Pools, err = LoadPools("", opts.Runners); err != nil {
-		return err
-	}
-	macs, err := MacPool()
-	if err != nil {
-		return err
-	}
-	opts.Macs, opts.Pools = true, append(opts.Pools, macs...)
 	temporary := opts.StateDir == ""
 	if temporary {
 		if opts.StateDir, err = temporaryStateDir(); err != nil {
 			return err
 		}
 	}
-	evidence, err := runDemo(ctx, opts, WorkflowFile{Name: "demo.yaml", Content: string(content)})
+	evidence, err := runDemo(ctx, opts, file)
 	if err != nil {
 		if !errors.Is(err, ErrInterrupted) {
 			fmt.Fprintf(opts.Out, "Logs: %s/logs\n", opts.StateDir)
@@ -101,6 +98,44 @@ func Demo(ctx context.Context, opts DemoOptions) error {
 		return ErrDemoFailed
 	}
 	return discard(opts, temporary)
+}
+
+// choose sets the pools, and returns the workflow for them. In containers there are no stand-ins for Macs.
+func (o *DemoOptions) choose() (file WorkflowFile, err error) {
+	var content []byte
+	if o.Containers {
+		if o.Pools, err = ContainerPools(o.Runners, false); err != nil {
+			return file, err
+		}
+		// A changed template needs room for runners beside busy ones.
+		o.Runners = min(o.Runners, max(1, fitting(o.Pools[0], runtime.NumCPU())-1))
+		if err := unstructured.SetNestedField(o.Pools[0].Object, int64(o.Runners), "spec", "replicas"); err != nil {
+			return file, fmt.Errorf("changing the default pool: %w", err)
+		}
+		content, err = DemoWorkflow(examples.Demo(), o.Jobs)
+		return WorkflowFile{Name: "demo.yaml", Content: string(content)}, err
+	}
+	if content, err = mixedWorkflow(examples.Demo(), examples.MacWorkflow(), o.Jobs); err != nil {
+		return file, err
+	}
+	if o.Pools, err = LoadPools("", o.Runners); err != nil {
+		return file, err
+	}
+	macs, err := MacPool()
+	if err != nil {
+		return file, err
+	}
+	o.Macs, o.Pools = true, append(o.Pools, macs...)
+	return WorkflowFile{Name: "demo.yaml", Content: string(content)}, nil
+}
+
+// runners are the sizes of the pools, by label.
+func (o DemoOptions) runners() map[string]int {
+	sizes := map[string]int{labelOf(o.Pools[0]): o.Runners}
+	if o.Macs {
+		sizes[labelOf(o.Pools[1])] = demoMacs
+	}
+	return sizes
 }
 
 // temporaryStateDir is a directory that root's PostgreSQL user can access.
@@ -161,7 +196,7 @@ func runDemo(ctx context.Context, opts DemoOptions, file WorkflowFile) (evidence
 	if err != nil {
 		return Evidence{}, err
 	}
-	d := &demo{opts: opts, box: box, plan: planRestarts(opts.Jobs), change: planChanges(opts.Jobs), view: view}
+	d := &demo{opts: opts, box: box, plan: planRestarts(opts.Jobs, opts.Containers), change: planChanges(opts.Jobs), view: view}
 	err = d.run(ctx, file)
 	view.settle()
 	if d.pods != nil {
@@ -174,10 +209,16 @@ func runDemo(ctx context.Context, opts DemoOptions, file WorkflowFile) (evidence
 	if err != nil {
 		return Evidence{}, err
 	}
+	var remains []string
+	if opts.Containers {
+		if remains, err = nodeRemains(box.layout); err != nil {
+			return Evidence{}, err
+		}
+	}
 	return Evidence{
 		Jobs: d.jobs, WantJobs: opts.Jobs, Expected: demoExpected, Removals: d.pods.seenRemovals(), Restarts: d.restarts,
 		WantRestarts: d.plan.parts(), Changes: d.changes, WantChanges: d.change.kinds(),
-		Runners: map[string]int{labelOf(opts.Pools[0]): opts.Runners, labelOf(opts.Pools[1]): demoMacs}, Left: left,
+		Runners: opts.runners(), Left: left, Containers: opts.Containers, Remains: remains,
 	}, nil
 }
 
@@ -195,8 +236,11 @@ func (d *demo) run(ctx context.Context, file WorkflowFile) error {
 	warming, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	began := d.opts.Now()
-	runners := d.opts.Runners + demoMacs
-	d.box.report(Event{Kind: EventRunners, Message: fmt.Sprintf("waiting for %d idle runners, %d of them on the stand-in for a Mac", runners, demoMacs)})
+	runners, which := d.opts.Runners, " in containers"
+	if d.opts.Macs {
+		runners, which = runners+demoMacs, fmt.Sprintf(", %d of them on the stand-in for a Mac", demoMacs)
+	}
+	d.box.report(Event{Kind: EventRunners, Message: fmt.Sprintf("waiting for %d idle runners%s", runners, which)})
 	if err := d.pods.awaitIdle(warming, runners); err != nil {
 		return err
 	}
@@ -261,7 +305,10 @@ func (d *demo) watch(ctx context.Context, run int64) error {
 
 // begin begins what is due: a restart and a change may be under way at the same time.
 func (d *demo) begin(ctx context.Context, done, busy int) {
-	onMac := d.runningOn(labelOf(d.opts.Pools[1]))
+	onMac := 0
+	if d.opts.Macs {
+		onMac = d.runningOn(labelOf(d.opts.Pools[1]))
+	}
 	if step, due := d.plan.due(len(d.restarts), done, busy, onMac); due && d.replacing == nil {
 		busy := step.running(busy, onMac)
 		_, word := termination(step.hard)

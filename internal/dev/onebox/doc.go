@@ -7,7 +7,9 @@
 //   - supervise.go: starting, watching, restarting and stopping them
 //   - identity.go, manifests.go: ServiceAccount tokens, and what is applied to the cluster
 //   - gate.go: the cluster's network policies, enforced between runners and server
-//   - box.go: Start and Stop of the whole, infra.go: what it stands on; down.go and leftovers.go: the same from outside
+//   - options.go; box.go with fleet.go: Start and Stop of the whole, infra.go: what it stands on; down.go and leftovers.go: the same from outside
+//   - containers.go, containers_linux.go, hostimages_linux.go: runners in containers, on a node of package realnode; load_linux.go: images for it
+//   - drain.go, service.go: a stop that waits for jobs; the unit of systemd
 //   - demo.go with workflow.go, restarts.go, table.go and summary.go: what `bullpen demo` does and how it judges
 //
 // It decides nothing about runners: the same server, controller and node agent that run in production do. It speaks to

@@ -1,7 +1,9 @@
 package onebox
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,7 +20,9 @@ type DownOptions struct {
 	Binary string
 	// Delete deletes the directory after everything in it has stopped.
 	Delete bool
-	// Patience bounds the wait for a running `bullpen up` to stop. Default: two minutes.
+	// Now has a `bullpen up` that drains not wait for running jobs.
+	Now bool
+	// Patience bounds the wait for a running `bullpen up` to stop. Default: two minutes, and as long as a drain may take for one that drains.
 	Patience time.Duration
 	// Report receives events. Default: they are discarded.
 	Report func(Event)
@@ -29,9 +33,6 @@ type DownOptions struct {
 func Down(ctx context.Context, opts DownOptions) error {
 	if opts.Report == nil {
 		opts.Report = func(Event) {}
-	}
-	if opts.Patience == 0 {
-		opts.Patience = 2 * time.Minute
 	}
 	if opts.Binary == "" {
 		self, err := os.Executable()
@@ -56,9 +57,10 @@ func Down(ctx context.Context, opts DownOptions) error {
 			return fmt.Errorf("%s is not a state directory of `bullpen up`. Nothing was changed", layout.Dir)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, opts.Patience)
+	drains := layout.drains() && !opts.Now
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(opts.Patience, downPatience(drains)))
 	defer cancel()
-	lock, err := takeOver(ctx, layout, report)
+	lock, err := takeOver(ctx, layout, signals{again: opts.Now, drains: drains}, report)
 	if err != nil {
 		return err
 	}
@@ -92,11 +94,33 @@ func HasState(dir string) bool {
 	return err == nil
 }
 
+// downPatience bounds the wait for a `bullpen up`.
+func downPatience(drains bool) time.Duration {
+	if drains {
+		return drainPatience + 2*time.Minute
+	}
+	return 2 * time.Minute
+}
+
+// drains reports whether the `bullpen up` of the directory waits for running jobs before it stops.
+func (l Layout) drains() bool {
+	data, err := os.ReadFile(l.statusFile())
+	var where Where
+	return err == nil && json.Unmarshal(data, &where) == nil && where.Drain
+}
+
+// signals say how a `bullpen up` is asked to stop: again repeats the request, which ends a drain.
+type signals struct{ again, drains bool }
+
+// askAgain is the pause between two requests.
+const askAgain = time.Second
+
 // takeOver takes the directory's lock. It asks a present owner to stop, and waits for it.
-func takeOver(ctx context.Context, layout Layout, report func(EventKind, string, ...any)) (*os.File, error) {
+func takeOver(ctx context.Context, layout Layout, how signals, report func(EventKind, string, ...any)) (*os.File, error) {
 	tick := time.NewTicker(50 * time.Millisecond) // the kernel does not notify of a released lock
 	defer tick.Stop()
 	asked, seen := 0, 0
+	last := time.Time{}
 	for {
 		lock, err := layout.lock()
 		var used *InUseError
@@ -106,11 +130,18 @@ func takeOver(ctx context.Context, layout Layout, report func(EventKind, string,
 		// Twice the same: an owner that has just started writes its PID after it has the lock, and the file may hold
 		// anything until then.
 		if used.PID > 1 && used.PID == seen && used.PID != asked {
-			report(EventStopping, "Asking `bullpen up` (pid %d) to stop.", used.PID)
+			text := "Asking `bullpen up` (pid %d) to stop."
+			if how.drains {
+				text += " It waits for running jobs; `bullpen down --now` stops them."
+			}
+			report(EventStopping, text, used.PID)
 			if err := syscall.Kill(used.PID, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return nil, fmt.Errorf("asking process %d to stop: %w", used.PID, err)
 			}
-			asked = used.PID
+			asked, last = used.PID, time.Now()
+		} else if how.again && used.PID == asked && time.Since(last) >= askAgain {
+			last = time.Now()
+			_ = syscall.Kill(used.PID, syscall.SIGTERM) // it may have exited
 		}
 		seen = used.PID
 		select {

@@ -25,7 +25,11 @@ func (b *Box) startInfrastructure(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	starting.Go(func() {
-		b.plane, fromPlane = controlplane.Start(ctx, controlplane.Options{
+		start := controlplane.Start
+		if b.opts.Containers {
+			start = b.startContainers
+		}
+		b.plane, fromPlane = start(ctx, controlplane.Options{
 			AssetsDir: b.opts.Assets, StateDir: b.layout.controlPlane(), Log: b.log, FastUnsafe: b.opts.FastUnsafe,
 			ExtraArgs: map[controlplane.Component][]string{controlplane.APIServer: audit},
 		})

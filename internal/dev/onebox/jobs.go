@@ -196,6 +196,8 @@ type UpOptions struct {
 	Workflows []WorkflowFile
 	// ExitWhenDone stops everything when the workflows have completed.
 	ExitWhenDone bool
+	// AtOnce ends the wait for running jobs of a Drain when it is closed. Nil: nothing does.
+	AtOnce <-chan struct{}
 }
 
 // Up starts everything, submits the workflows, and keeps it running until ctx ends or, with ExitWhenDone, until the workflows have completed.
@@ -209,6 +211,9 @@ func Up(ctx context.Context, opts UpOptions) (Result, error) {
 		return Result{}, err
 	}
 	result, failed := box.serve(ctx, opts)
+	if opts.Drain && failed == nil && !opts.ExitWhenDone {
+		box.drain(context.WithoutCancel(ctx), opts.AtOnce)
+	}
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
 	defer cancel()
 	if running, err := box.Running(stopping); err == nil && running > 0 && len(result.Runs) == 0 {
@@ -282,8 +287,16 @@ func (b *Box) serve(ctx context.Context, opts UpOptions) (Result, error) {
 		b.reportFailures(ctx, github, result)
 		return result, err
 	}
-	b.report(Event{Kind: EventNote, Message: "Ctrl-C stops everything."})
+	b.report(Event{Kind: EventNote, Message: stopText(opts.Drain)})
 	return Result{}, f.follow(ctx, github, b.report, func([]standin.JobView) (bool, error) { return false, nil })
+}
+
+// stopText says what Ctrl-C does.
+func stopText(drain bool) string {
+	if drain {
+		return "Ctrl-C waits for running jobs, and stops everything then. Ctrl-C again does not wait."
+	}
+	return "Ctrl-C stops everything."
 }
 
 // reportFailures prints what failed before the stand-in, which has the logs, is stopped.

@@ -61,6 +61,9 @@ func (l Layout) postgres() string     { return l.path("postgres") }
 // Node is the process sandbox's directory: its pods, their files and their logs.
 func (l Layout) Node() string { return l.path("node") }
 
+// images keeps what the node's container runtime has, with --containers. Package realnode has more directories beside it.
+func (l Layout) images() string { return l.path("images") }
+
 // MacNode is the macOS node agent's directory.
 func (l Layout) MacNode() string { return l.path("node-mac") }
 
@@ -78,6 +81,8 @@ func (l Layout) identity(name string) string { return l.path("identities", name)
 // marker is what says that a directory is ours.
 type marker struct {
 	Format int `json:"format"`
+	// Containers says that runners are containers here.
+	Containers bool `json:"containers,omitempty"`
 }
 
 // StaleFolderError says why a state directory cannot be reused, and what to do.
@@ -107,6 +112,21 @@ func (l Layout) check() (found bool, err error) {
 	return true, nil
 }
 
+// checkKind refuses a directory whose runners are of the other kind: its cluster has a node that is something else.
+func (l Layout) checkKind(containers bool) error {
+	data, err := os.ReadFile(l.marker())
+	var m marker
+	if err != nil || json.Unmarshal(data, &m) != nil || m.Containers == containers {
+		return nil //nolint:nilerr // check reports a marker that cannot be read
+	}
+	was, do := "without --containers", "Leave --containers out"
+	if m.Containers {
+		was, do = "with --containers", "Add --containers"
+	}
+	return &StaleFolderError{fmt.Sprintf("the state directory %s was made %s. %s, choose another --state-dir, or run `bullpen down --delete --state-dir %s`",
+		l.Dir, was, do, l.Dir)}
+}
+
 func (l Layout) checkEmpty() error {
 	entries, err := os.ReadDir(l.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -126,7 +146,7 @@ func (l Layout) checkEmpty() error {
 
 // prepare creates the directories. They are private to the user; only root's state directory itself can be traversed (not listed) by others,
 // because PostgreSQL runs as an unprivileged user.
-func (l Layout) prepare(root bool) error {
+func (l Layout) prepare(root, containers bool) error {
 	mode := os.FileMode(0o700)
 	if root {
 		mode = 0o711
@@ -139,7 +159,7 @@ func (l Layout) prepare(root bool) error {
 	if err := os.Chmod(l.Dir, mode); err != nil {
 		return fmt.Errorf("restricting the state directory: %w", err)
 	}
-	return writeJSON(l.marker(), marker{Format: formatVersion})
+	return writeJSON(l.marker(), marker{Format: formatVersion, Containers: containers})
 }
 
 // delete removes the directory and everything in it. The caller holds the lock and has checked that the directory is ours.

@@ -82,7 +82,7 @@ func TestPrepareKeepsTheFolderPrivate(t *testing.T) {
 	for root, want := range map[bool]os.FileMode{false: 0o700, true: 0o711} {
 		layout := testLayout(t)
 		require.NoError(t, os.Chmod(layout.Dir, 0o777))
-		require.NoError(t, layout.prepare(root))
+		require.NoError(t, layout.prepare(root, false))
 		info, err := os.Stat(layout.Dir)
 		require.NoError(t, err)
 		require.Equal(t, want, info.Mode().Perm())
@@ -100,7 +100,7 @@ func TestPrepareKeepsTheFolderPrivate(t *testing.T) {
 
 func TestSecretsAreMadeOnceAndPrivate(t *testing.T) {
 	layout := testLayout(t)
-	require.NoError(t, layout.prepare(false))
+	require.NoError(t, layout.prepare(false, false))
 	require.NoError(t, makeSecrets(layout))
 	before := map[string]string{}
 	for _, name := range []string{"app.pem", "webhook-secret", "admin-token"} {
@@ -194,7 +194,7 @@ func TestDownIsIdempotent(t *testing.T) {
 	require.NoDirExists(t, options.StateDir, "looking makes no folder")
 
 	layout := testLayout(t)
-	require.NoError(t, layout.prepare(false))
+	require.NoError(t, layout.prepare(false, false))
 	options.StateDir = layout.Dir
 	for range 2 {
 		require.NoError(t, Down(t.Context(), options))

@@ -25,6 +25,9 @@ func clearLeftovers(ctx context.Context, l Layout, binary string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := clearNode(ctx, l); err != nil {
+		return 0, err
+	}
 	if err := os.Remove(l.recordFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, fmt.Errorf("clearing the record of processes: %w", err)
 	}

@@ -82,6 +82,14 @@ type addresses struct {
 // dispatch is where runners ask for work.
 func (a addresses) dispatch() string { return cmp.Or(a.Gate, a.Internal) }
 
+// dispatchFor is the URL at which runners ask for work.
+func dispatchFor(containers bool, a addresses) string {
+	if containers {
+		return dispatchURL
+	}
+	return a.url(a.dispatch())
+}
+
 func (a addresses) port(address string) string {
 	_, port, _ := net.SplitHostPort(address) // we made it
 	return port
@@ -91,16 +99,17 @@ func (a addresses) url(address string) string { return "http://" + address }
 
 // setting is what the plan of processes is made from.
 type setting struct {
-	layout    Layout
-	binary    string
-	agent     string // bullpen-agent, which the pods of runners start
-	addresses addresses
-	app       *App // nil: the stand-in
-	poll      bool // GitHub's list of deliveries is read; nothing is delivered
-	appID     int64
-	capacity  capacity
-	env       []string
-	macHosts  string // see Options
+	layout     Layout
+	binary     string
+	agent      string // bullpen-agent, which the pods of runners start
+	addresses  addresses
+	app        *App // nil: the stand-in
+	poll       bool // GitHub's list of deliveries is read; nothing is delivered
+	appID      int64
+	capacity   capacity
+	env        []string
+	containers bool   // runners are containers
+	macHosts   string // see Options
 	// secretsFile is the file of workflows' secrets at the stand-in; see Options.
 	secretsFile string
 	traces      []string // the server's flags for its traces
@@ -112,7 +121,7 @@ func (b *Box) setting() setting {
 	s := setting{
 		layout: b.layout, binary: b.opts.Binary, agent: b.opts.agent, addresses: b.addresses, app: b.opts.App, poll: b.opts.Poll, appID: 1,
 		capacity: capacity{CPU: 64, Memory: "256Gi", Disk: "4Ti", Pods: 250}, env: baseEnvironment(os.Environ()),
-		clientAuthority: b.plane.ClientAuthority(), macHosts: b.opts.MacHosts, secretsFile: b.opts.SecretsFile,
+		clientAuthority: b.plane.ClientAuthority(), macHosts: b.opts.MacHosts, secretsFile: b.opts.SecretsFile, containers: b.opts.Containers,
 	}
 	if b.opts.TraceEndpoint != "" {
 		s.traces = []string{"--trace-endpoint=" + b.opts.TraceEndpoint, "--trace-link=" + b.opts.TraceLink}
@@ -150,22 +159,25 @@ func baseEnvironment(environ []string) []string {
 // standInCommand runs the local GitHub. Its webhooks go to the server.
 func (s setting) standInCommand() Command {
 	l := s.layout
-	args := []string{"dev", "github",
-		"--listen=" + s.addresses.GitHub,
-		"--app-id=" + strconv.FormatInt(s.appID, 10),
-		"--private-key=" + l.secret("app.pem"),
-		"--webhook-url=" + s.addresses.url(s.addresses.Webhooks) + "/webhooks/github",
-		"--webhook-secret-file=" + l.secret("webhook-secret"),
-		"--admin-token-file=" + l.secret("admin-token"),
-		"--state-file=" + l.githubState(),
-		"--repo=" + standInRepository,
+	command := s.command(partGitHub, 5*time.Second, "dev", "github",
+		"--listen="+s.addresses.GitHub,
+		"--app-id="+strconv.FormatInt(s.appID, 10),
+		"--private-key="+l.secret("app.pem"),
+		"--webhook-url="+s.addresses.url(s.addresses.Webhooks)+"/webhooks/github",
+		"--webhook-secret-file="+l.secret("webhook-secret"),
+		"--admin-token-file="+l.secret("admin-token"),
+		"--state-file="+l.githubState(),
+		"--repo="+standInRepository,
 		// GitHub notices a runner whose machine died after ten minutes, which is too long for a demonstration.
 		"--lost-after=2m",
-	}
+	)
 	if s.secretsFile != "" {
-		args = append(args, "--secrets-file="+s.secretsFile)
+		command.Args = append(command.Args, "--secrets-file="+s.secretsFile)
 	}
-	return s.command(partGitHub, 5*time.Second, args...)
+	if s.containers {
+		command.Args = append(command.Args, "--url="+standInURL)
+	}
+	return command
 }
 
 // github is GitHub's API, and the files with the App's key and the webhooks' secret.
@@ -202,13 +214,16 @@ func (s setting) controllerCommand() Command {
 	github, key, _ := s.github()
 	controller := Controller{
 		Kubeconfig: l.identity("controller.kubeconfig"), ServerURL: s.addresses.url(s.addresses.Internal), ServerTokenFile: l.identity("controller-server.token"),
-		DispatchURL: s.addresses.url(s.addresses.dispatch()), AgentImage: "bullpen", AgentCommand: s.agent,
+		DispatchURL: dispatchFor(s.containers, s.addresses), AgentImage: "bullpen", AgentCommand: s.agent,
 		Health: s.addresses.ControllerHealth, Metrics: s.addresses.ControllerMetrics,
 		// There is one, whose successor is started when it has been waited for: no lease to run out after a kill.
 		LeaderElection: false,
 		Flags: []string{
 			"--self-registering", "--github-url=" + github, "--github-app-id=" + strconv.FormatInt(s.appID, 10), "--github-private-key-file=" + key,
 		},
+	}
+	if s.containers {
+		controller.AgentImage, controller.AgentCommand = agentImage, ""
 	}
 	if s.macHosts != "" {
 		controller.Flags = append(controller.Flags, "--mac-hosts", "--mac-binary="+s.binary, "--mac-remote-root="+s.macHosts)

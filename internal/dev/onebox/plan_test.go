@@ -80,7 +80,7 @@ func TestCheckApp(t *testing.T) {
 		return dir + "/" + name
 	}
 	layout := testLayout(t)
-	require.NoError(t, layout.prepare(false))
+	require.NoError(t, layout.prepare(false, false))
 	require.NoError(t, makeSecrets(layout))
 	key, secret := layout.secret("app.pem"), layout.secret("webhook-secret")
 	require.NoError(t, checkApp(nil, false))

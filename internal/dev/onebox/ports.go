@@ -94,7 +94,7 @@ func chooseAddresses(l Layout, opts Options) (addresses, error) {
 		{"mac-kubelet", "", "", &a.MacKubelet},
 		{"github", opts.GitHubListen, "--github-listen", &a.GitHub},
 	}
-	if !opts.Ungated {
+	if !opts.Ungated && !opts.Containers {
 		listeners = append(listeners, listener{"gate", "", "", &a.Gate})
 	}
 	for _, one := range listeners {

@@ -95,7 +95,7 @@ func TestBelongs(t *testing.T) {
 
 func TestRemainingFindsAProcessOfTheFolder(t *testing.T) {
 	layout := testLayout(t)
-	require.NoError(t, layout.prepare(false))
+	require.NoError(t, layout.prepare(false, false))
 	require.NoError(t, os.WriteFile(layout.path("node", "owner"), []byte("0123abcd\n"), 0o600))
 	left, err := remaining(layout, "/x/bullpen")
 	require.NoError(t, err)

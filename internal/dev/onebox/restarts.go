@@ -17,11 +17,15 @@ const jobsPerRound = 200
 
 // planRestarts restarts the macOS agent as soon as a macOS job runs, and spreads the other restarts over the middle of the run. Each
 // component is restarted once in a round, with kill -9 and SIGTERM alternating. As there are three, the next round has the signals the
-// other way round.
-func planRestarts(jobs int) restartPlan {
+// other way round. With containers there is no Mac, and the node's own programs take the place of the node agent.
+func planRestarts(jobs int, containers bool) restartPlan {
 	rounds := max(1, jobs/jobsPerRound)
 	parts := []string{partServer, partController, partNode}
 	plan := restartPlan{steps: []restartStep{{part: partMac, hard: true}}}
+	if containers {
+		parts = []string{partServer, partController, partKubelet, partContainerd}
+		plan.steps = nil
+	}
 	total := rounds * len(parts)
 	for i := range total {
 		plan.steps = append(plan.steps, restartStep{

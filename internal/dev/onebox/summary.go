@@ -40,6 +40,9 @@ type Evidence struct {
 	Runners map[string]int
 	// Left are processes that remain.
 	Left []childproc.Process
+	// Containers says that runners were containers, and Remains lists what is left of their node: mounts, cgroups, files, processes.
+	Containers bool
+	Remains    []string
 }
 
 // Verdict is what the evidence says.
@@ -59,6 +62,9 @@ type Verdict struct {
 	Restarts []Restart           `json:"restarts"`
 	Changes  []Change            `json:"changes"`
 	Left     []childproc.Process `json:"left"`
+	// Containers says that runners were containers; Remains is what is left of their node.
+	Containers bool     `json:"containers,omitempty"`
+	Remains    []string `json:"remains,omitempty"`
 }
 
 // Passed reports whether there is no problem.
@@ -82,7 +88,7 @@ func Judge(e Evidence) Verdict {
 	if e.Left == nil {
 		e.Left = []childproc.Process{} // an empty list in JSON
 	}
-	v := Verdict{Conclusions: map[string]int{}, Jobs: len(e.Jobs), Restarts: e.Restarts, Changes: e.Changes, Left: e.Left, Problems: []string{}}
+	v := Verdict{Conclusions: map[string]int{}, Jobs: len(e.Jobs), Restarts: e.Restarts, Changes: e.Changes, Left: e.Left, Problems: []string{}, Containers: e.Containers, Remains: e.Remains}
 	problem := func(format string, args ...any) { v.Problems = append(v.Problems, fmt.Sprintf(format, args...)) }
 
 	killed := killedJobs(e)
@@ -124,6 +130,9 @@ func Judge(e Evidence) Verdict {
 	}
 	for _, p := range e.Left {
 		problem("process %d (%s) is left", p.PID, p.Name)
+	}
+	for _, what := range e.Remains {
+		problem("left of the node: %s", what)
 	}
 	v.Wait, v.Warm = queueToStart(e.Jobs, e.Runners)
 	return v
@@ -238,6 +247,9 @@ func (v Verdict) Print(out io.Writer, jobs []standin.JobView) {
 	}
 	if len(v.Left) == 0 {
 		fmt.Fprintf(out, "  processes left  0\n")
+	}
+	if v.Containers && len(v.Remains) == 0 {
+		fmt.Fprintf(out, "  of the node     0 mounts, cgroups, links or files left\n")
 	}
 	fmt.Fprintf(out, "  killed mid-job: %d\n\n", v.Killed)
 	if v.Passed() {

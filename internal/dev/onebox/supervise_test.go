@@ -47,7 +47,7 @@ func (e *events) kinds() []EventKind {
 func superviseScript(t *testing.T, script string) (*supervised, *events, *record) {
 	t.Helper()
 	layout := testLayout(t)
-	require.NoError(t, layout.prepare(false))
+	require.NoError(t, layout.prepare(false, false))
 	seen, rec := &events{}, &record{path: layout.recordFile()}
 	part, err := supervise(context.Background(), Command{
 		Name: "part", Path: "/bin/sh", Args: []string{"-c", script}, LogPath: layout.Log("part"), Grace: 5 * time.Second,
@@ -105,7 +105,7 @@ func TestSuperviseReplacesWithoutAPause(t *testing.T) {
 
 func TestSuperviseStopsByForceWhatDoesNotListen(t *testing.T) {
 	layout := testLayout(t)
-	require.NoError(t, layout.prepare(false))
+	require.NoError(t, layout.prepare(false, false))
 	ready := layout.path("ready")
 	rec := &record{path: layout.recordFile()}
 	part, err := supervise(context.Background(), Command{

@@ -82,7 +82,7 @@ func TestDemoWorkflowRefusesImpossibleNumbers(t *testing.T) {
 func TestRestartPlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		jobs := rapid.IntRange(DemoMinJobs, 2000).Draw(t, "jobs")
-		plan := planRestarts(jobs)
+		plan := planRestarts(jobs, false)
 		hard := map[string]map[bool]bool{}
 		for i, step := range plan.steps {
 			require.Less(t, step.done, jobs, "jobs must still run")

@@ -12,17 +12,17 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 )
 
 // readyPatience bounds the wait for a Node to be Ready once its programs are healthy.
-const readyPatience = 60 * time.Second
+const readyPatience = 2 * time.Minute
 
 // addons are the API server's endpoint, DNS, and the rights of kube-router, whose user name has them rather than a ServiceAccount: it is no pod
 // here.
@@ -34,11 +34,19 @@ const policyEngineUser = "bullpen:kube-router"
 
 func (c *Cluster) installAddons(ctx context.Context) error {
 	command := exec.CommandContext(ctx, c.plane.Kubectl(), "--kubeconfig="+c.plane.AdminKubeconfig(), "apply", "--server-side", "--field-manager=bullpen-realnode", "-f", "-")
-	command.Stdin = bytes.NewReader(addons)
+	command.Stdin = bytes.NewReader(c.addons())
 	if output, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("installing DNS and the nodes' rights: %w: %s", err, output)
 	}
 	return nil
+}
+
+// addons are addons.yaml, with DNS that asks the machine's resolvers for other names where there is an outside.
+func (c *Cluster) addons() []byte {
+	if !c.opts.Outside {
+		return addons
+	}
+	return bytes.Replace(addons, []byte("        cache 5\n"), []byte("        forward . /etc/resolv.conf\n        cache 5\n"), 1)
 }
 
 // identities writes what the programs of a node authenticate with.
@@ -78,7 +86,7 @@ func (c *Cluster) identities(l layout, dir string) error {
 	return nil
 }
 
-// waitReady returns when the Node is Ready, by a report of its kubelet that is not older than since.
+// waitReady returns when the Node is Ready, by a report of its kubelet that is not older than since: the API server remembers an earlier run.
 func (c *Cluster) waitReady(ctx context.Context, name string, since time.Time) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyPatience, fmt.Errorf("node %s was not Ready within %s", name, readyPatience))
 	defer cancel()
@@ -89,7 +97,7 @@ func (c *Cluster) waitReady(ctx context.Context, name string, since time.Time) e
 		if err != nil {
 			return fmt.Errorf("watching node %s: %w", name, err)
 		}
-		if ready, last := readyIn(events, since); ready {
+		if ready, last := awaitIn(events, func(node *corev1.Node) (bool, string) { return readyNode(node, since) }); ready {
 			return nil
 		} else if last != "" {
 			seen = last
@@ -98,26 +106,33 @@ func (c *Cluster) waitReady(ctx context.Context, name string, since time.Time) e
 	return fmt.Errorf("%w: %s", context.Cause(ctx), seen)
 }
 
-// readyIn reads until the Node is Ready, or the watch ends. The API has times in whole seconds.
-func readyIn(events watch.Interface, since time.Time) (ready bool, last string) {
+// readyNode says whether a Node is Ready, by a report since then. The API has times in whole seconds.
+func readyNode(node *corev1.Node, since time.Time) (ready bool, why string) {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type != corev1.NodeReady {
+			continue
+		}
+		if condition.LastHeartbeatTime.Time.Before(since.Truncate(time.Second)) {
+			return false, "its kubelet has not reported since the start"
+		}
+		return condition.Status == corev1.ConditionTrue, condition.Message
+	}
+	return false, ""
+}
+
+// start is when the cluster was started, as the API writes times: in whole seconds.
+func (c *Cluster) start() *metav1.Time { return &metav1.Time{Time: c.began.Truncate(time.Second)} }
+
+// awaitIn reads until an object is as wanted, or the watch ends: then it returns why the last was not.
+func awaitIn[T runtime.Object](events watch.Interface, wanted func(T) (is bool, why string)) (found bool, last string) {
 	defer events.Stop()
 	for event := range events.ResultChan() {
-		node, is := event.Object.(*corev1.Node)
+		object, is := event.Object.(T)
 		if !is || event.Type == watch.Deleted {
 			continue
 		}
-		for _, condition := range node.Status.Conditions {
-			if condition.Type != corev1.NodeReady {
-				continue
-			}
-			if condition.LastHeartbeatTime.Time.Before(since.Truncate(time.Second)) {
-				last = "the kubelet has not reported since its start"
-				continue
-			}
-			if condition.Status == corev1.ConditionTrue {
-				return true, ""
-			}
-			last = condition.Message
+		if found, last = wanted(object); found {
+			return true, ""
 		}
 	}
 	return false, last
@@ -128,17 +143,26 @@ func (c *Cluster) waitDNS(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyPatience, fmt.Errorf("DNS was not ready within %s", readyPatience))
 	defer cancel()
 	for ctx.Err() == nil {
-		events, err := c.kube.AppsV1().Deployments(metav1.NamespaceSystem).Watch(ctx, metav1.ListOptions{
-			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, "coredns").String(),
-		})
+		events, err := c.kube.CoreV1().Pods(metav1.NamespaceSystem).Watch(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-dns"})
 		if err != nil {
-			return fmt.Errorf("watching the deployment of DNS: %w", err)
+			return fmt.Errorf("watching the pods of DNS: %w", err)
 		}
-		if available(events) {
+		if ready, _ := awaitIn(events, c.readyPod); ready {
 			return nil
 		}
 	}
 	return fmt.Errorf("%w: %s", context.Cause(ctx), c.describeDNS(context.WithoutCancel(ctx)))
+}
+
+// readyPod reports whether the pod's containers were started since the cluster's start, and are ready.
+func (c *Cluster) readyPod(pod *corev1.Pod) (ready bool, why string) {
+	for i := range pod.Status.ContainerStatuses {
+		status := &pod.Status.ContainerStatuses[i]
+		if !status.Ready || status.State.Running == nil || status.State.Running.StartedAt.Before(c.start()) {
+			return false, ""
+		}
+	}
+	return len(pod.Status.ContainerStatuses) > 0, ""
 }
 
 // describeDNS says what its pods wait for.
@@ -163,16 +187,6 @@ func (c *Cluster) describeDNS(ctx context.Context) string {
 		all = append(all, said)
 	}
 	return strings.Join(all, "; ")
-}
-
-func available(events watch.Interface) bool {
-	defer events.Stop()
-	for event := range events.ResultChan() {
-		if d, is := event.Object.(*appsv1.Deployment); is && d.Status.AvailableReplicas > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // importImages gives the node what its pods need before any registry is asked.

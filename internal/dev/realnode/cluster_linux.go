@@ -2,8 +2,6 @@ package realnode
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,6 +30,13 @@ type Options struct {
 	ControlPlane controlplane.Options
 	// NodeAssets is the directory of the nodes' programs. Empty: found by assets.FindNode.
 	NodeAssets string
+	// ImagesDir keeps what the nodes' containerd has: images remain for the next start, which finds the containers of this one stopped, as after
+	// a restart of a machine. Empty: nothing is kept.
+	ImagesDir string
+	// Outside lets nodes and pods reach what this machine reaches: names by its resolvers, and addresses by TCP. Else there is nothing outside.
+	Outside bool
+	// Resolvers are the addresses of the name servers for Outside. Nil: the machine's own.
+	Resolvers []string
 	// Log gets starts, stops and failures. Nil: discarded.
 	Log *slog.Logger
 }
@@ -44,6 +49,7 @@ type Cluster struct {
 	network *network
 	kube    kubernetes.Interface
 	sockets string // a directory with a short name: a socket's path is limited to some hundred bytes
+	began   time.Time
 
 	mu    sync.Mutex
 	nodes map[int]*Node
@@ -67,8 +73,7 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	sum := sha256.Sum256([]byte(opts.StateDir))
-	c := &Cluster{opts: opts, log: opts.Log, nodes: map[int]*Node{}, sockets: "/run/bullpen-" + hex.EncodeToString(sum[:6])}
+	c := &Cluster{opts: opts, log: opts.Log, nodes: map[int]*Node{}, sockets: socketsOf(opts.StateDir), began: time.Now()}
 	if err := c.bringUp(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
 	}
@@ -76,7 +81,7 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 }
 
 func (c *Cluster) bringUp(ctx context.Context) error {
-	if err := c.removeRemains(ctx); err != nil {
+	if err := RemoveRemains(ctx, c.opts.StateDir); err != nil {
 		return err
 	}
 	for _, dir := range []string{c.opts.StateDir, c.sockets} {
@@ -84,7 +89,7 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 			return fmt.Errorf("making the cluster's directory: %w", err)
 		}
 	}
-	if err := checkStateDir(c.opts.StateDir); err != nil {
+	if err := CheckStateDir(c.opts.StateDir); err != nil {
 		return err
 	}
 	var err error
@@ -97,6 +102,15 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	}
 	if err := c.network.serveEgress(ctx, socket, c.anyNode); err != nil {
 		return err
+	}
+	if c.opts.Outside {
+		resolvers := c.opts.Resolvers
+		if resolvers == nil {
+			resolvers = hostResolvers()
+		}
+		if err := c.network.serveOutside(ctx, resolvers); err != nil {
+			return err
+		}
 	}
 	if err := c.startPlane(ctx, config); err != nil {
 		return err
@@ -174,7 +188,7 @@ func (c *Cluster) AddNodeWith(ctx context.Context, name string, o NodeOptions) (
 		return nil, err
 	}
 	if err = n.launch(ctx); err == nil {
-		err = c.waitReady(ctx, name, time.Time{})
+		err = c.waitReady(ctx, name, c.began)
 	}
 	if err == nil {
 		err = c.waitDNS(ctx)
@@ -199,9 +213,13 @@ func (c *Cluster) reserve(name string, o NodeOptions) (*Node, error) {
 		}
 		n := &Node{
 			layout: layout{
-				index: index, name: name, cgroup: c.cgroup() + "/" + name, cniPlugins: theMachine().plugins(), shutdownGrace: o.ShutdownGracePeriod,
+				index: index, name: name, cgroup: c.cgroup() + "/" + name, cniPlugins: theMachine().plugins(), outside: c.opts.Outside,
+				shutdownGrace: o.ShutdownGracePeriod,
 			},
 			cluster: c, dir: c.nodeDir(name), parts: c.opts.NodeAssets, runs: map[string]*run{},
+		}
+		if c.opts.ImagesDir != "" {
+			n.images = filepath.Join(c.opts.ImagesDir, name)
 		}
 		c.nodes[index] = n
 		return n, nil
@@ -220,12 +238,7 @@ func (c *Cluster) forget(n *Node) {
 // cgroup is the parent of the nodes' cgroups: of this state directory alone.
 func (c *Cluster) cgroup() string { return "/" + filepath.Base(c.sockets) }
 
-func (c *Cluster) nodeDir(name string) string { return filepath.Join(c.opts.StateDir, "nodes", name) }
-
-// removeRemains removes what a run left that was killed: its processes have ended with it.
-func (c *Cluster) removeRemains(ctx context.Context) error {
-	return errors.Join(removeCgroup(ctx, c.cgroup()), os.RemoveAll(filepath.Join(c.opts.StateDir, "nodes")), os.RemoveAll(c.sockets))
-}
+func (c *Cluster) nodeDir(name string) string { return filepath.Join(nodesDir(c.opts.StateDir), name) }
 
 // Address makes nodes and pods reach this cluster's listeners at an address, such as one that stands for a host on the internet.
 func (c *Cluster) Address(a netip.Addr) error { return c.network.address(a) }
@@ -278,7 +291,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	if c.network != nil {
 		errs = append(errs, c.network.close())
 	}
-	return errors.Join(append(errs, removeCgroup(ctx, c.cgroup()), os.RemoveAll(c.sockets), os.RemoveAll(filepath.Join(c.opts.StateDir, "nodes")))...)
+	return errors.Join(append(errs, removeCgroup(ctx, c.cgroup()), os.RemoveAll(c.sockets), os.RemoveAll(nodesDir(c.opts.StateDir)))...)
 }
 
 func apiURL() string { return "https://" + net.JoinHostPort(gateway.String(), strconv.Itoa(apiPort)) }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -41,6 +42,8 @@ type layout struct {
 	cgroup string
 	// cniPlugins is the directory of the CNI plug-ins.
 	cniPlugins string
+	// outside says that the gateway resolves the names of what is outside of the cluster.
+	outside bool
 	// shutdownGrace is NodeOptions.ShutdownGracePeriod.
 	shutdownGrace time.Duration
 }
@@ -57,7 +60,7 @@ func (l layout) pods() netip.Prefix {
 func (l layout) files() (map[string]string, error) {
 	files := map[string]string{
 		"containerd.toml": l.containerd(),
-		"resolv.conf":     "# A name outside of the cluster is not known on this node.\noptions timeout:1 attempts:1\n",
+		"resolv.conf":     l.resolvers(),
 	}
 	for name, value := range map[string]any{"kubelet.yaml": l.kubelet(), "kube-proxy.yaml": l.kubeProxy()} {
 		text, err := yaml.Marshal(value)
@@ -76,6 +79,13 @@ func (l layout) files() (map[string]string, error) {
 		files["logind.conf.d/node.conf"] = l.logind()
 	}
 	return files, nil
+}
+
+func (l layout) resolvers() string {
+	if l.outside {
+		return "nameserver " + gateway.String() + "\n"
+	}
+	return "# A name outside of the cluster is not known on this node.\noptions timeout:1 attempts:1\n"
 }
 
 // containerd pins the sandbox image, which no registry has, and does not raise the OOM score of containers above what this process may.
@@ -217,12 +227,37 @@ func (l layout) programs() []program {
 	}...)
 }
 
-// setup is what node-init does before anything runs.
-func (l layout) setup(state, parts string) setup {
-	s := setup{
+// setup is what node-init does before anything runs. images keeps containerd's data; empty: it is within state. resolver is the file that the
+// machine's /etc/resolv.conf is, when links are followed.
+func (l layout) setup(state, parts, images, resolver string) setup {
+	binds := []bind{{From: state, To: insideState}, {From: parts, To: insideParts}}
+	if images != "" {
+		binds = append(binds, bind{From: images, To: insideState + "/containerd"})
+	}
+	if l.shutdownGrace > 0 {
+		binds = append(binds, bind{From: path.Join(state, "dbus"), To: path.Dir(busSocket)}, bind{From: path.Join(state, "logind.conf.d"), To: "/run/systemd/logind.conf.d"})
+	}
+	s := l.isolated(binds)
+	if !l.outside {
+		return s
+	}
+	// containerd resolves the names of registries as any program does. A resolver's file in /run is hidden by the node's own.
+	if strings.HasPrefix(resolver, "/run/") {
+		s.Binds = append(s.Binds, bind{From: path.Join(state, resolverDir), To: path.Dir(resolver)})
+	} else {
+		s.Files[resolver] = l.resolvers()
+	}
+	return s
+}
+
+// resolverDir is the directory, of the node's own, of a resolver's file that would be in /run.
+const resolverDir = "resolver"
+
+func (l layout) isolated(binds []bind) setup {
+	return setup{
 		Hostname: l.name,
 		Tmpfs:    []string{"/run", "/tmp", "/var/lib", "/var/log"},
-		Binds:    []bind{{From: state, To: insideState}, {From: parts, To: insideParts}},
+		Binds:    binds,
 		// The kubelet sets these for the whole kernel; it finds them set.
 		Files: map[string]string{
 			"/proc/sys/vm/overcommit_memory":      "1\n",
@@ -234,8 +269,4 @@ func (l layout) setup(state, parts string) setup {
 		},
 		Writes: map[string]string{"/proc/sys/net/ipv4/ip_forward": "1"},
 	}
-	if l.shutdownGrace > 0 {
-		s.Binds = append(s.Binds, bind{From: path.Join(state, "dbus"), To: path.Dir(busSocket)}, bind{From: path.Join(state, "logind.conf.d"), To: "/run/systemd/logind.conf.d"})
-	}
-	return s
 }

@@ -62,6 +62,7 @@ type control struct {
 type run struct {
 	id      string
 	up      bool       // its process exists, or did; guarded by control's mutex
+	pid     int        // as the node numbers it; so guarded, too
 	started chan error // has room for the one answer
 	done    chan struct{}
 	outcome string // to be read after done
@@ -98,7 +99,7 @@ func (c *control) take(r reply) {
 	switch {
 	case found == nil:
 	case r.Started:
-		found.up = true
+		found.up, found.pid = true, r.PID
 		found.started <- nil
 	case r.Ended != "":
 		c.finish(found, r.Ended)
@@ -172,6 +173,12 @@ func (c *control) start(name string, args, env []string, log string) (*run, erro
 	case <-c.ended:
 		return nil, fmt.Errorf("starting %s: %w", name, errNodeEnded)
 	}
+}
+
+func (c *control) pid(r *run) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return r.pid
 }
 
 func (c *control) signal(r *run, s syscall.Signal, group bool) error {

@@ -11,12 +11,15 @@
 //
 // A node is one PID, mount, network, UTS and IPC namespace, whose first process is node-init (devcluster/node/init). When that process ends,
 // the kernel kills all that runs on the node; what remains are its cgroups and its directory, which Stop and the next start remove. Nothing
-// of a node reaches the machine's network: what pods need of it is listened for in the switch namespace (Cluster.Listen, Cluster.Forward).
+// of a node reaches the machine's network: what pods need of it is listened for in the switch namespace (Cluster.Listen, Cluster.Forward), and with
+// Options.Outside every TCP connection that leaves is made again from the machine.
 //
 //   - cluster_linux.go: a Cluster, the control plane with the switch namespace, its forwarders, DNS and policy engine's rights
 //   - node_linux.go: a Node and its programs; control.go speaks to node-init
 //   - config.go: the files and arguments of the programs, as pure functions
 //   - requirements_linux.go: what the machine lacks, one line each
+//   - outside_linux.go: the way out; remains_linux.go: what a killed run left
+//   - runtime_linux.go, archive.go: images of a node, also of another process's; what an archive of images has
 //   - image.go: images packed of programs of this machine
 //
 // Begin with Start.

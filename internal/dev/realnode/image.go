@@ -164,6 +164,16 @@ func HostPrograms(programs ...string) ([]File, error) {
 	return files, nil
 }
 
+// HostProgram is a file of this machine that is a program, with the shared libraries that it needs, at a path of the image.
+func HostProgram(file, at string) ([]File, error) {
+	files, err := withLibraries(file, map[string]bool{})
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", file, err)
+	}
+	files[0].Path = at
+	return files, nil
+}
+
 // underUsr is a path as it is where /bin and /lib are links into /usr.
 func underUsr(file string) string {
 	for _, dir := range []string{"/bin/", "/sbin/", "/lib/", "/lib64/"} {
@@ -183,8 +193,8 @@ func withLibraries(file string, seen map[string]bool) ([]File, error) {
 	all := []File{{Path: at, From: file}}
 	binary, err := elf.Open(file)
 	if err != nil {
-		if errors.As(err, new(*elf.FormatError)) {
-			return all, nil // a script
+		if errors.As(err, new(*elf.FormatError)) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return all, nil // a script, which may be shorter than a header
 		}
 		return nil, err
 	}

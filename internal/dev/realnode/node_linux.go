@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -21,7 +20,7 @@ import (
 )
 
 const (
-	startPatience = 60 * time.Second      // of each program, until it is healthy
+	startPatience = 2 * time.Minute       // of each program, until it is healthy
 	askAgain      = 50 * time.Millisecond // whether it is
 	stopGrace     = 10 * time.Second      // of a program that is restarted
 )
@@ -32,6 +31,7 @@ type Node struct {
 	cluster *Cluster
 	dir     string // on the machine
 	parts   string
+	images  string // keeps containerd's data; empty: nothing does
 	init    *childproc.Child
 	control *control
 	power   *power // nil without a ShutdownGracePeriod
@@ -67,7 +67,7 @@ func (n *Node) launch(ctx context.Context) error {
 	if err := n.cluster.network.attach(n.layout, n.init.PID()); err != nil {
 		return err
 	}
-	if err := n.control.setUp(n.layout.setup(n.dir, n.parts)); err != nil {
+	if err := n.control.setUp(n.layout.setup(n.dir, n.parts, n.images, resolverFile())); err != nil {
 		return err
 	}
 	for _, p := range n.layout.programs() {
@@ -128,11 +128,17 @@ func (n *Node) writeFiles() error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{"log", "pki", "cni", "containerd", "opt", "logs", "kubelet", "addresses", "volume-plugins", "tmp", "registries", "dbus", "logind.conf.d"} {
+	for _, dir := range []string{"log", "pki", "cni", "containerd", "opt", "logs", "kubelet", "addresses", "volume-plugins", "tmp", resolverDir, "registries", "dbus", "logind.conf.d"} {
 		if err := os.MkdirAll(filepath.Join(n.dir, dir), 0o755); err != nil {
 			return fmt.Errorf("making the node's directory: %w", err)
 		}
 	}
+	if n.images != "" {
+		if err := os.MkdirAll(n.images, 0o700); err != nil {
+			return fmt.Errorf("making the directory of images: %w", err)
+		}
+	}
+	files[filepath.Join(resolverDir, filepath.Base(resolverFile()))] = n.layout.resolvers()
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(n.dir, name), []byte(content), 0o600); err != nil {
 			return fmt.Errorf("writing %s of the node: %w", name, err)
@@ -252,56 +258,94 @@ func (n *Node) Start(ctx context.Context, name string) error {
 func (n *Node) StopProgram(ctx context.Context, name string) error {
 	n.operation.Lock()
 	defer n.operation.Unlock()
+	return n.endProgram(ctx, name, syscall.SIGTERM, syscall.SIGKILL)
+}
+
+// endProgram sends the signals one after the other until the program has ended. The caller holds operation.
+func (n *Node) endProgram(ctx context.Context, name string, signals ...syscall.Signal) error {
 	r := n.runs[name]
 	if r == nil || r.over() {
+		delete(n.runs, name)
 		return nil
 	}
-	timer := time.NewTimer(stopGrace)
-	defer timer.Stop()
-	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+	for _, signal := range signals {
 		if err := n.control.signal(r, signal, false); err != nil {
 			return err
 		}
+		timer := time.NewTimer(stopGrace)
+		defer timer.Stop()
 		select {
 		case <-r.done:
+			delete(n.runs, name)
 			return nil
 		case <-ctx.Done():
 			return fmt.Errorf("stopping %s of node %s: %w", name, n.layout.name, context.Cause(ctx))
 		case <-timer.C:
 		}
 	}
-	select {
-	case <-r.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("stopping %s of node %s: %w", name, n.layout.name, context.Cause(ctx))
-	}
+	return fmt.Errorf("stopping %s of node %s: it still runs %s after the last signal", name, n.layout.name, stopGrace)
 }
 
 // Restart stops a program and starts it again.
 func (n *Node) Restart(ctx context.Context, name string) error {
-	if err := n.StopProgram(ctx, name); err != nil {
+	return n.replace(ctx, name, syscall.SIGTERM, syscall.SIGKILL)
+}
+
+// Crash kills a program with SIGKILL and starts it again.
+func (n *Node) Crash(ctx context.Context, name string) error {
+	return n.replace(ctx, name, syscall.SIGKILL)
+}
+
+func (n *Node) replace(ctx context.Context, name string, signals ...syscall.Signal) error {
+	n.operation.Lock()
+	err := n.endProgram(ctx, name, signals...)
+	n.operation.Unlock()
+	if err != nil {
 		return err
 	}
 	return n.Start(ctx, name)
 }
 
+// Init is the PID of the node's first process on the machine. When it ends, everything on the node does.
+func (n *Node) Init() int { return n.init.PID() }
+
 // Command is a command that runs on the node, as root, in its namespaces.
 func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
-	command := exec.CommandContext(ctx, "nsenter", append([]string{"--target=" + strconv.Itoa(n.init.PID()), "--mount", "--net", "--uts", "--ipc", "--pid", "--"}, args...)...)
-	command.Env = append(os.Environ(), "PATH="+insideParts+":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TMPDIR=/run/node/tmp")
-	return command
+	return n.runtime().command(ctx, args...)
 }
 
 // Import gives the node an image, in the format of `docker save` or of OCI, so that no registry is asked for it.
 func (n *Node) Import(ctx context.Context, archive io.Reader) error {
-	command := n.Command(ctx, filepath.Join(insideParts, "ctr"), "--address="+runtimeSock, "--namespace=k8s.io", "images", "import", "--local", "--snapshotter=overlayfs", "-")
-	command.Stdin = archive
-	output, err := command.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("importing an image into node %s: %w: %s", n.layout.name, err, output)
+	if err := n.runtime().Import(ctx, archive); err != nil {
+		return fmt.Errorf("node %s: %w", n.layout.name, err)
 	}
 	return nil
+}
+
+func (n *Node) runtime() Runtime { return Runtime{Init: n.init.PID()} }
+
+// Dead are the node's programs that have ended and were not stopped.
+func (n *Node) Dead() []string {
+	n.operation.Lock()
+	defer n.operation.Unlock()
+	var names []string
+	for _, p := range n.layout.programs() {
+		if r := n.runs[p.name]; r != nil && r.over() {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
+
+// PID of a program of the node, as the node numbers it; 0 when it does not run.
+func (n *Node) PID(program string) int {
+	n.operation.Lock()
+	defer n.operation.Unlock()
+	r := n.runs[program]
+	if r == nil || r.over() {
+		return 0
+	}
+	return n.control.pid(r)
 }
 
 // Kill ends the node at once, as a power failure does: no program of it gets a signal that it could handle. The Node object stays in the

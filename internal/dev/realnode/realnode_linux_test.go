@@ -50,22 +50,30 @@ func requireMachine(t *testing.T) {
 	}
 }
 
-// newWorld is a cluster without a node.
-func newWorld(t *testing.T) *world {
+// newWorld is a cluster without a node. change may change its options.
+func newWorld(t *testing.T, change ...func(*Options)) *world {
 	t.Helper()
 	requireMachine(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	w := &world{T: t, ctx: ctx, state: t.TempDir()}
-	var err error
-	w.cluster, err = Start(ctx, Options{
-		StateDir: w.state, ControlPlane: controlplane.Options{FastUnsafe: true}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, w.cluster.Stop(context.WithoutCancel(ctx))) })
-	w.kube, err = kubernetes.NewForConfig(w.cluster.Plane().AdminConfig())
-	require.NoError(t, err)
+	w.start(change...)
 	return w
+}
+
+// start starts the cluster in the state directory, also again.
+func (w *world) start(change ...func(*Options)) {
+	w.Helper()
+	opts := Options{StateDir: w.state, ControlPlane: controlplane.Options{FastUnsafe: true}, Log: slog.New(slog.NewTextHandler(w.Output(), nil))}
+	for _, c := range change {
+		c(&opts)
+	}
+	cluster, err := Start(w.ctx, opts)
+	require.NoError(w, err)
+	w.cluster = cluster
+	w.Cleanup(func() { require.NoError(w, cluster.Stop(context.WithoutCancel(w.ctx))) })
+	w.kube, err = kubernetes.NewForConfig(w.cluster.Plane().AdminConfig())
+	require.NoError(w, err)
 }
 
 // addNode starts a node that has the image of this machine's shell.
@@ -142,6 +150,9 @@ func TestNode_RunsPodsAndLeavesNothing(t *testing.T) {
 
 	require.NoError(t, w.cluster.Stop(w.ctx))
 	await.Receive(t, node.Done(), "the node has ended")
+	remains, err := Remains(w.state)
+	require.NoError(t, err)
+	require.Empty(t, remains)
 	for _, pattern := range []string{w.cluster.sockets, cgroupMount + w.cluster.cgroup(), cgroupMount + "/*" + w.cluster.cgroup(), filepath.Join(w.state, "nodes"), filepath.Join(w.state, "network")} {
 		left, err := filepath.Glob(pattern)
 		require.NoError(t, err)

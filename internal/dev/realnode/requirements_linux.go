@@ -62,8 +62,11 @@ func (p probe) check() error {
 	if p.plugins() == "" {
 		lacks = append(lacks, fmt.Sprintf("CNI plug-ins are in none of %s: install Debian's package containernetworking-plugins", strings.Join(cniDirs(), ", ")))
 	}
-	if len(lacks) == 0 {
+	switch len(lacks) {
+	case 0:
 		return nil
+	case 1:
+		return fmt.Errorf("%w: %s", ErrUnsupported, lacks[0])
 	}
 	return fmt.Errorf("%w:\n  %s", ErrUnsupported, strings.Join(lacks, "\n  "))
 }
@@ -114,10 +117,17 @@ func mayMount() error {
 	return withMounts(func() error { return unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "size=4k") })
 }
 
-// checkStateDir reports a directory on which containerd cannot make an image's file system, such as one in a container whose root is an
-// overlay itself.
-func checkStateDir(dir string) error {
-	trial, err := os.MkdirTemp(dir, ".overlay-")
+// CheckStateDir reports a directory on which containerd cannot make an image's file system, such as one in a container whose root is an
+// overlay itself. The directory need not exist yet. The error is ErrUnsupported.
+func CheckStateDir(dir string) error {
+	at, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("resolving the state directory: %w", err)
+	}
+	for !isDir(at) && at != "/" {
+		at = filepath.Dir(at)
+	}
+	trial, err := os.MkdirTemp(at, ".overlay-")
 	if err != nil {
 		return fmt.Errorf("making the cluster's directory: %w", err)
 	}
@@ -132,9 +142,14 @@ func checkStateDir(dir string) error {
 		return unix.Mount("overlay", in("merged"), "overlay", 0, "lowerdir="+in("lower")+",upperdir="+in("upper")+",workdir="+in("work"))
 	})
 	if err != nil {
-		return fmt.Errorf("%w:\n  no overlay can be mounted in %s (%w): choose a state directory on ext4 or xfs, not on another overlay", ErrUnsupported, dir, err)
+		return fmt.Errorf("%w: no overlay can be mounted in %s (%w): choose a state directory on ext4 or xfs, not on another overlay", ErrUnsupported, dir, err)
 	}
 	return nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // withMounts runs do in a mount namespace of a thread that ends: what it mounts is seen by no other.

@@ -79,7 +79,7 @@ func TestCheckMachine_SaysEverythingThatIsMissing(t *testing.T) {
 // An overlay cannot be the upper directory of another one.
 func TestCheckStateDir_RefusesAnOverlay(t *testing.T) {
 	requireMachine(t)
-	require.NoError(t, checkStateDir(t.TempDir()))
+	require.NoError(t, CheckStateDir(t.TempDir()))
 	base := t.TempDir()
 	for _, name := range []string{"lower", "upper", "work", "merged"} {
 		require.NoError(t, os.Mkdir(filepath.Join(base, name), 0o700))
@@ -87,7 +87,7 @@ func TestCheckStateDir_RefusesAnOverlay(t *testing.T) {
 	merged := filepath.Join(base, "merged")
 	require.NoError(t, unix.Mount("overlay", merged, "overlay", 0, "lowerdir="+base+"/lower,upperdir="+base+"/upper,workdir="+base+"/work"))
 	defer func() { require.NoError(t, unix.Unmount(merged, unix.MNT_DETACH)) }()
-	err := checkStateDir(merged)
+	err := CheckStateDir(merged)
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, "choose a state directory on ext4 or xfs")
 	left, err := os.ReadDir(merged)

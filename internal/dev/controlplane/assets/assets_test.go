@@ -145,10 +145,11 @@ func stamp(t *testing.T, source string) {
 	flags, err := LinkerFlags(source)
 	require.NoError(t, err)
 	const pkg = "-X github.com/bullpen-ci/bullpen/internal/dev/controlplane/assets."
-	require.Regexp(t, "^"+pkg+"sourceKey=[0-9a-f]{16} "+pkg+"releaseKey=kubernetes-v1.99.7-etcd-v3.99.1-[a-z0-9-]+$", flags)
-	words := strings.Fields(strings.NewReplacer(pkg+"sourceKey=", "", pkg+"releaseKey=", "").Replace(flags))
-	sourceKey, releaseKey = words[0], words[1]
-	t.Cleanup(func() { sourceKey, releaseKey = "", "" })
+	require.Regexp(t, "^"+pkg+"sourceKey=[0-9a-f]{16} "+pkg+"releaseKey=kubernetes-v1.99.7-etcd-v3.99.1-[a-z0-9-]+ "+pkg+"nodeKey=[0-9a-f]{16}$", flags)
+	words := strings.Fields(strings.NewReplacer(pkg+"sourceKey=", "", pkg+"releaseKey=", "", pkg+"nodeKey=", "").Replace(flags))
+	require.Len(t, words, 3)
+	sourceKey, releaseKey, nodeKey = words[0], words[1], words[2]
+	t.Cleanup(func() { sourceKey, releaseKey, nodeKey = "", "", "" })
 }
 
 func TestKey_FollowsWhatIsCompiled(t *testing.T) {

@@ -23,10 +23,11 @@ const (
 // ErrMissing reports that no complete directory was found. The message around it says what to do.
 var ErrMissing = errors.New("control plane executables not found")
 
-// sourceKey and releaseKey are Key and ReleaseKey of the devcluster sources that the product binary was built beside.
+// sourceKey and releaseKey are Key and ReleaseKey of the devcluster sources that the product binary was built beside, and nodeKey is the key of the
+// programs of a node.
 // The Makefile stamps them with -ldflags -X (see LinkerFlags); without them (tests, `go run`) the sources are searched for
 // around the working directory.
-var sourceKey, releaseKey string
+var sourceKey, releaseKey, nodeKey string
 
 // LinkerFlags stamp a binary so that it finds what Build made without the sources.
 func LinkerFlags(sourceDir string) (string, error) {
@@ -34,8 +35,12 @@ func LinkerFlags(sourceDir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	ofNode, err := sourcesKey(sourceDir, nodeRecipe, "")
+	if err != nil {
+		return "", err
+	}
 	pkg := reflect.TypeFor[release]().PkgPath()
-	return fmt.Sprintf("-X %[1]s.sourceKey=%[2]s -X %[1]s.releaseKey=%[3]s", pkg, key, ReleaseKey(sourceDir)), nil
+	return fmt.Sprintf("-X %[1]s.sourceKey=%[2]s -X %[1]s.releaseKey=%[3]s -X %[1]s.nodeKey=%[4]s", pkg, key, ReleaseKey(sourceDir), ofNode), nil
 }
 
 // Names are the executables that a complete directory has.

@@ -82,7 +82,7 @@ func FindNode(o Options) (string, error) {
 		}
 		return filepath.Abs(dir)
 	}
-	_, dir, err := nodeDir(o)
+	dir, err := foundNodeDir(o)
 	if err == nil {
 		if lacks := lacking(dir, NodeNames()); len(lacks) > 0 {
 			err = fmt.Errorf("%s lacks %s", dir, strings.Join(lacks, ", "))
@@ -93,6 +93,15 @@ func FindNode(o Options) (string, error) {
 			ErrNodeMissing, err, EnvNode, strings.Join(NodeNames(), ", "))
 	}
 	return dir, nil
+}
+
+// foundNodeDir needs no sources in a binary that was stamped.
+func foundNodeDir(o Options) (string, error) {
+	if nodeKey != "" && o.SourceDir == "" {
+		return cacheDirOf(o.Getenv, "node", nodeKey)
+	}
+	_, dir, err := nodeDir(o)
+	return dir, err
 }
 
 func nodeDir(o Options) (source, dir string, err error) {

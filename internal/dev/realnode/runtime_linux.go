@@ -1,0 +1,48 @@
+package realnode
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Runtime is the container runtime of a running node, of this process or of another.
+type Runtime struct {
+	// Init is the PID of the node's first process.
+	Init int
+}
+
+// command runs on the node, as root, in its namespaces.
+func (r Runtime) command(ctx context.Context, args ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, "nsenter", append([]string{"--target=" + strconv.Itoa(r.Init), "--mount", "--net", "--uts", "--ipc", "--pid", "--"}, args...)...)
+	command.Env = append(os.Environ(), "PATH="+insideParts+":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TMPDIR=/run/node/tmp")
+	return command
+}
+
+func (r Runtime) images(ctx context.Context, args ...string) *exec.Cmd {
+	return r.command(ctx, append([]string{filepath.Join(insideParts, "ctr"), "--address=" + runtimeSock, "--namespace=k8s.io", "images"}, args...)...)
+}
+
+// Import gives the node an image, in the format of `docker save` or of OCI, so that no registry is asked for it.
+func (r Runtime) Import(ctx context.Context, archive io.Reader) error {
+	command := r.images(ctx, "import", "--local", "--snapshotter=overlayfs", "-")
+	command.Stdin = archive
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("importing an image: %w: %s", err, strings.TrimSpace(string(output)))
+	}
+	return nil
+}
+
+// Images are those that the node has, by name. Each has one of a pod's names: those by digest are left out.
+func (r Runtime) Images(ctx context.Context) ([]NodeImage, error) {
+	output, err := r.images(ctx, "list").Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing images: %w", err)
+	}
+	return parseImages(string(output)), nil
+}
