@@ -66,7 +66,7 @@ func TestLayout_ANodeThatShutsDownHasLogind(t *testing.T) {
 		order = append(order, p.name)
 	}
 	require.Equal(t, []string{Containerd, DBus, Logind, Kubelet, KubeProxy, KubeRouter}, order)
-	require.Len(t, l.setup("/state", "/parts").Binds, len(plain.setup("/state", "/parts").Binds)+2)
+	require.Len(t, l.setup("/state", "/parts", "", "/etc/resolv.conf").Binds, len(plain.setup("/state", "/parts", "", "/etc/resolv.conf").Binds)+2)
 	files, err = plain.files()
 	require.NoError(t, err)
 	require.NotContains(t, files["kubelet.yaml"], "shutdownGracePeriod")
