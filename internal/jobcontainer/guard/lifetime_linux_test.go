@@ -67,9 +67,10 @@ func TestGuard_JOB2_AJobThatTakesTheLockGainsNothing(t *testing.T) {
 	p := newPod(t)
 	c, other := p.add("job"), p.add("service-0")
 	lock := jobcontainer.Lock
-	c.inBackground("exec 9<" + lock + "; echo up > /tmp/up; flock -x 9; echo taken > /tmp/taken; while :; do sleep 1; done")
-	c.await("tmp/up")
-	awaitLockWaiter(t, filepath.Join(p.dir, "lock"), 3)
+	// The kernel wakes all that wait, and the first to run gets it: many of the job make it likely that the guards do not.
+	const greedy = 20
+	c.inBackground(fmt.Sprintf("for i in $(seq %d); do flock -x %s sh -c 'while :; do sleep 1; done' & done; wait", greedy, lock))
+	awaitLockWaiter(t, filepath.Join(p.dir, "lock"), 2+greedy)
 	p.hold.Release()
 	c.requireGone("the container of the process that waits for the lock ends")
 	other.requireGone("the other container ends")
