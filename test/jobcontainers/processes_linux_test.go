@@ -140,7 +140,7 @@ func (p *processPod) prepareRunner(t *testing.T) {
 	require.NoError(t, os.WriteFile(p.at("runner", "hook.sh"), []byte(script), 0o755))
 }
 
-// stop is the end of the runner: guards end by themselves, and the test fails if one does not (JOB-1).
+// stop is the end of the runner: guards end by themselves, and the test fails if one does not (JOB-2).
 func (p *processPod) stop(t *testing.T) {
 	p.hold.Release()
 	p.starts.Wait()

@@ -99,7 +99,7 @@ func TestVolumes(t *testing.T) {
 }
 
 // Secrets go to the guard alone: not into the response, the log, an argument, or a file that containers of the job can read.
-func TestSecrets_GoThroughTheSocketAlone(t *testing.T) {
+func TestSecrets_JOB3_GoThroughTheSocketAlone(t *testing.T) {
 	const password, token = "pa55word-of-the-database", "t0ken-of-the-registry"
 	image := server("postgres:17", "5432")
 	j := startJob(t, debian(), image)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/bullpen-ci/bullpen/internal/agent"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/courier"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podenv"
 )
 
@@ -132,7 +133,7 @@ another; on TERM the current job is the last. Both need --status-dir. Both start
 				}
 				return agent.Supervise(ctx, agent.SuperviseOptions{
 					JITFile: file, Given: *jit != "", RegistrationDir: *registration,
-					StatusDir: *status, JobDir: *jobs, Command: args, Environ: os.Environ(), IdleStop: *idleStop,
+					StatusDir: *status, JobDir: *jobs, CourierDir: courier.Dir, Command: args, Environ: os.Environ(), IdleStop: *idleStop,
 					CAFile: os.Getenv(podenv.CAFile),
 					Hidden: []string{podenv.TokenFile, podenv.DispatchURL, podenv.RunnerToken},
 					Reap:   os.Getpid() == 1,
@@ -192,13 +193,17 @@ func installCommand(name string) Command {
 		Args:     AnyArgs,
 		Define: func(flags *flag.FlagSet) Run {
 			to := flags.String("to", "", "file to write")
+			hook := flags.String("container-hook", "", "script to write by which GitHub's runner calls that program for a job's containers")
 			return func(_ context.Context, more []string) error {
 				for _, file := range append([]string{*to}, more...) {
 					if err := agent.Install(file); err != nil {
 						return err
 					}
 				}
-				return nil
+				if *hook == "" {
+					return nil
+				}
+				return agent.InstallContainerHook(*hook, *to)
 			}
 		},
 	}

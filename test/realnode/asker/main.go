@@ -52,6 +52,9 @@ func main() {
 	}
 	job := jobcontainer.Wanted{Role: jobcontainer.RoleJob, Image: "job"}
 	for _, granted := range ask("r-1", job).Containers {
+		if err := volume.Want(jobcontainer.Dir, granted.Name); err != nil { // or its guard ends
+			say(line{What: "want", Error: err.Error()})
+		}
 		awaitGuard(ctx, granted.Name)
 		say(line{What: "guard"})
 	}
