@@ -171,7 +171,7 @@ func TestResolve_APoolSeesNothingThatOnlyAnotherReaches(t *testing.T) {
 }
 
 func TestResolve_ProxiesPassTheSameFence(t *testing.T) {
-	registry := registrytest.Start(t, registrytest.Options{})
+	registry := registrytest.Shared(t)
 	registry.Push(t, "acme/app:1", postgres(t))
 	var mu sync.Mutex
 	var forwarded []string

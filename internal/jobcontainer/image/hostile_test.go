@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ type hostile struct {
 }
 
 func newHostile(t *testing.T) *hostile {
-	registry := registrytest.Start(t, registrytest.Options{})
+	registry := registrytest.Shared(t)
 	registry.Push(t, "acme/app:1", postgres(t))
 	h := &hostile{registry: registry, front: registrytest.StartFront(t, registry), now: newClock()}
 	h.resolver = newResolver(t, h.now, image.Options{})
@@ -127,7 +128,7 @@ func TestResolve_ASlowRegistryDelaysNoOtherTenant(t *testing.T) {
 	h := newHostile(t)
 	resolver := newResolver(t, h.now, image.Options{PerTenant: 2, Total: 3})
 	reached := make(chan struct{})
-	slow := registrytest.Start(t, registrytest.Options{})
+	slow := registrytest.Shared(t)
 	slowFront := registrytest.StartFront(t, slow)
 	slowFront.Replace(registrytest.Version, hang(reached, ""))
 	var hanging []<-chan outcome
@@ -200,7 +201,7 @@ func TestResolve_RefusesWhatRegistriesMayNotSend(t *testing.T) {
 	}
 	var bomb bytes.Buffer
 	zip := gzip.NewWriter(&bomb)
-	_, _ = io.CopyN(zip, zeros{}, 64*mib)
+	_, _ = io.CopyN(zip, zeros{}, 8*mib)
 	require.NoError(t, zip.Close())
 	zipped := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
@@ -322,11 +323,20 @@ func TestResolve_RegistriesThatFail(t *testing.T) {
 	require.Equal(t, 3, failures, "a failure that passes costs a moment")
 }
 
-func TestResolve_AnUnreachableRegistry(t *testing.T) {
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+// boundAddress refuses connections: its port is taken, and nothing listens on it.
+func boundAddress(t *testing.T) string {
+	t.Helper()
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	require.NoError(t, err)
-	host := listener.Addr().String()
-	listener.Close()
+	t.Cleanup(func() { _ = syscall.Close(socket) })
+	require.NoError(t, syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	address, err := syscall.Getsockname(socket)
+	require.NoError(t, err)
+	return fmt.Sprintf("127.0.0.1:%d", address.(*syscall.SockaddrInet4).Port)
+}
+
+func TestResolve_AnUnreachableRegistry(t *testing.T) {
+	host := boundAddress(t)
 	dns := registrytest.StartDNS(t, nil)
 	now := newClock()
 	r := newResolver(t, now, image.Options{DNS: dns.Resolver()})
@@ -344,7 +354,7 @@ func TestResolve_AnUnreachableRegistry(t *testing.T) {
 }
 
 func TestResolve_TLS(t *testing.T) {
-	registry := registrytest.Start(t, registrytest.Options{})
+	registry := registrytest.Shared(t)
 	registry.Push(t, "acme/app:1", postgres(t))
 	front := registrytest.StartFront(t, registry)
 	server := httptest.NewTLSServer(front)

@@ -76,7 +76,7 @@ func (p *tunnels) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Docker Hub has three names: none, docker.io, and that of its API. Here it is behind a proxy, as in many companies.
 func TestResolve_DockerHubThroughAProxy(t *testing.T) {
-	registry := registrytest.Start(t, registrytest.Options{})
+	registry := registrytest.Shared(t)
 	digest := registry.Push(t, "library/postgres:17", postgres(t))
 	front := registrytest.StartFront(t, registry)
 	hub := httptest.NewUnstartedServer(front)

@@ -18,7 +18,7 @@ import (
 )
 
 func TestResolve_AnIndexAndItsVariants(t *testing.T) {
-	registry := registrytest.Start(t, registrytest.Options{})
+	registry := registrytest.Shared(t)
 	front := registrytest.StartFront(t, registry)
 	digest := registry.Push(t, "acme/postgres:16", postgres(t))
 	now := newClock()
@@ -83,7 +83,7 @@ func TestResolve_AnIndexAndItsVariants(t *testing.T) {
 }
 
 func TestResolve_SaysWhyAnImageCannotBeUsed(t *testing.T) {
-	registry := registrytest.Start(t, registrytest.Options{})
+	registry := registrytest.Shared(t)
 	registry.Push(t, "acme/amd:1", registrytest.Image(t, "linux/amd64", v1.Config{}))
 	registry.Push(t, "acme/multi:1", postgres(t))
 	registry.Push(t, "acme/attested:1", registrytest.Index(t, nil))

@@ -49,9 +49,38 @@ type Registry struct {
 // Start runs a registry until the test ends.
 func Start(t testing.TB, options Options) *Registry {
 	t.Helper()
-	program, err := program()
+	r, child, err := run(t.TempDir(), options)
 	require.NoError(t, err)
-	dir := t.TempDir()
+	t.Cleanup(func() {
+		stop(child)
+		if t.Failed() {
+			text, _ := os.ReadFile(r.log)
+			t.Logf("registry:\n%s", text)
+		}
+	})
+	return r
+}
+
+// Shared is a registry without authentication that all tests of the package share: starting one takes a busy machine seconds.
+func Shared(t testing.TB) *Registry {
+	t.Helper()
+	sharedOnce.Do(func() {
+		dir := filepath.Join(programDir, "shared")
+		if errShared = os.MkdirAll(dir, 0o700); errShared == nil {
+			shared, sharedChild, errShared = run(dir, Options{})
+		}
+	})
+	require.NoError(t, errShared)
+	return shared
+}
+
+// run starts a registry whose files are in dir. Another process may take the free port before the registry listens on it, so it tries
+// another one.
+func run(dir string, options Options) (*Registry, *childproc.Child, error) {
+	program, err := program()
+	if err != nil {
+		return nil, nil, err
+	}
 	r := &Registry{auth: authn.Anonymous, log: filepath.Join(dir, "log")}
 	for user, password := range options.Users {
 		r.auth = &authn.Basic{Username: user, Password: password}
@@ -59,72 +88,88 @@ func Start(t testing.TB, options Options) *Registry {
 	if options.Tokens != nil {
 		r.auth = options.Tokens.pusher()
 	}
-	for attempt := 0; ; attempt++ {
-		// Another process may take the free port before the registry listens on it.
-		err := r.start(t, program, dir, options)
-		if err == nil {
-			return r
+	for range 3 {
+		var child *childproc.Child
+		if child, err = r.start(program, dir, options); err == nil {
+			return r, child, nil
 		}
-		text, _ := os.ReadFile(r.log)
-		require.Less(t, attempt, 2, "%s\n%s", err, text)
 	}
+	text, _ := os.ReadFile(r.log)
+	return nil, nil, fmt.Errorf("%w\n%s", err, text)
 }
 
-func (r *Registry) start(t testing.TB, program, dir string, options Options) error {
-	r.Host = freeAddress(t)
+func stop(child *childproc.Child) { child.Stop(context.Background(), syscall.SIGTERM, 2*time.Second) }
+
+func (r *Registry) start(program, dir string, options Options) (*childproc.Child, error) {
+	var err error
+	if r.Host, err = freeAddress(); err != nil {
+		return nil, err
+	}
+	text, err := r.config(dir, options)
+	if err != nil {
+		return nil, err
+	}
 	config := filepath.Join(dir, "config.yaml")
-	require.NoError(t, os.WriteFile(config, []byte(r.config(t, dir, options)), 0o600))
-	command := exec.Command(program, "serve", config) //nolint:noctx,gosec // the test's cleanup ends it
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	command := exec.Command(program, "serve", config) //nolint:noctx,gosec // stop ends it
 	command.Env = append(os.Environ(), "OTEL_TRACES_EXPORTER=none")
 	child, err := childproc.StartLogged(command, r.log, syscall.SIGKILL)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		child.Stop(context.Background(), syscall.SIGTERM, 2*time.Second)
-		if t.Failed() {
-			text, _ := os.ReadFile(r.log)
-			t.Logf("registry:\n%s", text)
-		}
-	})
-	deadline := time.NewTimer(await.Limit)
-	defer deadline.Stop()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.awaitReady(child); err != nil {
+		stop(child)
+		return nil, err
+	}
+	return child, nil
+}
+
+func (r *Registry) awaitReady(child *childproc.Child) error {
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
+	defer cancel()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.Host+"/v2/", nil)
+		if err != nil {
+			return err
+		}
+		if response, err := await.HTTP.Do(request); err == nil {
+			response.Body.Close()
+			return nil
+		}
 		select {
 		case <-child.Done():
 			return errors.New("the registry exited: " + child.Outcome())
-		case <-deadline.C:
+		case <-ctx.Done():
 			return errors.New("the registry does not listen")
 		case <-ticker.C:
-		}
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Host+"/v2/", nil)
-		require.NoError(t, err)
-		response, err := await.HTTP.Do(request)
-		if err == nil {
-			response.Body.Close()
-			return nil
 		}
 	}
 }
 
-func (r *Registry) config(t testing.TB, dir string, options Options) string {
+func (r *Registry) config(dir string, options Options) (string, error) {
 	text := fmt.Sprintf("version: 0.1\nlog:\n  level: error\n  accesslog:\n    disabled: true\nstorage:\n  filesystem:\n    rootdirectory: %s\nhttp:\n  addr: %s\n  secret: test\n",
 		filepath.Join(dir, "data"), r.Host)
 	switch {
 	case options.Tokens != nil:
-		text += options.Tokens.config(t, dir)
+		auth, err := options.Tokens.config(dir)
+		return text + auth, err
 	case len(options.Users) > 0:
 		lines := ""
 		for _, user := range slices.Sorted(maps.Keys(options.Users)) {
 			hash, err := bcrypt.GenerateFromPassword([]byte(options.Users[user]), bcrypt.MinCost)
-			require.NoError(t, err)
+			if err != nil {
+				return "", err
+			}
 			lines += user + ":" + string(hash) + "\n"
 		}
 		file := filepath.Join(dir, "htpasswd")
-		require.NoError(t, os.WriteFile(file, []byte(lines), 0o600))
-		text += "auth:\n  htpasswd:\n    realm: test\n    path: " + file + "\n"
+		return text + "auth:\n  htpasswd:\n    realm: test\n    path: " + file + "\n", os.WriteFile(file, []byte(lines), 0o600)
 	}
-	return text
+	return text, nil
 }
 
 // Push stores an image, or an index, under repository:tag, and returns its digest.
@@ -152,6 +197,11 @@ var (
 	programOnce sync.Once
 	programDir  string
 	errProgram  error
+
+	sharedOnce  sync.Once
+	shared      *Registry
+	sharedChild *childproc.Child
+	errShared   error
 )
 
 // Run runs the tests of a package that starts registries, for its TestMain, and removes the compiled registry afterwards.
@@ -162,6 +212,11 @@ func Run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(programDir)
+	defer func() {
+		if sharedChild != nil {
+			stop(sharedChild)
+		}
+	}()
 	return m.Run()
 }
 
@@ -199,9 +254,11 @@ func repositoryRoot() (string, error) {
 	}
 }
 
-func freeAddress(t testing.TB) string {
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+func freeAddress() (string, error) {
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
 	defer listener.Close()
-	return listener.Addr().String()
+	return listener.Addr().String(), nil
 }

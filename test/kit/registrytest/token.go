@@ -78,12 +78,14 @@ func (s *TokenService) pusher() authn.Authenticator {
 	return &authn.Basic{Username: "pusher", Password: pusherPassword}
 }
 
-func (s *TokenService) config(t testing.TB, dir string) string {
+func (s *TokenService) config(dir string) (string, error) {
 	set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{s.key.Public()}})
-	require.NoError(t, err)
+	if err != nil {
+		return "", err
+	}
 	file := filepath.Join(dir, "jwks.json")
-	require.NoError(t, os.WriteFile(file, set, 0o600))
-	return fmt.Sprintf("auth:\n  token:\n    realm: %s\n    service: %s\n    issuer: %s\n    jwks: %s\n    signingalgorithms:\n      - ES256\n", s.Realm, service, issuer, file)
+	text := fmt.Sprintf("auth:\n  token:\n    realm: %s\n    service: %s\n    issuer: %s\n    jwks: %s\n    signingalgorithms:\n      - ES256\n", s.Realm, service, issuer, file)
+	return text, os.WriteFile(file, set, 0o600)
 }
 
 type access struct {
