@@ -22,7 +22,7 @@ Images are kept in the state directory until ` + "`bullpen down --delete`" + `.`
 		Short: "Load container images from a file",
 		Long: `Load container images from a file, so that no registry is asked for them. The file is what "docker save" writes, or an archive of OCI images; it
 may be compressed with gzip. Pods name an image as it is named in the file.`,
-		Example: `  docker save registry.example.com/runner:1 -o runner.tar
+		Example: `  docker save registry.example.com/runner:1 -o runner.tar   # unverified: it needs Docker
   sudo bullpen images load runner.tar`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

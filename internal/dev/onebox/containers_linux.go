@@ -175,7 +175,7 @@ func (c *containers) keep(ctx context.Context) {
 		if now.Before(due) {
 			continue
 		}
-		acted, err := c.mend(ctx)
+		acted, err := c.repair(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			pause = nextBackoff(pause, 0)
@@ -190,8 +190,8 @@ func (c *containers) keep(ctx context.Context) {
 	}
 }
 
-// mend starts what died, and reports whether anything had.
-func (c *containers) mend(ctx context.Context) (bool, error) {
+// repair starts what died, and reports whether anything had.
+func (c *containers) repair(ctx context.Context) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.node == nil {
