@@ -81,7 +81,7 @@ func (c *children) reap() {
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
-		if err == syscall.EINTR { //nolint:errorlint // a plain errno
+		if err == syscall.EINTR {
 			continue
 		}
 		if pid <= 0 || err != nil {

@@ -65,7 +65,7 @@ func (f *foreground) begin(p *wire.Process, sends bool, streams *pipes) (stdin *
 	if err != nil {
 		return nil, err
 	}
-	theirs := -1
+	var theirs int
 	if sends {
 		stdin, theirs, err = pipe(false)
 	} else {

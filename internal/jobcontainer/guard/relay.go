@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -95,12 +96,17 @@ func relayTCP(relay wire.Relay) error {
 // acceptBackoff is the wait after a connection that could not be accepted, such as for want of file descriptors.
 const acceptBackoff = 100 * time.Millisecond
 
+// dial connects to a port of the pod. What waits for it ends with this process.
+func dial(protocol, address string) (net.Conn, error) {
+	return (&net.Dialer{Timeout: dialPatience}).DialContext(context.Background(), protocol, address)
+}
+
 // forward copies both ways until both sides have ended. The end of one direction is passed on.
 func forward(conn *net.TCPConn, port uint16) {
 	defer func() { _ = conn.Close() }()
 	var target *net.TCPConn
 	for _, address := range targets(port) {
-		raw, err := net.DialTimeout("tcp", address, dialPatience)
+		raw, err := dial("tcp", address)
 		if err == nil {
 			target, _ = raw.(*net.TCPConn)
 			break
@@ -169,7 +175,7 @@ func (u *datagrams) flow(client *net.UDPAddr) *net.UDPConn {
 	if len(u.flows) >= maxFlows {
 		return nil
 	}
-	raw, err := net.Dial("udp", u.target)
+	raw, err := dial("udp", u.target)
 	flow, ok := raw.(*net.UDPConn)
 	if err != nil || !ok {
 		return nil
