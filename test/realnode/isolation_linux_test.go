@@ -27,9 +27,10 @@ const echoPort = 9053
 
 // askScript tries each destination, and says which of them answered: a TCP connection that is accepted, or a datagram that comes back. DNS is asked for
 // a name, by UDP.
+// It reads one byte: read asks the kernel for single bytes, and the first of them takes the whole datagram.
 const askScript = `for at in %s; do
   to=/dev/${at%%:*}/${at##*:}
-  if [[ $at == udp/* ]]; then try="exec 3<>$to; for n in 1 2 3; do echo ask >&3; read -r -t 5 word <&3 && exit 0; done; exit 1"; else try="exec 3<>$to"; fi
+  if [[ $at == udp/* ]]; then try="exec 3<>$to; for n in 1 2 3; do echo ask >&3; read -r -n 1 -t 5 word <&3 && exit 0; done; exit 1"; else try="exec 3<>$to"; fi
   if timeout 15 bash -c "$try" 2>/dev/null; then echo "reach $at open"; else echo "reach $at closed"; fi
 done
 if getent hosts github.outside.svc.cluster.local >/dev/null; then echo "reach dns open"; else echo "reach dns closed"; fi
