@@ -205,6 +205,6 @@ func (j *jobNode) follow(ctx context.Context, pod *corev1.Pod) <-chan said {
 			}
 		}
 	}()
-	j.Cleanup(func() { _ = stream.Close(); await.Return(j, func() { <-ended }, "the log ends") })
+	j.Cleanup(func() { _ = stream.Close(); await.Receive(j, ended, "the log ends") })
 	return lines
 }
