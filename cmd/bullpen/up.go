@@ -125,6 +125,13 @@ Exit codes: 0 stopped, or all workflows succeeded, 1 it failed, 2 a workflow fai
 			return nil
 		},
 	}
+	f.registerUp(cmd)
+	cmd.MarkFlagsMutuallyExclusive("pool-file", "runners")
+	return cmd
+}
+
+// registerUp adds the flags of up.
+func (f *upFlags) registerUp(cmd *cobra.Command) {
 	f.register(cmd, 0)
 	flags := cmd.Flags()
 	flags.StringVar(&f.poolFile, "pool-file", "", "YAML file of RunnerPools to create (default: one pool with the label bullpen)")
@@ -145,8 +152,6 @@ Exit codes: 0 stopped, or all workflows succeeded, 1 it failed, 2 a workflow fai
 	flags.StringVar(&f.auditLog, "audit-log", "", "Kubernetes audit log file (not rotated)")
 	flags.StringVar(&f.traces.endpoint, "trace-endpoint", "", "URL of an OpenTelemetry collector for traces of jobs, such as http://localhost:4318")
 	flags.StringVar(&f.traces.link, "trace-link", "", "URL of the page of a trace, with {trace_id} in it")
-	cmd.MarkFlagsMutuallyExclusive("pool-file", "runners")
-	return cmd
 }
 
 func (f *oneboxFlags) register(cmd *cobra.Command, runners int) {

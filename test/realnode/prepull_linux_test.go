@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
@@ -138,7 +138,7 @@ type images struct {
 
 // serveRegistry starts a registry that the node's containerd pulls from, until the phase ends.
 func (w *world) serveRegistry() *images {
-	source := &images{handler: registry.New(registry.Logger(log.New(io.Discard, "", 0))), withheld: map[string]int{}}
+	source := &images{handler: registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo))), withheld: map[string]int{}}
 	require.NoError(w, w.cluster.Address(registryAt.Addr()))
 	inside, err := w.cluster.Listen(w.Context(), registryAt)
 	require.NoError(w, err)

@@ -206,12 +206,11 @@ func TestDecide_JOB5_ACourierThatFailsIsReplacedAFewTimes(t *testing.T) {
 	d := f.decide(time.Second)
 	require.Equal(t, wait, d.action)
 	require.Equal(t, 4*time.Second, d.again)
-	courier, revivals := "courier", 0
+	revivals := 0
 	for d = f.decide(time.Minute); d.action == revive; d = f.decide(time.Minute) {
 		revivals++
 		f.add(carry(f.pod, f.view(), d.rest, d.sentence))
-		courier = fmt.Sprintf("courier-%d", f.view().Newest().Number)
-		f.state(courier, exited(0, ""))
+		f.state(fmt.Sprintf("courier-%d", f.view().Newest().Number), exited(0, ""))
 	}
 	require.Equal(t, maxRevivals, revivals)
 	require.Equal(t, closed, d.action)

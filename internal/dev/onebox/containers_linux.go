@@ -124,7 +124,7 @@ func (c *containers) launch(ctx context.Context) error {
 func give(ctx context.Context, node *realnode.Node, image realnode.Image) error {
 	reader, writer := io.Pipe()
 	go func() { writer.CloseWithError(image.Write(writer)) }() // it ends with the reader
-	defer reader.Close()
+	defer func() { _ = reader.Close() }()                      // always nil
 	return node.Import(ctx, reader)
 }
 

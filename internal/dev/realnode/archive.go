@@ -62,7 +62,7 @@ func readDocuments(archive io.Reader) (map[string][]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrNoArchive, err)
 		}
-		defer unpacked.Close()
+		defer func() { _ = unpacked.Close() }() // its checksum was compared by then
 		buffered = bufio.NewReader(unpacked)
 	}
 	documents := map[string][]byte{}

@@ -56,7 +56,7 @@ func (n *Node) askBus(program string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if program != Logind {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (n *Node) PowerOff(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	const interactive = false
 	if err := conn.Object(loginName, loginPath).CallWithContext(ctx, loginName+".Manager.PowerOff", 0, interactive).Err; err != nil {
 		return fmt.Errorf("shutting node %s down: %w", n.layout.name, err)

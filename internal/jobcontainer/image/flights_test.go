@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,8 +16,8 @@ func TestFlights_APanicIsAnErrorOfOneImage(t *testing.T) {
 	defer f.close()
 	k := flightKey{tenant: "acme", key: key{name: Name{Registry: "ghcr.io", Repository: "acme/app", Tag: "1"}}}
 	_, err := f.do(t.Context(), k, time.Time{}, time.Second, func(context.Context) (cached, error) {
-		var none []int
-		return cached{digest: string(rune(none[1]))}, nil
+		digests := strings.Fields("one")
+		return cached{digest: digests[len(digests)]}, nil
 	})
 	explained := explain(err, "ghcr.io/acme/app:1", k.key.name, false, time.Second)
 	var problem *Error

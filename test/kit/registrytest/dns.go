@@ -31,7 +31,7 @@ func StartDNS(t testing.TB, names map[string][]netip.Addr) *DNS {
 	var serving sync.WaitGroup
 	serving.Go(d.serve)
 	t.Cleanup(func() {
-		connection.Close()
+		_ = connection.Close()
 		serving.Wait()
 	})
 	return d
