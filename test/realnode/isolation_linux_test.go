@@ -78,10 +78,10 @@ func (w *world) destinations() destinations {
 		for _, container := range pod.Spec.Containers {
 			for _, port := range container.Ports {
 				at := "tcp/" + net.JoinHostPort(pod.Status.PodIP, fmt.Sprint(port.ContainerPort))
-				switch port.ContainerPort {
-				case webhooksPort:
+				switch server := pod.Labels["app.kubernetes.io/component"] == "server"; {
+				case server && port.ContainerPort == webhooksPort:
 					d.stranger = append(d.stranger, at)
-				case dispatchPort:
+				case server && port.ContainerPort == dispatchPort:
 					d.idle = append(d.idle, at)
 				default:
 					d.nobody = append(d.nobody, at)
