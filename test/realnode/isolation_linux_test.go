@@ -51,9 +51,7 @@ func (d destinations) all() []string {
 // requireIsolation has a runner without a job, a job, and a pod that no policy selects try what the page on networks says of each
 // (docs/guides/network.md). So what is closed for the job is known to be open otherwise.
 func (w *world) requireIsolation() {
-	for _, at := range []netip.Addr{githubAt, realnode.Gateway()} {
-		w.echo(netip.AddrPortFrom(at, echoPort))
-	}
+	w.echoAll()
 	d := w.destinations()
 	require.ElementsMatch(w, slices.Concat(d.job, d.stranger), w.reached(w.runStranger("stranger", d)), "what a pod without a policy reaches")
 	require.ElementsMatch(w, slices.Concat(d.job, d.idle), w.reached(w.askFromIdle(d)), "what a runner without a job reaches")
@@ -92,6 +90,13 @@ func (w *world) destinations() destinations {
 	require.NotEmpty(w, d.idle)
 	require.NotEmpty(w, d.nobody)
 	return d
+}
+
+// echoAll answers datagrams at a public address and at a private one, until the phase ends.
+func (w *world) echoAll() {
+	for _, at := range []netip.Addr{githubAt, realnode.Gateway()} {
+		w.echo(netip.AddrPortFrom(at, echoPort))
+	}
 }
 
 // echo sends datagrams back to pods, until the phase ends.

@@ -18,6 +18,7 @@ import (
 // has programmed for a busy runner. With one policy that names the server's pods and selects every runner it does, and a job reaches the server: so
 // this test, and that of isolation, would notice.
 func (w *world) replacePolicies() {
+	w.echoAll()
 	w.duringJobs("rollouts of the server under two kinds of policies", func() {
 		busy := w.await("a busy runner", isBusy)
 		var own []string
