@@ -31,8 +31,9 @@ DEEP = $(addprefix ./, $(sort $(shell grep -rl --include='*_test.go' test/kit/de
 TEST_GOGC ?= $(shell awk '$$1 == "MemTotal:" && $$2 > 15000000 { n = 300 } END { print n ? n : 100 }' /proc/meminfo 2>/dev/null || echo 100)
 
 PACKAGES   ?= $(SLOW) ./...
-# Without vet's part, which would read all that a test depends on again: `make lint` has it. With -trimpath, Go's cache serves every clone.
-TEST_FLAGS ?= -timeout 20m -vet=off -trimpath
+# Without vet's part, which would read all that a test depends on again: `make lint` has it. With -trimpath, Go's cache serves every clone. The tests on
+# a real node take ten minutes alone, and twice that beside the others.
+TEST_FLAGS ?= -timeout 40m -vet=off -trimpath
 DEMO_FLAGS ?=
 BENCH      ?= .
 FUZZTIME   ?= 20s

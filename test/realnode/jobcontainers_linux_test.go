@@ -86,7 +86,7 @@ func TestJobContainers_JOB2_JOB4_OnAKubelet(t *testing.T) {
 	require.NoError(t, j.kube.CoreV1().Pods(j.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}))
 	refused := await.ReceiveWithin(t, patience, lines, "the refusal")
 	require.Equal(t, courier.DeletedText, refused.Response.Refusal)
-	require.Less(t, refused.Seconds, 5.0, "early")
+	require.Less(t, refused.Seconds, 60.0, "long before the request would be given up")
 	require.Eventually(t, func() bool {
 		_, err := j.kube.CoreV1().Pods(j.namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
