@@ -81,6 +81,7 @@ func (w *world) pullImages() {
 	w.awaitPulled("True")
 	runJob()
 
+	w.await("the next runner", ofPool(pulledPool), isIdle, withTag("one")) // one that is made after the change has the next image
 	apply("two")
 	w.awaitPulled("False")
 	w.eventually("the node asks for the withheld image", func() bool { return source.refused("two") > 0 })
