@@ -22,6 +22,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/onebox"
 	"github.com/bullpen-ci/bullpen/internal/dev/realnode"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/deep"
 )
 
 // held is how many jobs of each run of the workflow hold are held at the gate.
@@ -51,20 +52,21 @@ jobs:
 // phases are what happens to a release while jobs run. Each begins and ends with an installed release of version v1 whose pool is "first", on
 // one node; so one of them can be run alone: -run 'TestRelease/drain$'.
 var phases = []struct {
-	name string
-	run  func(w *world)
+	name    string
+	run     func(w *world)
+	smaller string // what make test has of a long one; empty: all of it
 }{
-	{"demonstration", (*world).demonstrate},
-	{"doctor", (*world).requireDoctor},
-	{"versions", (*world).changeVersions},
-	{"restarts", (*world).restartPrograms},
-	{"removals", (*world).removeRunners},
-	{"stops", (*world).stopRunners},
-	{"drain", (*world).duringDrain},
-	{"isolation", (*world).requireIsolation},
-	{"single-policy", (*world).replacePolicies},
-	{"prepull", (*world).pullImages},
-	{"machine", (*world).loseMachine},
+	{"demonstration", (*world).demonstrate, ""},
+	{"doctor", (*world).requireDoctor, ""},
+	{"versions", (*world).changeVersions, ""},
+	{"restarts", (*world).restartPrograms, ""},
+	{"removals", (*world).removeRunners, ""},
+	{"stops", (*world).stopRunners, ""},
+	{"drain", (*world).duringDrain, ""},
+	{"isolation", (*world).requireIsolation, ""},
+	{"single-policy", (*world).replacePolicies, ""},
+	{"prepull", (*world).pullImages, "TestPrepull_POOL5_ARollTakesTheNodesThatHaveTheImages"},
+	{"machine", (*world).loseMachine, "TestPool_POOL7_RunnersOfAVanishedNode, on our own node agent"},
 }
 
 // A release is installed, goes through all phases and is uninstalled while jobs run, and none of them notices.
@@ -75,6 +77,9 @@ func TestRelease(t *testing.T) {
 	for _, phase := range phases {
 		if !t.Run(phase.name, func(t *testing.T) {
 			ran++
+			if phase.smaller != "" {
+				deep.Only(t, phase.smaller)
+			}
 			began := time.Now()
 			phase.run(w.in(t))
 			t.Logf("took %s", time.Since(began).Round(time.Second))
