@@ -245,7 +245,7 @@ func TestPass_CLAIM20_AGroupThatDoesNotServeTheRepository(t *testing.T) {
 		w.eventually("it is queued again", func() bool { return w.jobState(job) == fleet.JobQueued })
 	}
 	const noted = `SELECT count(*) FROM refusals WHERE waits AND trying = 0 AND failures = 2 AND reason = 'not_assigned' AND pool = 'linux'`
-	require.Equal(t, 1, ledgertest.Int(t, w.url, noted), "its jobs wait from now on")
+	require.EqualValues(t, 1, ledgertest.Int(t, w.url, noted), "its jobs wait from now on")
 	ctx, cancel := context.WithCancel(t.Context())
 	polled := make(chan error, 1)
 	third := w.pod().Pod
