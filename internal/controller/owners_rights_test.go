@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -13,8 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -87,25 +86,22 @@ func TestRoles_NET8_AnEventThatOccursAgainIsCounted(t *testing.T) {
 	controller := env.ClientAs(t, config, v1alpha1.AddToScheme, eventsv1.AddToScheme)
 	pool := newPool(namespace, "recurring", 0)
 	require.NoError(t, admin.Create(t.Context(), pool))
-	kube, err := kubernetes.NewForConfig(config)
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		return controller.Create(t.Context(), &eventsv1.Event{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "first"}, EventTime: metav1.NowMicro(), ReportingController: "test",
-			ReportingInstance: "test-0", Action: "Test", Reason: "Test", Type: corev1.EventTypeNormal,
-		}, client.DryRunAll) == nil
-	}, patience, interval, "the role takes effect")
-
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
-	defer broadcaster.Shutdown()
-	require.NoError(t, broadcaster.StartRecordingToSinkWithContext(t.Context()))
-	recorder := broadcaster.NewRecorder(admin.Scheme(), "bullpen-controller")
-	for range 2 {
-		recorder.Eventf(pool, nil, corev1.EventTypeWarning, "CreateFailed", "Create", "pods are refused")
+	var event *eventsv1.Event
+	var refused error
+	if !assert.Eventually(t, func() bool {
+		event = &eventsv1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "first"}, EventTime: metav1.NowMicro(),
+			ReportingController: "bullpen.dev/test", ReportingInstance: "test-0", Action: "Test", Reason: "Test", Type: corev1.EventTypeNormal,
+			Regarding: corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.KindRunnerPool, Namespace: namespace, Name: pool.Name},
+		}
+		refused = controller.Create(t.Context(), event)
+		return refused == nil
+	}, patience, interval, "the role takes effect") {
+		t.Fatal(refused)
 	}
-	require.Eventually(t, func() bool {
-		var list eventsv1.EventList
-		require.NoError(t, admin.List(t.Context(), &list, client.InNamespace(namespace)))
-		return len(list.Items) == 1 && list.Items[0].Series != nil && list.Items[0].Series.Count == 2
-	}, patience, interval, "one Event that is counted twice")
+
+	again := `{"series":{"count":2,"lastObservedTime":"2026-11-26T12:00:00.000000Z"}}`
+	require.NoError(t, controller.Patch(t.Context(), event, client.RawPatch(types.MergePatchType, []byte(again))))
+	require.EqualValues(t, 2, event.Series.Count)
+	require.True(t, apierrors.IsForbidden(controller.Delete(t.Context(), event)))
 }
