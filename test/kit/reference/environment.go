@@ -12,7 +12,6 @@ type Variable struct{ Name, Programs, Says string }
 func Variables() []Variable {
 	return []Variable{
 		{"BULLPEN_ASSETS", "up, demo", "directory of the control plane's executables, in place of those that `make devcluster` downloads or compiles; `off`: only compiled ones. For `make devcluster` also the URL of a [mirror](../guides/one-machine.md#where-the-control-plane-comes-from)"},
-		{"BULLPEN_NODE_ASSETS", "up, demo", "directory of the programs of a node, for `--containers`, in place of those that `make node` compiles"},
 		{"BULLPEN_CACHE", "up, demo", "directory to which the control plane is downloaded or compiled; default `bullpen` in the user's cache directory"},
 		{"BULLPEN_CA_FILE", "agent", "set in runner pods by the controller: certificates that a runner trusts beside those of its image"},
 		{"BULLPEN_CONFIG", "administrators' commands", "configuration file with named servers ([bullpen config](cli/config.md)), in place of `bullpen/config.yaml` in `XDG_CONFIG_HOME` or `~/.config`"},
@@ -22,7 +21,7 @@ func Variables() []Variable {
 		{"BULLPEN_GUEST_SHARES", "agent", "set in virtual machines by the node agent: path of the shared directories"},
 		{"BULLPEN_JOB_DIR", "agent", "set in runner pods by the controller: the volume that job containers share with the runner"},
 		{"BULLPEN_LISTEN_DATABASE_URL", "server, up, doctor", "URL of PostgreSQL itself, for notifications, passes and migrations; needed if the other is that of a connection pooler in transaction mode"},
-		{"BULLPEN_NODE_ASSETS", "tests", "directory of the programs of a Kubernetes node, in place of those that `make node` compiles"},
+		{"BULLPEN_NODE_ASSETS", "up, demo, tests", "directory of the programs of a Kubernetes node, for `--containers`, in place of those that `make node` compiles"},
 		{"BULLPEN_POD_NAME", "agent", "set in runner pods by the controller"},
 		{"BULLPEN_POD_UID", "agent", "set in runner pods by the controller"},
 		{"BULLPEN_SANDBOX", "node, up", "set by the node agent: marks the processes that it started"},
