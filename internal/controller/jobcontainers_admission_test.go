@@ -84,7 +84,7 @@ func (f *fence) patch(c client.Client, pod *corev1.Pod, options []client.SubReso
 	return c.SubResource("ephemeralcontainers").Patch(f.t.Context(), target, client.RawPatch(types.StrategicMergePatchType, body), options...)
 }
 
-// JOB-6: whoever may patch pods/ephemeralcontainers, only the controller adds containers, and only to runners that were made for them.
+// JOB-6: of all users with the right to patch pods/ephemeralcontainers, only the controller adds containers, and only to runners that were made for them.
 func TestAddedContainers_JOB6_OnlyByTheControllerToRunnersMadeForThem(t *testing.T) {
 	f := newFence(t)
 	require.NoError(t, f.try(f.controller, f.pod, f.job(), f.courier()))

@@ -52,7 +52,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 	}
 	d := decide(&pod, v, r.options.Now())
 	if err := r.act(ctx, &pod, v, d); err != nil {
-		if apierrors.IsConflict(err) { // the kubelet has written the status meanwhile: decided again
+		if apierrors.IsConflict(err) { // the kubelet has written the status since it was read: decided again
 			return reconcile.Result{RequeueAfter: conflictDelay}, nil
 		}
 		return reconcile.Result{}, err

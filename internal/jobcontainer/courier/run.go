@@ -43,7 +43,7 @@ type RunOptions struct {
 // Run delivers what the controller sent, waits for a request, and writes it as the container's termination message, with which the kubelet
 // reports it. It returns nil then, and when there will be none: the runner has exited, requests are closed, or ctx ended, which closes them.
 //
-// It waits by the kernel's events and a lock, and uses no CPU meanwhile.
+// It waits by the kernel's events and a lock, without polling.
 func Run(ctx context.Context, o RunOptions) error {
 	if o.Dir == "" || !o.DeliverOnly && (o.Lock == "" || o.MessageFile == "" || o.Limit <= 0) {
 		return errors.New("carrying requests for containers: directory, lock, message file and limit are required")

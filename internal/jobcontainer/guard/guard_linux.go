@@ -93,7 +93,7 @@ func ignoreSignals() <-chan os.Signal {
 			all = append(all, number)
 		}
 	}
-	signal.Notify(make(chan os.Signal, 1), all...) // nobody reads it: the runtime drops what does not fit
+	signal.Notify(make(chan os.Signal, 1), all...) // no goroutine reads it: the runtime drops what does not fit
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)
 	return children

@@ -57,10 +57,10 @@ func TestWatch_JOB2_EachSignCounts(t *testing.T) {
 func TestWatch_JOB2_ThereMustBeASupervisor(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(s *signs) error{
-		"no lock":            func(s *signs) error { return os.Remove(filepath.Join(s.dir, lockFile)) },
-		"a free lock":        func(s *signs) error { return s.lock.Close() },
-		"no socket":          func(s *signs) error { return os.Remove(filepath.Join(s.dir, socketFile)) },
-		"nobody who listens": func(s *signs) error { s.listener.SetUnlinkOnClose(false); return s.listener.Close() },
+		"no lock":     func(s *signs) error { return os.Remove(filepath.Join(s.dir, lockFile)) },
+		"a free lock": func(s *signs) error { return s.lock.Close() },
+		"no socket":   func(s *signs) error { return os.Remove(filepath.Join(s.dir, socketFile)) },
+		"no listener": func(s *signs) error { s.listener.SetUnlinkOnClose(false); return s.listener.Close() },
 	} {
 		s := newSigns(t)
 		require.NoError(t, end(s))

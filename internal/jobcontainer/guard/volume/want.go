@@ -22,7 +22,7 @@ func Want(dir, name string) error {
 		return fmt.Errorf("wanting container %s: %w", name, err)
 	}
 	// Last, and whatever the umask: a guard that is not root makes its socket there.
-	if err := os.Chmod(own, 0o777); err != nil { //nolint:gosec // whoever can enter the volume is of the same job
+	if err := os.Chmod(own, 0o777); err != nil { //nolint:gosec // only containers of the same job can enter the volume
 		return fmt.Errorf("making the directory of container %s: %w", name, err)
 	}
 	return nil
