@@ -94,6 +94,9 @@ const (
 	GitHubDir    = "/github"
 )
 
+// Umask of the runner and of everything in a container: they may have different users, and write the same files by their common group.
+const Umask = 0o002
+
 // Socket is where the guard of a container listens.
 func Socket(name string) string { return path.Join(Dir, name, "guard.sock") }
 

@@ -19,7 +19,6 @@ const (
 	VolumeJob     = "bullpen-job"     // sockets, the lock and the agent's binary of the job's containers
 	VolumeCourier = "bullpen-courier" // requests and responses; in the runner and in couriers alone
 	VolumeGitHub  = "bullpen-github"  // /github
-	VolumeTools   = "bullpen-tools"   // the tool cache
 
 	VolumeExternals = volumeExternals
 )
@@ -70,10 +69,10 @@ var jobMounts = []string{jobcontainer.Dir, courier.Dir, jobcontainer.GitHubDir, 
 // container that carries the first request.
 func addJobContainers(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool, options Options) {
 	template := pool.Spec.Template.DeepCopy()
-	for _, volume := range []string{VolumeJob, VolumeCourier, VolumeGitHub, VolumeExternals, VolumeTools} {
+	for _, volume := range []string{VolumeJob, VolumeCourier, VolumeGitHub, VolumeExternals} {
 		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	}
-	// Files of a container that runs as root are the runner's, too, with the guard's umask of 0002.
+	// Files of the runner and of a container are each other's by this group, with jobcontainer.Umask, whichever user a container has.
 	if template.UserAssignment != v1alpha1.UserFromCluster && runAsUser(template) != 0 {
 		spec.SecurityContext.FSGroup = ptr.To(runAsUser(template))
 	}
@@ -96,8 +95,8 @@ func addJobContainers(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool, options O
 	first.Command = append(first.Command, "--limit", strconv.Itoa(letter.Limit(len(spec.InitContainers)+len(spec.Containers))))
 }
 
-// joinJob gives the runner what it shares with the containers of its job. The work directory is where GitHub's runner has it, and the
-// tool cache in it.
+// joinJob gives the runner what it shares with the containers of its job. The work directory is where GitHub's runner has it, with
+// the tool cache in it: the runner names that by its path in the work directory (ContainerInfo.cs of actions/runner).
 func joinJob(runner *corev1.Container, pool *v1alpha1.RunnerPool, options Options) {
 	work := path.Join(runnerHome, DefaultWorkFolder)
 	runner.VolumeMounts = append(runner.VolumeMounts,
@@ -105,7 +104,6 @@ func joinJob(runner *corev1.Container, pool *v1alpha1.RunnerPool, options Option
 		corev1.VolumeMount{Name: VolumeCourier, MountPath: courier.Dir},
 		corev1.VolumeMount{Name: VolumeGitHub, MountPath: jobcontainer.GitHubDir},
 		corev1.VolumeMount{Name: VolumeWork, MountPath: work},
-		corev1.VolumeMount{Name: VolumeTools, MountPath: path.Join(work, "_tool")},
 	)
 	runner.Env = append([]corev1.EnvVar{
 		{Name: podenv.JobDir, Value: jobcontainer.Dir},
@@ -135,13 +133,12 @@ func CourierMounts() []corev1.VolumeMount {
 	}
 }
 
-// JobMounts are those of every container of a job (JOB-1). The tools and the externals are the runner's.
+// JobMounts are those of every container of a job (JOB-1). The externals are the runner's.
 func JobMounts() []corev1.VolumeMount {
 	return []corev1.VolumeMount{
 		{Name: VolumeJob, MountPath: jobcontainer.Dir},
 		{Name: VolumeWork, MountPath: jobcontainer.WorkDir},
 		{Name: VolumeGitHub, MountPath: jobcontainer.GitHubDir},
-		{Name: VolumeTools, MountPath: jobcontainer.ToolsDir},
 		{Name: VolumeExternals, MountPath: jobcontainer.ExternalsDir, ReadOnly: true},
 	}
 }

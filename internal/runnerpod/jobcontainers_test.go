@@ -62,7 +62,7 @@ func TestBuild_JOB1_APodIsMadeForContainers(t *testing.T) {
 	require.Contains(t, runner.Env, corev1.EnvVar{Name: "BULLPEN_JOB_DIR", Value: "/bullpen/job"})
 	require.Contains(t, runner.Env, corev1.EnvVar{Name: courier.EnvPublicKey, Value: "key"})
 	require.Contains(t, runner.Env, corev1.EnvVar{Name: "ACTIONS_RUNNER_CONTAINER_HOOKS", Value: ContainerHook})
-	require.Equal(t, "/home/runner/_work/_tool", mountOf(t, runner, VolumeTools))
+	require.Contains(t, runner.VolumeMounts, corev1.VolumeMount{Name: VolumeWork, MountPath: "/home/runner/_work"}, "and the tool cache in it")
 	require.Equal(t, int64(1001), *pod.Spec.SecurityContext.FSGroup)
 	require.Contains(t, pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: "linux-4-abcd1234-pull"})
 	require.Empty(t, account.ImagePullSecrets, "it is one pod's")

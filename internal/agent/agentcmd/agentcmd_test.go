@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,6 +32,8 @@ func start(t *testing.T, env []string, args ...string) (stdout, stderr string, c
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0], args...)
 	command.Env = append([]string{envMain + "=1", "PATH=" + os.Getenv("PATH")}, env...)
+	umask := syscall.Umask(0o022)
+	defer syscall.Umask(umask)
 	out, err := command.StdoutPipe()
 	require.NoError(t, err)
 	errs, err := command.StderrPipe()
@@ -114,6 +117,26 @@ func TestMain_ExitsWithTheRunnersCode(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, podenv.FileJIT), []byte("configuration"), 0o600))
 	_, stderr, code := start(t, nil, "run", "--shared-dir", dir, "--", "sh", "-c", "exit 7")
 	require.Equal(t, 7, code, stderr)
+}
+
+// What the runner writes, such as the files that a step's outputs go into, is also a job container's to change, which may have another user.
+func TestRun_TheRunnerSharesItsFilesWithJobContainers(t *testing.T) {
+	for jobs, want := range map[string]string{"": "0022\n", shortDir(t): "0002\n"} {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, podenv.FileJIT), []byte("configuration"), 0o600))
+		stdout, stderr, code := start(t, nil, "run", "--shared-dir", dir, "--job-dir", jobs, "--", "sh", "-c", "umask")
+		require.Zero(t, code, stderr)
+		require.Equal(t, want, stdout)
+	}
+}
+
+// shortDir has a path that is short enough for a socket in it, which has at most 107 bytes.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "j")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // The pods that keep images on nodes run until they are deleted, and end at once then.

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/bullpen-ci/bullpen/internal/agent"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/courier"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podenv"
 )
@@ -130,6 +132,9 @@ another; on TERM the current job is the last. Both need --status-dir. Both start
 					if file, err = shared(); err != nil {
 						return err
 					}
+				}
+				if *jobs != "" {
+					syscall.Umask(jobcontainer.Umask)
 				}
 				return agent.Supervise(ctx, agent.SuperviseOptions{
 					JITFile: file, Given: *jit != "", RegistrationDir: *registration,

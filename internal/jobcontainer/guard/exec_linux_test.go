@@ -260,6 +260,7 @@ func TestExec_AGuardThatIsKilledFailsTheStep(t *testing.T) {
 	c.await("tmp/up")
 	require.NoError(t, c.cmd.Process.Kill())
 	require.ErrorIs(t, await.Receive(t, returned, "Exec returns"), client.ErrLost)
+	await.Receive(t, c.done, "its socket is closed, too")
 	_, err := c.Exec(t.Context(), shell("true"), client.Streams{})
 	require.ErrorIs(t, err, client.ErrAbsent)
 }

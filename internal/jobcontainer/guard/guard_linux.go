@@ -32,8 +32,6 @@ const (
 	memoryGoal = 24 << 20
 	// requestWindow is the read buffer of a connection, in bytes.
 	requestWindow = 4 << 10
-	// umask of everything in the container: the runner and a container's user write the same files, by their common group.
-	umask = 0o002
 )
 
 // errNotFirst: the exit of a process kills its container only if it is the first process there.
@@ -57,7 +55,7 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("guarding container %s: %w", o.Name, errNotFirst)
 	}
 	signals := ignoreSignals()
-	syscall.Umask(umask)
+	syscall.Umask(jobcontainer.Umask)
 	debug.SetMemoryLimit(memoryGoal)
 	if err := volume.AwaitWanted(ctx, o.Dir, o.Name, o.WantPatience); err != nil {
 		return notNeeded(o, err)

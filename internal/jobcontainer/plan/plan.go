@@ -10,10 +10,6 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/options"
 )
 
-// Umask is of everything that runs in a container: the runner, which has another user and the same group, must be able to change
-// and remove files that steps leave in shared directories.
-const Umask = 0o002
-
 // Runner is what a plan must know about the runner's container and its pool.
 type Runner struct {
 	Platform               string                            // of the node: linux/amd64; empty: not checked
