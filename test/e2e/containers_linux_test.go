@@ -57,7 +57,10 @@ func TestUpContainers(t *testing.T) {
 	refused(t, "is not running in "+dir, "images", "list", "--state-dir", dir)
 	workflow := writeFile(t, "contained.yaml", containedJob)
 	command := bullpen(t, "up", "--json", "--state-dir", dir, "--containers", "--drain", "--runners", "1", "--workflow", workflow)
-	first, w := upAs(t, command)
+	first := begin(t, command)
+	t.Cleanup(func() { first.end(t) })
+	// A node and its images are made after everything that other state directories have.
+	first.awaitWithin(t, 2*patience, "ready", func(e event) bool { return e.Event == "ready" })
 	first.awaitWithin(t, 2*patience, "the end of a job in a container", jobEnded("contained", "success"))
 
 	t.Run("images are loaded from a file", func(t *testing.T) { loadImages(t, dir) })
@@ -70,7 +73,6 @@ func TestUpContainers(t *testing.T) {
 	require.Zero(t, code, "%s", stderr)
 	require.NotEmpty(t, stdout)
 	leavesNothing(t, dir)
-	_ = w
 }
 
 // loadImages loads an image of this machine's architecture, and is refused one of another.

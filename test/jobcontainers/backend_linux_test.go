@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
 )
 
 // Image is what a row needs of an image. A back end makes it: of directories, or as a layer in a registry.
@@ -55,7 +56,7 @@ type Pod interface {
 	// Containers are the names of the containers that were ever added, by their order.
 	Containers() []string
 	// Explain is what the controller says of a container that has ended.
-	Explain(t *testing.T, container, text string)
+	Explain(t *testing.T, failure letter.Failure)
 	// Kill kills a container as the kernel does if there is no memory left.
 	Kill(t *testing.T, container string)
 	// Alive says whether processes of a container exist.

@@ -146,7 +146,7 @@ func (b *broker) answer(request jobcontainer.Request) error {
 	}
 	for i, granted := range response.Containers {
 		if images[i].Pull != "" {
-			if err := b.fail(granted.Name, images[i].Pull); err != nil {
+			if err := b.fail(letter.Failure{Container: granted.Name, Text: images[i].Pull, Final: true}); err != nil {
 				return err
 			}
 			continue
@@ -159,8 +159,8 @@ func (b *broker) answer(request jobcontainer.Request) error {
 }
 
 // fail says that a container does not run, as the controller reads it in the pod's status.
-func (b *broker) fail(container, text string) error {
-	return b.place("failures", container, letter.Failure{Container: container, Text: text, Final: true})
+func (b *broker) fail(failure letter.Failure) error {
+	return b.place("failures", failure.Container, failure)
 }
 
 func (b *broker) place(dir, name string, value any) error {

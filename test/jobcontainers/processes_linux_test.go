@@ -22,6 +22,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/courier"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/volume"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 )
@@ -206,9 +207,9 @@ func (p *processPod) Kill(t *testing.T, container string) {
 }
 
 // Explain says why a container has ended.
-func (p *processPod) Explain(t *testing.T, container, text string) {
+func (p *processPod) Explain(t *testing.T, failure letter.Failure) {
 	t.Helper()
-	require.NoError(t, p.broker.fail(container, text))
+	require.NoError(t, p.broker.fail(failure))
 }
 
 // Requests are what the broker was asked.

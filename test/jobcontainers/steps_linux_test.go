@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
 )
 
 // The runner shows the hook's exit code as the step's.
@@ -142,7 +143,7 @@ func TestSteps_WhoseContainerIsKilled(t *testing.T) {
 	j.prepared(jobContainer("debian:12", nil))
 	hook := j.pod.StartHook(t, j.command(nil, Program, "deaf"))
 	require.Eventually(t, func() bool { return strings.Contains(hook.Log(), "deaf") }, time.Minute, time.Millisecond)
-	j.pod.Explain(t, "job-1-0", "Container 'job' was killed: the job used more memory than the pool allows (16Gi).")
+	j.pod.Explain(t, letter.Failure{Container: "job-1-0", Text: "It was killed.", OutOfMemory: true, Final: true})
 	j.pod.Kill(t, "job-1-0")
 	begun := time.Now()
 	answer := hook.Wait(t)

@@ -167,6 +167,7 @@ func failureOf(c ephemeral.Container) (letter.Failure, bool) {
 	f.Final = true
 	switch t.Reason {
 	case "OOMKilled":
+		f.OutOfMemory = true
 		f.Text = fmt.Sprintf("The container of image '%s' was killed: the job used more memory than its pool allows.", c.Image)
 	case "StartError", "ContainerCannotRun":
 		f.Text = fmt.Sprintf("A container of image '%s' could not be started: %s", c.Image, oneLine(t.Message, t.Reason))

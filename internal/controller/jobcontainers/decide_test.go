@@ -271,6 +271,7 @@ func TestNews_AJobIsToldOfEachFailureAtMostTwice(t *testing.T) {
 	f.state("job-1-0", corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}})
 	d = f.decide(time.Hour)
 	require.Len(t, d.failures, 1)
+	require.True(t, d.failures[0].OutOfMemory)
 	require.Contains(t, d.failures[0].Text, "more memory than its pool allows")
 }
 

@@ -29,6 +29,9 @@ type Failure struct {
 	Container string `json:"container"`
 	// Text is a sentence for the job's log.
 	Text string `json:"text"`
+	// OutOfMemory says that it was killed because the job used more memory than its pool allows. Text says so, too, without the container's
+	// name in the workflow.
+	OutOfMemory bool `json:"outOfMemory,omitempty"`
 	// Final says that the container will not start any more. Otherwise the kubelet tries again.
 	Final bool `json:"final"`
 }

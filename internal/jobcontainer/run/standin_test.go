@@ -78,9 +78,13 @@ func (s *standIn) FailureOf(container string) (letter.Failure, bool) {
 }
 
 func (s *standIn) fail(container, text string, final bool) {
+	s.tell(letter.Failure{Container: container, Text: text, Final: final})
+}
+
+func (s *standIn) tell(failure letter.Failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.failures[container] = letter.Failure{Container: container, Text: text, Final: final}
+	s.failures[failure.Container] = failure
 }
 
 // guardStandIn is one guard.

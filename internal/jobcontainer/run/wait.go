@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -86,7 +87,7 @@ func (w *waiting) look(containers []plan.Container) error {
 		failure, known := w.Broker.FailureOf(p.Container)
 		switch {
 		case known && failure.Final:
-			return refuse("%s", failure.Text)
+			return refuse("%s", w.textOf(failure, p.Name))
 		case known && w.said[p.Container] != failure.Text:
 			w.said[p.Container] = failure.Text
 			w.say(steplog.Lines(failure.Text)...)
@@ -106,16 +107,27 @@ func (c *call) reason(m *member, err error) error {
 		return err
 	}
 	if failure, known := c.awaitFailure(m.Container); known {
-		return refuse("%s", failure.Text)
+		return refuse("%s", c.textOf(failure, m.Name))
 	}
-	return refuse("Container '%s' ended unexpectedly. It may have used more memory than the pool allows%s.", m.Name, inBrackets(c.Resources))
+	memory := ""
+	if c.memory() != "" {
+		memory = " (" + c.memory() + ")"
+	}
+	return refuse("Container '%s' ended unexpectedly. It may have used more memory than the pool allows%s.", m.Name, memory)
 }
 
-func inBrackets(text string) string {
-	if text == "" {
-		return ""
+// textOf is the sentence for a container, whose name in the workflow the controller does not know.
+func (c *call) textOf(failure letter.Failure, name string) string {
+	if !failure.OutOfMemory {
+		return failure.Text
 	}
-	return " (" + text + ")"
+	return plan.KilledForMemoryText(name, c.memory())
+}
+
+// memory of the pool, from Resources; empty: it is not said.
+func (c *call) memory() string {
+	_, memory, _ := strings.Cut(c.Resources, ", ")
+	return memory
 }
 
 // awaitFailure waits for the controller's word about a container that has ended. A container's end is in its status within a second.

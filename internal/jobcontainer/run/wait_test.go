@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/client"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/plan"
 )
 
@@ -60,7 +61,7 @@ func TestReason_AwaitsTheControllersWord(t *testing.T) {
 		c := pod.call()
 		c.Resources = "8 CPU, 16Gi"
 		m := &member{Name: "job", Container: "job-1-0"}
-		time.AfterFunc(800*time.Millisecond, func() { pod.fail("job-1-0", plan.KilledForMemoryText("job", "16Gi"), true) })
+		time.AfterFunc(800*time.Millisecond, func() { pod.tell(letter.Failure{Container: "job-1-0", Text: "memory", OutOfMemory: true, Final: true}) })
 		require.EqualError(t, c.reason(m, client.ErrLost), "Container 'job' was killed: the job used more memory than the pool allows (16Gi).")
 		begun := time.Now()
 		require.ErrorContains(t, c.reason(&member{Name: "db", Container: "service-1-0"}, client.ErrAbsent), "Container 'db' ended unexpectedly.")
