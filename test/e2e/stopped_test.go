@@ -38,7 +38,7 @@ spec:
 // (R5). That happens at every instant from before its job is claimed to when the job's steps run. No job is lost, and none
 // runs twice.
 func TestStopped_EXCL8_AStopAtAnyInstantCostsNoJob(t *testing.T) {
-	step, instants, pools := 100*time.Millisecond, 12, 3
+	step, instants, pools := 200*time.Millisecond, 6, 3
 	if deep.Enabled() {
 		step, instants = 20*time.Millisecond, 60
 	}

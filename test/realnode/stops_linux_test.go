@@ -14,19 +14,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/deep"
 )
 
-// The instants of a job's start at which its pod gets TERM: from the moment in which it is queued to when its steps run.
-const (
-	stopInstants = 12
-	stopStep     = 100 * time.Millisecond
+var (
+	// The instants of a job's start at which its pod gets TERM: from the moment in which it is queued to when its steps run.
+	stopInstants, stopStep = everyThird(12, 100*time.Millisecond)
+	// The instants of a pod's start at which it gets TERM. A pod starts within some two seconds where nothing else runs.
+	startInstants, startStep = everyThird(12, 200*time.Millisecond)
 )
 
-// The instants of a pod's start at which it gets TERM. A pod starts within some two seconds where nothing else runs.
-const (
-	startInstants = 12
-	startStep     = 200 * time.Millisecond
-)
+// everyThird is what make test has of instants that make test-deep has all of.
+func everyThird(instants int, step time.Duration) (int, time.Duration) {
+	if deep.Enabled() {
+		return instants, step
+	}
+	return instants / 3, 3 * step
+}
 
 // stopPool has runners that start the worker of a job half a second after they have acquired it, as GitHub's may. A runner that is stopped in
 // that time would lose the job.
