@@ -10,7 +10,7 @@ VERSION ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null 
 PLAIN = export CGO_ENABLED=0 GOFLAGS="$$($(GO) env GOFLAGS) -trimpath"
 
 # Test packages at once, one of them with the race detector. Each may start a control plane, and much of its time is waiting.
-TEST_P ?= 4
+TEST_P ?= 3
 
 # Go begins packages in the order in which they are named: first those that take minutes, or the last of them would run alone.
 SLOW := $(addprefix ./, test/realnode test/e2e internal/controller test/soak internal/machost/remote internal/controller/selfregistering/runnerowner test/scale \

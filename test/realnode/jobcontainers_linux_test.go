@@ -63,6 +63,7 @@ type said struct {
 // and starts containers: a guard listens, a pull that fails is reported, and a pod that is being deleted refuses at once and ends.
 func TestJobContainers_JOB2_JOB4_OnAKubelet(t *testing.T) {
 	requireMachine(t)
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	j := newJobNode(ctx, t)

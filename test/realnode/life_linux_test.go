@@ -64,13 +64,14 @@ var phases = []struct {
 	{"stops", (*world).stopRunners, ""},
 	{"drain", (*world).duringDrain, ""},
 	{"isolation", (*world).requireIsolation, ""},
-	{"single-policy", (*world).replacePolicies, ""},
+	{"single-policy", (*world).replacePolicies, "isolation, which needs two policies, but does not show what one would do"},
 	{"prepull", (*world).pullImages, "TestPrepull_POOL5_ARollTakesTheNodesThatHaveTheImages"},
 	{"machine", (*world).loseMachine, "TestPool_POOL7_RunnersOfAVanishedNode, on our own node agent"},
 }
 
 // A release is installed, goes through all phases and is uninstalled while jobs run, and none of them notices.
 func TestRelease(t *testing.T) {
+	t.Parallel() // it waits half of its time
 	w := newWorld(t)
 	w.install()
 	ran := 0
