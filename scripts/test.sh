@@ -27,7 +27,7 @@ go="${GO:-go}"
 CGO_ENABLED=0 "$go" build -trimpath -o bin/testtimes ./scripts/testtimes
 rm -f bin/test-times.jsonl bin/test-graph*.json
 
-# RACE run with the race detector, one at a time. Empty: all of them do. Without it run the others: those of test and internal/server that no
+# RACE run with the race detector, one at a time. Empty: all of them do. Without it run the others: those of test, internal/server and three more that no
 # argument names after these, the rest beside them. On two cores the two then end at about the same time.
 mapfile -t all < <("$go" list "$@")
 raced=("${all[@]}") after=() beside=() at_once=${TEST_P:-4}
@@ -36,7 +36,7 @@ if [ -n "${RACE:-}" ]; then
 	mapfile -t raced < <("$go" list $(printf './%s ' $RACE))
 	mapfile -t named < <("$go" list $(printf '%s\n' "$@" | grep -v '\.\.\.$'))
 	mapfile -t others < <(printf '%s\n' "${all[@]}" | grep -vxFf <(printf '%s\n' "${raced[@]}"))
-	mapfile -t after < <(printf '%s\n' "${others[@]}" | grep -E '^[^/]+/[^/]+/[^/]+/(test|internal/server)/' | grep -vxFf <(printf '%s\n' "${named[@]}"))
+	mapfile -t after < <(printf '%s\n' "${others[@]}" | grep -E '^[^/]+/[^/]+/[^/]+/(test|internal/server|internal/jobcontainer|internal/cli|internal/dev)/' | grep -vxFf <(printf '%s\n' "${named[@]}"))
 	mapfile -t beside < <(printf '%s\n' "${others[@]}" | grep -vxFf <(printf '%s\n' "${after[@]}"))
 fi
 times=(-exec "'$PWD/bin/testtimes' record '$PWD/bin/test-times.jsonl'")

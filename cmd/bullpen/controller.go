@@ -16,7 +16,6 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/controller/jobcontainers"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodes"
 	"github.com/bullpen-ci/bullpen/internal/controller/serverclient"
-	"github.com/bullpen-ci/bullpen/internal/jobcontainer/image"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
@@ -31,6 +30,7 @@ type controllerFlags struct {
 	registering     registeringFlags
 	egress          egressFlags
 	jobContainers   bool
+	registries      registryFlags
 }
 
 func newControllerCommand() *cobra.Command {
@@ -95,6 +95,7 @@ func (f *controllerFlags) register(command *cobra.Command) {
 	set.BoolVar(&f.jobContainers, "job-containers", false,
 		"add the containers, services and container actions of jobs to the pods of pools with spec.template.jobContainers; needs the\n"+
 			"Secret "+jobcontainers.KeySecret+" in --leader-elect-namespace")
+	f.registries.register(set)
 	set.BoolVar(&f.verbose, "verbose", false, "log at debug level")
 	for _, name := range []string{"server-url", "server-token-file", "agent-image"} {
 		_ = command.MarkFlagRequired(name) // fails only for a flag that does not exist
@@ -129,9 +130,11 @@ func (f *controllerFlags) prepare(ctx context.Context) (controller.Options, erro
 		return o, err
 	}
 	if f.jobContainers {
-		o.JobContainers = &controller.JobContainersOptions{
-			KeyNamespace: o.LeaseNamespace, Images: image.New(image.Options{Proxy: http.ProxyFromEnvironment}),
+		registries, err := f.registries.resolver()
+		if err != nil {
+			return o, err
 		}
+		o.JobContainers = &controller.JobContainersOptions{KeyNamespace: o.LeaseNamespace, Images: registries}
 	}
 	level := slog.LevelInfo
 	if f.verbose {

@@ -157,7 +157,7 @@ func TestAddedContainers_JOB1_OnlyTheImageIsFree(t *testing.T) {
 			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: runnerpod.VolumeCourier, MountPath: "/bullpen/courier"})
 		}, "mounts the volumes of jobs only"},
 		"another path":        {func(c *corev1.EphemeralContainer) { c.VolumeMounts[0].MountPath = "/usr" }, "where jobs expect them"},
-		"writes to externals": {func(c *corev1.EphemeralContainer) { c.VolumeMounts[4].ReadOnly = false }, "where jobs expect them"},
+		"writes to externals": {func(c *corev1.EphemeralContainer) { c.VolumeMounts[len(c.VolumeMounts)-1].ReadOnly = false }, "where jobs expect them"},
 		"mounts on the host": {func(c *corev1.EphemeralContainer) {
 			c.VolumeMounts[0].MountPropagation = ptr.To(corev1.MountPropagationHostToContainer)
 		}, "where jobs expect them"},

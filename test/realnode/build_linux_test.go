@@ -17,6 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/realnode"
 	"github.com/bullpen-ci/bullpen/test/kit"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
+	"github.com/bullpen-ci/bullpen/test/kit/registrytest"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(postgrestest.Run(func() int { return kit.Main(m) }))
+	os.Exit(registrytest.Run(func() int { return postgrestest.Run(func() int { return kit.Main(m) }) }))
 }
 
 // build compiles what runs: the product's images for each version, as `make images` does, and beside them the binary with the development runner,

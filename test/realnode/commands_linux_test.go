@@ -21,6 +21,7 @@ github:
   url: http://github.` + outside + `.svc
 server: {resources: &small {requests: {cpu: 50m, memory: 64Mi}, limits: {cpu: "1", memory: 512Mi}}}
 controller: {resources: *small}
+jobContainers: {enabled: true, registryCASecret: {name: registries}}
 pools:
   first: &pool
     platform: linux

@@ -64,6 +64,7 @@ var phases = []struct {
 	{"stops", (*world).stopRunners, ""},
 	{"drain", (*world).duringDrain, ""},
 	{"isolation", (*world).requireIsolation, ""},
+	{"job-containers", (*world).runJobContainers, ""},
 	{"single-policy", (*world).replacePolicies, "isolation, which needs two policies, but does not show what one would do"},
 	{"prepull", (*world).pullImages, "TestPrepull_POOL5_ARollTakesTheNodesThatHaveTheImages"},
 	{"machine", (*world).loseMachine, "TestPool_POOL7_RunnersOfAVanishedNode, on our own node agent"},
@@ -140,6 +141,7 @@ func (w *world) install() {
 	w.run(`kubectl -n bullpen-system create secret generic bullpen-github \
       --from-file=private-key.pem=app.pem --from-file=webhook-secret=webhook-secret`)
 	w.run("kubectl -n bullpen-system create secret generic bullpen-database --from-file=url=database-url")
+	w.storeRegistryCA()
 	w.run("helm install bullpen charts/bullpen --namespace bullpen-system --values values.yaml", "--wait --timeout 15m")
 	w.run("helm test bullpen --namespace bullpen-system")
 	w.run("kubectl apply --server-side --force-conflicts -f charts/bullpen/crds")

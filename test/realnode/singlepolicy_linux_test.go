@@ -29,7 +29,7 @@ func (w *world) replacePolicies() {
 		servers := w.serverAddresses()
 		w.rollServers()
 		require.NotEqual(w, servers, w.serverAddresses(), "the rollout replaced the server's pods")
-		// The engine writes all of its rules anew at each change, and in between there are none.
+		// The engine replaces all of its rules at each change, and in between there are none.
 		w.eventually("the busy runner's policies have the peers of before the rollout", func() bool { return slices.Equal(own, w.programmed(busy)) })
 
 		policies := w.kube.NetworkingV1().NetworkPolicies(runnersNamespace)

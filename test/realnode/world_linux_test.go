@@ -49,6 +49,7 @@ type world struct {
 	witness  *witness
 	database string // its URL, as this machine has it
 	account  *account
+	registry registryIdentity // of the registry of jobs' images
 }
 
 // requireMachine skips the test for users who cannot run a node. Root can: what is missing is a failure.
@@ -87,6 +88,7 @@ func newWorld(t testing.TB) *world {
 	w.importImages(w.node, "v1", "v2")
 	w.startGitHub()
 	w.startServices()
+	w.registry = newRegistryIdentity(t)
 	w.witness = watch(t, w.kube)
 	w.prepareFiles()
 	return w
@@ -171,9 +173,10 @@ func (w *world) startGitHub() {
 
 // Addresses outside of the cluster. Policies let runners reach GitHub and the gate, which are in no private range.
 var (
-	githubAt   = netip.MustParseAddr("11.0.0.2")
-	gateAt     = netip.MustParseAddr("11.0.0.3")
-	databaseAt = netip.MustParseAddr("11.0.0.4")
+	githubAt    = netip.MustParseAddr("11.0.0.2")
+	gateAt      = netip.MustParseAddr("11.0.0.3")
+	databaseAt  = netip.MustParseAddr("11.0.0.4")
+	jobImagesAt = netip.MustParseAddr("11.0.0.6")
 )
 
 // startServices makes the Services that lead out of the cluster: names without a selector, with the addresses as endpoints.
@@ -187,31 +190,29 @@ func (w *world) startServices() {
 	if socket := database.Query().Get("host"); socket != "" {
 		databaseTo = "unix:" + filepath.Join(socket, ".s.PGSQL.5432")
 	}
-	for _, service := range []struct {
-		name string
-		at   netip.AddrPort
-		to   string
-	}{
-		{"github", netip.AddrPortFrom(githubAt, 80), strings.TrimPrefix(w.github.URL, "http://")},
-		{"gate", netip.AddrPortFrom(gateAt, 80), w.gate.listener.Addr().String()},
-		{"database", netip.AddrPortFrom(databaseAt, 5432), databaseTo},
-	} {
-		require.NoError(w, w.cluster.Address(service.at.Addr()))
-		require.NoError(w, w.cluster.Forward(ctx, service.at, service.to))
-		port := int32(service.at.Port())
-		_, err := w.kube.CoreV1().Services(outside).Create(ctx, &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: service.name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "it", Port: port}}},
-		}, metav1.CreateOptions{})
-		require.NoError(w, err)
-		name := "it"
-		_, err = w.kube.DiscoveryV1().EndpointSlices(outside).Create(ctx, &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Name: service.name, Labels: map[string]string{discoveryv1.LabelServiceName: service.name}},
-			AddressType: discoveryv1.AddressTypeIPv4,
-			Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
-			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{service.at.Addr().String()}}},
-		}, metav1.CreateOptions{})
-		require.NoError(w, err)
-	}
+	w.serve("github", netip.AddrPortFrom(githubAt, 80), strings.TrimPrefix(w.github.URL, "http://"))
+	w.serve("gate", netip.AddrPortFrom(gateAt, 80), w.gate.listener.Addr().String())
+	w.serve("database", netip.AddrPortFrom(databaseAt, 5432), databaseTo)
+}
+
+// serve makes a Service that leads to an address outside of the cluster, and from there to one of this machine.
+func (w *world) serve(service string, at netip.AddrPort, to string) {
+	ctx := context.WithoutCancel(w.Context())
+	require.NoError(w, w.cluster.Address(at.Addr()))
+	require.NoError(w, w.cluster.Forward(ctx, at, to))
+	port := int32(at.Port())
+	_, err := w.kube.CoreV1().Services(outside).Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: service}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "it", Port: port}}},
+	}, metav1.CreateOptions{})
+	require.NoError(w, err)
+	name := "it"
+	_, err = w.kube.DiscoveryV1().EndpointSlices(outside).Create(ctx, &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{at.Addr().String()}}},
+	}, metav1.CreateOptions{})
+	require.NoError(w, err)
 }
 
 // log writes to a file that is kept when the test fails and EnvKeep is set.

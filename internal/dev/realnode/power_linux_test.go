@@ -32,7 +32,7 @@ func TestNode_ShutsDownAndStartsAgain(t *testing.T) {
 	require.Error(t, node.Boot(w.ctx), "it runs")
 	w.run("after", "true", nil) // by the image from before
 	w.phase("after", corev1.PodSucceeded)
-	// The kubelet serves logs of pods that the API server has told it of, as it has by now.
+	// A kubelet that has just started serves no log until it has listed its pods, as it has by now.
 	require.Equal(t, "ready\nasked\ndone\n", w.logs("patient"), "its log is on the node's disk")
 	require.NoError(t, w.kube.CoreV1().Pods("default").Delete(w.ctx, "patient", metav1.DeleteOptions{}))
 }

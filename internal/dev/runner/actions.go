@@ -185,7 +185,7 @@ func (w *work) dockerAction(s *stepRun, run *actionRun, env environment, limit d
 	if err := run.command(c, env); err != nil {
 		return failed, nil, err
 	}
-	if err := os.MkdirAll(w.home(), 0o755); err != nil {
+	if err := os.MkdirAll(w.home(), 0o777); err != nil {
 		return failed, nil, fmt.Errorf("making the container's home directory: %w", err)
 	}
 	c.mounts = []mount{systemMount(dockerSocket, dockerSocket, false)}

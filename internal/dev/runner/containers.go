@@ -257,7 +257,7 @@ func (w *work) startContainers(s *stepRun) error {
 // mountJob mounts the runner's directories into the container of the job.
 func (w *work) mountJob(c *container) error {
 	for _, dir := range []string{w.home(), filepath.Join(w.r.work, "_actions"), w.tools(), w.externals()} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return fmt.Errorf("making the directories of the job container: %w", err)
 		}
 	}

@@ -75,10 +75,10 @@ func (w *work) runHook(s *stepRun, command hookCommand, args any, files fileComm
 	w.print(s, "##[group]Run '%s'", hook)
 	w.print(s, "shell: %s -e {0}", shell)
 	w.print(s, "##[endgroup]")
-	if err := os.MkdirAll(filepath.Dir(answer), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(answer), 0o777); err != nil {
 		return nil, fmt.Errorf("making the directory of answers: %w", err)
 	}
-	if err := os.WriteFile(answer, nil, 0o644); err != nil {
+	if err := os.WriteFile(answer, nil, 0o666); err != nil {
 		return nil, fmt.Errorf("making the file of the answer: %w", err)
 	}
 	out := &lineWriter{w: w, s: s}

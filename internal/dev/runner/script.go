@@ -39,7 +39,7 @@ func (w *work) commandFiles() (fileCommands, error) {
 	files, suffix := fileCommands{}, uuid.NewString()
 	for variable, prefix := range fileVariables {
 		files[variable] = filepath.Join(w.temp, "_runner_file_commands", prefix+suffix)
-		if err := os.WriteFile(files[variable], nil, 0o644); err != nil {
+		if err := os.WriteFile(files[variable], nil, 0o666); err != nil {
 			return files, fmt.Errorf("making the step's command files: %w", err)
 		}
 	}

@@ -316,7 +316,7 @@ func (w *work) timeLimit(step workflow.Step, scope workflow.Scope) (deadline, er
 // shell writes the script to a file and returns the command that runs it; the file is its last word.
 func (w *work) shell(name, script string) ([]string, error) {
 	file := filepath.Join(w.temp, uuid.NewString()+".sh")
-	if err := os.WriteFile(file, []byte(script), 0o700); err != nil {
+	if err := os.WriteFile(file, []byte(script), 0o666); err != nil {
 		return nil, fmt.Errorf("writing the step's script: %w", err)
 	}
 	switch {

@@ -166,7 +166,7 @@ func (w *work) makeDirectories() error {
 	w.workspace = filepath.Join(w.r.work, name, name)
 	w.temp = filepath.Join(w.r.work, "_temp")
 	for _, dir := range []string{w.workspace, filepath.Join(w.temp, "_runner_file_commands"), filepath.Join(w.temp, "_github_workflow")} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return err
 		}
 	}
@@ -178,7 +178,7 @@ func (w *work) makeDirectories() error {
 	if event == nil {
 		data = []byte("{}")
 	}
-	return os.WriteFile(w.eventPath(), data, 0o644)
+	return os.WriteFile(w.eventPath(), data, 0o666)
 }
 
 func (w *work) eventPath() string { return filepath.Join(w.temp, "_github_workflow", "event.json") }

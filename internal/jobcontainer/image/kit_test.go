@@ -17,7 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/registrytest"
 )
 
-func TestMain(m *testing.M) { os.Exit(registrytest.Run(m)) }
+func TestMain(m *testing.M) { os.Exit(registrytest.Run(m.Run)) }
 
 const (
 	secret  = "s3cret-of-ann"

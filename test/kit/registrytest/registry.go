@@ -205,7 +205,7 @@ var (
 )
 
 // Run runs the tests of a package that starts registries, for its TestMain, and removes the compiled registry afterwards.
-func Run(m *testing.M) int {
+func Run(tests func() int) int {
 	var err error
 	if programDir, err = os.MkdirTemp("", "bullpen-registry-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -217,7 +217,7 @@ func Run(m *testing.M) int {
 			stop(sharedChild)
 		}
 	}()
-	return m.Run()
+	return tests()
 }
 
 // program compiles the registry once per test process.
