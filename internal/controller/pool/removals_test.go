@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -125,17 +126,18 @@ func (s *shop) runner(change ...func(*corev1.Pod)) podView {
 	_, result, err := createRunner(s.t.Context(), s.client, s.pool, s.options.Pod, name)
 	require.NoError(s.t, err)
 	require.Equal(s.t, created, result)
-	var pod *corev1.Pod
-	require.Eventually(s.t, func() bool { // the scheduler has had its say, and leaves the pod alone
-		pod = s.get(name)
-		return podsigns.Condition(pod, corev1.PodScheduled) != nil
+	require.Eventually(s.t, func() bool { // the scheduler has written its condition
+		return podsigns.Condition(s.get(name), corev1.PodScheduled) != nil
 	}, 90*time.Second, 5*time.Millisecond)
-	pod.Status.Phase = corev1.PodRunning
-	pod.Status.ContainerStatuses = idlePod().Status.ContainerStatuses
-	for _, c := range change {
-		c(pod)
-	}
-	require.NoError(s.t, s.admin.Status().Update(s.t.Context(), pod))
+	require.NoError(s.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // and writes it again when it has tried again
+		pod := s.get(name)
+		pod.Status.Phase = corev1.PodRunning
+		pod.Status.ContainerStatuses = idlePod().Status.ContainerStatuses
+		for _, c := range change {
+			c(pod)
+		}
+		return s.admin.Status().Update(s.t.Context(), pod)
+	}))
 	return observe(s.get(name))
 }
 

@@ -68,6 +68,15 @@ type run struct {
 	outcome string // to be read after done
 }
 
+func (r *run) over() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
 func newControl(conn net.Conn) *control {
 	c := &control{conn: conn, out: json.NewEncoder(conn), runs: map[string]*run{}, ended: make(chan struct{}), started: make(chan reply, 1)}
 	go c.read()

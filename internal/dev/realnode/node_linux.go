@@ -174,15 +174,6 @@ func (n *Node) startProgram(ctx context.Context, p program) error {
 	return nil
 }
 
-func (r *run) over() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
-}
-
 func (n *Node) waitHealthy(ctx context.Context, name string, r *run) error {
 	retry := time.NewTicker(askAgain)
 	defer retry.Stop()

@@ -229,9 +229,11 @@ func TestGuard_ReapsOrphans(t *testing.T) {
 func TestGuard_ChildrenAreKilledBeforeItWhenMemoryIsShort(t *testing.T) {
 	t.Parallel()
 	c := newPod(t).add("job")
-	guard := c.sh("cat /proc/1/oom_score_adj").stdout
+	// While it starts a process, its own score is the child's: it is read while there is none.
+	guard, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", c.cmd.Process.Pid))
+	require.NoError(t, err)
 	own, child := 0, 0
-	_, err := fmt.Sscan(guard, &own)
+	_, err = fmt.Sscan(string(guard), &own)
 	require.NoError(t, err)
 	_, err = fmt.Sscan(c.sh("cat /proc/self/oom_score_adj").stdout, &child)
 	require.NoError(t, err)
