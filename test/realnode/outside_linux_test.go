@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 
@@ -119,10 +120,11 @@ func (g *gate) open(word string) []string {
 	return names
 }
 
-// drop forgets a job whose machine has ended: its connection is as silent as one that nothing is sent over.
+// drop forgets a job whose machine has ended, whether its connection has broken by then or is silent.
 func (g *gate) drop(name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.broken = slices.DeleteFunc(g.broken, func(broken string) bool { return broken == name })
 	if conn := g.held[name]; conn != nil {
 		delete(g.held, name)
 		_ = conn.Close()
