@@ -2,6 +2,7 @@ package realnode
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -183,11 +184,14 @@ func upSide(b *testing.B, bullpen string) starts {
 	defer func() { _ = os.RemoveAll(state) }()
 	require.NoError(b, os.Chmod(state, 0o711)) //nolint:gosec // Postgres runs as another user when we are root
 	dir := filepath.Join(state, "up")
+	require.NoError(b, compile(b.Context(), filepath.Join(filepath.Dir(bullpen), "bullpen-agent"), ".", "-ldflags=-X main.version=development", "./cmd/bullpen-agent"))
 	ctx, cancel := context.WithTimeout(b.Context(), 2*patience)
 	defer cancel()
 	up := exec.CommandContext(ctx, bullpen, "up", "--json", "--state-dir", dir, "--assets", kit.AssetsOrFail(b), "--runners", "6")
 	up.Cancel = func() error { return up.Process.Signal(syscall.SIGTERM) }
 	up.WaitDelay = time.Minute
+	var said bytes.Buffer
+	up.Stderr = &said
 	out, err := up.StdoutPipe()
 	require.NoError(b, err)
 	require.NoError(b, up.Start())
@@ -212,6 +216,6 @@ func upSide(b *testing.B, bullpen string) starts {
 		require.NoError(b, up.Process.Signal(syscall.SIGTERM))
 	}
 	_ = up.Wait() // it was stopped
-	require.NotNil(b, all.jobs, "it was never ready")
+	require.NotNil(b, all.jobs, "it was never ready: %s", &said)
 	return all
 }
