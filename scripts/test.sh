@@ -27,10 +27,10 @@ go="${GO:-go}"
 CGO_ENABLED=0 "$go" build -trimpath -o bin/testtimes ./scripts/testtimes
 rm -f bin/test-times.jsonl bin/test-graph*.json
 
-# RACE run with the race detector, one at a time. Empty: all of them do. Without it run the others: those of test, internal/server and three more that no
-# argument names after these, the rest beside them. On two cores the two then end at about the same time.
+# RACE run with the race detector, one at a time. Empty: all of them do. Without it run the others: after these those of test, internal/server,
+# internal/jobcontainer, internal/cli and internal/dev that no argument names, and the rest beside them. On two cores the two then end at about the same time.
 mapfile -t all < <("$go" list "$@")
-raced=("${all[@]}") after=() beside=() at_once=${TEST_P:-4}
+raced=("${all[@]}") after=() beside=() at_once=${TEST_P:-3}
 if [ -n "${RACE:-}" ]; then
 	at_once=1
 	mapfile -t raced < <("$go" list $(printf './%s ' $RACE))
@@ -47,7 +47,7 @@ plain() {
 	CGO_ENABLED=0 "$go" test "${flags[@]}" -p "$2" "${times[@]}" -debug-actiongraph "bin/test-graph-$1.json" "${@:3}" 2>&1
 }
 
-plain beside "$((${TEST_P:-4} - 1))" "${beside[@]}" >"$log.plain" &
+plain beside "$((${TEST_P:-3} - 1))" "${beside[@]}" >"$log.plain" &
 other=$!
 status=0
 "$go" test -race "${flags[@]}" -p "$at_once" "${times[@]}" -debug-actiongraph bin/test-graph.json "${raced[@]}" 2>&1 | tee "$log" || status=$?

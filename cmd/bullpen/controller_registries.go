@@ -22,7 +22,7 @@ func (f *registryFlags) register(set *pflag.FlagSet) {
 	set.StringVar(&f.caFile, "registry-ca-file", "", "file with additional CA certificates (PEM) of registries that images of jobs are in; read at the\n"+
 		"controller's start. Nodes pull the images, and must trust them, too")
 	set.StringSliceVar(&f.networks, "cluster-networks", nil, "networks of pods, Services and nodes that have public addresses (CIDR, separated by commas): no image of\n"+
-		"a job is looked up there unless its pool permits the registry. Private addresses are always refused so")
+		"a job is looked up there unless its pool permits the registry. Private addresses need not be listed")
 }
 
 // resolver looks up images as the flags say.
