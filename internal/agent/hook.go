@@ -22,7 +22,8 @@ func hookScript(f files, own string) string {
 	lines := []string{
 		"#!/bin/sh",
 		"# Tells the Bullpen agent that a job has started: from here on a stop waits for it, and the pod shows it.",
-		": > " + quote(f.jobStarted) + " || :",
+		// The parent's name is what proves later that a worker ran, however soon it ended.
+		`{ read -r name < "/proc/$PPID/comm" && echo "$name"; } > ` + quote(f.jobStarted) + " 2>/dev/null || :",
 		"rm -f " + quote(f.jobless) + " " + quote(f.jobCompleted) + " || :",
 	}
 	if own != "" {

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,8 +55,26 @@ func workerRuns(group int) bool {
 	return slices.ContainsFunc(processes(), isWorker(group))
 }
 
+// workerName is what GitHub calls the process that runs one job.
+const workerName = "Runner.Worker"
+
 func isWorker(group int) func(seen) bool {
-	return func(p seen) bool { return p.name == "Runner.Worker" && p.group == group && p.state != "Z" }
+	return func(p seen) bool { return p.name == workerName && p.group == group && p.state != "Z" }
+}
+
+// hookRunByWorker says whether the hook of the job's start was run by a worker, whose name it leaves. The job may have made the
+// file into something else, which must not stop the reader.
+func (f files) hookRunByWorker() bool {
+	marker, err := os.OpenFile(f.jobStarted, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = marker.Close() }()
+	if info, err := marker.Stat(); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	name, err := io.ReadAll(io.LimitReader(marker, int64(len(workerName)+2)))
+	return err == nil && string(name) == workerName+"\n"
 }
 
 // listenerOf is the process that has started the worker, and takes jobs; 0 if there is none that may be stopped.

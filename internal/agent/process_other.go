@@ -12,6 +12,9 @@ const seesWorkers = false
 // workerRuns cannot tell here: the hook's marker is the only sign.
 func workerRuns(int) bool { return false }
 
+// hookRunByWorker cannot tell: there is no /proc.
+func (files) hookRunByWorker() bool { return false }
+
 // listenerOf cannot tell either.
 func listenerOf(int) int { return 0 }
 

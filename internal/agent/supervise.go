@@ -416,7 +416,7 @@ type oneJob struct {
 	*supervisor
 	group   int
 	latched bool      // it has started
-	worker  bool      // its worker was seen
+	worker  bool      // it is known to have a worker
 	looked  time.Time // for its worker
 	over    time.Time // when its worker was first seen to have ended
 }
@@ -437,8 +437,8 @@ func (j *oneJob) started() bool {
 	return j.latched
 }
 
-// overstays says whether the runner continues for too long after its job's worker, which was seen, has exited
-// (TEN-5).
+// overstays says whether the runner continues for too long after its job's worker, which is known to have run, has exited
+// (TEN-5). A worker that has ended before this process looked for it is known from the hook, which it ran.
 func (j *oneJob) overstays() bool {
 	now, every := j.Now(), min(lookForWorker, j.Overstay)
 	if !j.worker {
@@ -447,7 +447,7 @@ func (j *oneJob) overstays() bool {
 	if !j.latched || now.Sub(j.looked) < every {
 		return false
 	}
-	j.looked = now
+	j.looked, j.worker = now, j.worker || j.files.hookRunByWorker()
 	switch running := workerRuns(j.group); {
 	case running:
 		j.worker, j.over = true, time.Time{}

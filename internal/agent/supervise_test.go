@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	case "worker": // GitHub's runner: it starts its worker for a job
 		work(argument, "until [ -e "+filepath.Join(argument, "finish")+" ]; do sleep 0.01; done")
 	case "overstay": // the job stops its listener
-		work(argument, `sh "$`+envHook+`"; sleep 0.3; :`) // the last command would take the shell's place
+		work(argument, `sh "$`+envHook+`"; :`) // the last command would take the shell's place
 		touch(filepath.Join(argument, "stopped"))
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		<-time.After(time.Hour) // the signal may reach another thread, and a moment later
@@ -395,6 +395,7 @@ func TestHook_ChainsToTheImagesOwn(t *testing.T) {
 	require.Equal(t, envHook+"="+f.hook, variable)
 	out, err := exec.Command("sh", f.hook).CombinedOutput()
 	require.FileExists(t, f.jobStarted)
+	require.False(t, f.hookRunByWorker(), "it was run by this test")
 	require.NoFileExists(t, f.jobless)
 	require.Equal(t, "own\n", string(out))
 	var exit *exec.ExitError
