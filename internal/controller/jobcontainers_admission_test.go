@@ -201,9 +201,13 @@ func TestAddedContainers_JOB5_AreCounted(t *testing.T) {
 		}
 		return list
 	}
-	require.ErrorContains(t, f.try(f.controller, f.pod, services(0, 17)...), "at most 1 job container, 16 services")
-	require.NoError(t, f.patch(f.controller, f.pod, nil, services(0, 16)...))
-	require.ErrorContains(t, f.try(f.controller, f.pod, services(16, 1)...), "at most 1 job container, 16 services")
-	second := ephemeral.JobContainer("job-2-0", "docker.io/library/alpine"+imageDigest, v1alpha1.ProfileBaseline)
-	require.ErrorContains(t, f.try(f.controller, f.pod, f.job(), second), "at most 1 job container")
+	require.ErrorContains(t, f.try(f.controller, f.pod, services(0, 49)...), "at most 1 job container, 16 services")
+	require.NoError(t, f.patch(f.controller, f.pod, nil, services(0, 48)...))
+	require.ErrorContains(t, f.try(f.controller, f.pod, services(48, 1)...), "at most 1 job container, 16 services")
+	jobs := []corev1.EphemeralContainer{f.job()}
+	for try := 2; try <= 4; try++ {
+		jobs = append(jobs, ephemeral.JobContainer(fmt.Sprintf("job-%d-0", try), "docker.io/library/alpine"+imageDigest, v1alpha1.ProfileBaseline))
+	}
+	require.NoError(t, f.try(f.controller, f.pod, jobs[:3]...))
+	require.ErrorContains(t, f.try(f.controller, f.pod, jobs...), "at most 1 job container")
 }

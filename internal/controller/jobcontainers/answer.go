@@ -62,6 +62,15 @@ func deliver(pod *corev1.Pod, v ephemeral.View, response jobcontainer.Response) 
 	return addition{response: response, containers: []corev1.EphemeralContainer{courier}}, nil
 }
 
+// repeat adds a courier that brings what the newest brings, which may not have arrived, and carries the next request.
+func repeat(pod *corev1.Pod, v ephemeral.View) (addition, error) {
+	courier, err := ephemeral.NextCourier(pod, v, 0, v.Newest().Delivery, ephemeral.Rest{})
+	if err != nil {
+		return addition{}, err
+	}
+	return addition{containers: []corev1.EphemeralContainer{courier}}, nil
+}
+
 // carry adds a courier without a response: for the rest of a request, for the next one, or to close the volume.
 func carry(pod *corev1.Pod, v ephemeral.View, rest ephemeral.Rest, closing string) (addition, error) {
 	courier, err := ephemeral.NextCourier(pod, v, 0, letter.Delivery{Closed: closing}, rest)

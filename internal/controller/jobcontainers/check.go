@@ -9,7 +9,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/ephemeral"
 )
 
-// limits are how many containers of each role a job may have, over all of its requests (JOB-5).
+// limits are how many containers of each role a job may have (JOB-5), and ask for at once. Over all of its requests there are MaxTries of each.
 var limits = map[jobcontainer.Role]int{jobcontainer.RoleJob: 1, jobcontainer.RoleService: 16, jobcontainer.RoleStep: 32}
 
 // maxSpec is how large a pod may become, in bytes. etcd refuses objects of more than 1.5 MiB, and a kubelet adds statuses.
@@ -51,7 +51,7 @@ func check(request jobcontainer.Request, v ephemeral.View) string {
 		}
 		asked[c.Role]++
 		had := v.Count(c.Role)
-		if had+asked[c.Role] <= limit {
+		if asked[c.Role] <= limit && had+asked[c.Role] <= jobcontainer.MaxTries*limit {
 			continue
 		}
 		switch c.Role {

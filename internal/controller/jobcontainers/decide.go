@@ -2,6 +2,7 @@ package jobcontainers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -17,15 +18,19 @@ import (
 const (
 	maxCouriers = 150
 	maxParts    = 9 // of one request; letter.Limit leaves room for them
-	maxRevivals = 5 // of couriers that exited without a request
+	maxRevivals = 5 // of couriers that exited without a request, or did not start
 )
 
 const (
 	// revivalDelay is how long a courier that carried nothing is left alone: it exits with its runner, which is reported a moment later.
 	revivalDelay = 5 * time.Second
-	// pullPatience is how long a kubelet may retry a pull before it is reported as final. It retries after 10 s and 20 s.
-	pullPatience = 30 * time.Second
-	longestText  = 400
+	// retryPatience is how long a kubelet may retry to pull an image, or to create a container, before that is reported as final. It retries a
+	// pull after 10 s and 20 s, and a creation after about 10 s.
+	retryPatience = 30 * time.Second
+	// startPatience is how long a container may be with the container runtime without having started. A runtime that is restarted while it starts
+	// one leaves it like that, and a kubelet never starts a container of this kind again.
+	startPatience = 10 * time.Second
+	longestText   = 400
 )
 
 // action is what is done for a pod.
@@ -35,7 +40,7 @@ const (
 	wait    action = iota
 	answer         // a request is complete: text is it
 	proceed        // a part of a request is missing: rest is it
-	revive         // the courier exited without a request
+	revive         // the courier exited without a request, or does not start
 	refuse         // a request is answered with a sentence
 	closed         // no further request is read: sentence says why
 )
@@ -75,6 +80,9 @@ func decide(pod *corev1.Pod, v ephemeral.View, now time.Time) decision {
 	d.failures, d.again = news(v, now)
 	newest := v.Newest()
 	ended := newest.State.Terminated
+	if newest.Unstarted {
+		return d.replacing(v, now)
+	}
 	if ended == nil || newest.Delivery.Closed != "" {
 		return d
 	}
@@ -106,39 +114,77 @@ func (d decision) reviving(v ephemeral.View, now time.Time) decision {
 		d.again = sooner(d.again, left)
 		return d
 	}
-	empty := 0
+	d.revive(v)
+	return d
+}
+
+// replacing replaces a courier that the container runtime has, and does not start.
+func (d decision) replacing(v ephemeral.View, now time.Time) decision {
+	if left := unsettled(v, now); left > 0 {
+		d.again = sooner(d.again, left)
+		return d
+	}
+	d.revive(v)
+	return d
+}
+
+// unsettled is for how long a container that has not started may still do so; 0: it never will.
+func unsettled(v ephemeral.View, now time.Time) time.Duration {
+	if v.Reported.IsZero() {
+		return startPatience
+	}
+	return max(0, startPatience-now.Sub(v.Reported))
+}
+
+// revive decides for another courier, and for one that closes the volume when too many have failed.
+func (d *decision) revive(v ephemeral.View) {
+	failed := 0
 	for _, c := range v.Couriers {
-		if t := c.State.Terminated; t != nil {
+		if c.Unstarted {
+			failed++
+		} else if t := c.State.Terminated; t != nil {
 			if _, err := letter.ParsePart(t.Message); err != nil {
-				empty++
+				failed++
 			}
 		}
 	}
-	d.action = revive
-	if empty > maxRevivals {
+	switch {
+	case failed <= maxRevivals:
+		d.action = revive
+	case v.Newest().Delivery.Closed == "":
 		d.action = closed
-		d.sentence = fmt.Sprintf("Containers cannot be added to this pod: what asks for them has failed %d times.", empty)
+		d.sentence = fmt.Sprintf("Containers cannot be added to this pod: what asks for them has failed %d times.", failed)
 	}
-	return d
 }
 
 // news are the failures that the job does not know of, each container at most twice: once while the kubelet retries, and once for good.
 func news(v ephemeral.View, now time.Time) (failures []letter.Failure, again time.Duration) {
+	left := unsettled(v, now)
+	if left > 0 && slices.ContainsFunc(v.Notices, func(n ephemeral.Notice) bool { return n.Unstarted }) {
+		again = left
+	}
 	for _, c := range v.Containers {
 		failure, failed := failureOf(c)
+		if !failed && c.Unstarted {
+			if left > 0 {
+				again = sooner(again, left)
+				continue
+			}
+			failure, failed = unstarted(c, ""), true
+		}
 		if !failed {
 			continue
 		}
-		told, arrived, known := v.Noticed(c.Name)
+		told, arrived, known := v.Noticed(c.Name, left == 0)
 		switch {
 		case !known, failure.Final && !told.Final:
 			failures = append(failures, failure)
 		case told.Final || arrived.IsZero():
-		case now.Sub(arrived) >= pullPatience:
+		case now.Sub(arrived) >= retryPatience:
 			failure.Final = true
 			failures = append(failures, failure)
 		default:
-			again = sooner(again, pullPatience-now.Sub(arrived))
+			again = sooner(again, retryPatience-now.Sub(arrived))
 		}
 	}
 	return failures, again
@@ -153,8 +199,10 @@ func failureOf(c ephemeral.Container) (letter.Failure, bool) {
 			f.Text = fmt.Sprintf("Image '%s' could not be pulled: %s", c.Image, oneLine(w.Message, w.Reason))
 		case "ErrImageNeverPull", "InvalidImageName", "SignatureValidationFailed":
 			f.Text, f.Final = fmt.Sprintf("Image '%s' could not be pulled: %s", c.Image, oneLine(w.Message, w.Reason)), true
-		case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
-			f.Text, f.Final = fmt.Sprintf("A container of image '%s' could not be started: %s", c.Image, oneLine(w.Message, w.Reason)), true
+		case "CreateContainerConfigError", "CreateContainerError": // also when the container runtime has just been restarted
+			f.Text = fmt.Sprintf("A container of image '%s' could not be started: %s", c.Image, oneLine(w.Message, w.Reason))
+		case "RunContainerError": // the start was interrupted, and a container of this kind is not started again
+			return unstarted(c, " ("+oneLine(w.Message, w.Reason)+")"), true
 		default:
 			return f, false
 		}
@@ -175,6 +223,12 @@ func failureOf(c ephemeral.Container) (letter.Failure, bool) {
 		f.Text = fmt.Sprintf("The container of image '%s' exited with code %d (%s).", c.Image, t.ExitCode, oneLine("", t.Reason))
 	}
 	return f, true
+}
+
+// unstarted says that a container was created, and will not start.
+func unstarted(c ephemeral.Container, why string) letter.Failure {
+	return letter.Failure{Container: c.Name, Final: true, Interrupted: true, Text: fmt.Sprintf(
+		"A container of image '%s' could not be started, because its node was interrupted while it started it%s.", c.Image, why)}
 }
 
 // oneLine makes a message of the kubelet, which repeats what a registry says, printable.

@@ -2,6 +2,7 @@ package jobcontainers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -240,6 +241,76 @@ func TestDecide_JOB5_AJobAsksAFewTimes(t *testing.T) {
 	t.Fatal("it may ask forever")
 }
 
+// unstarted lets the container runtime have containers that it does not start, as the kubelet reported at noon.
+func (f *fixture) unstarted(names ...string) {
+	for _, name := range names {
+		f.state(name, waiting("RunContainerError", "connection reset by peer"))
+		statuses := f.pod.Status.EphemeralContainerStatuses
+		at := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == name })
+		statuses[at].ContainerID = "containerd://1"
+	}
+	f.pod.ManagedFields = []metav1.ManagedFieldsEntry{
+		{Subresource: "ephemeralcontainers", Time: &metav1.Time{Time: noon.Add(time.Hour)}},
+		{Subresource: "status", Time: &metav1.Time{Time: noon.Add(-time.Minute)}}, {Subresource: "status", Time: &metav1.Time{Time: noon}},
+	}
+}
+
+// A response arrives although the runtime was restarted while it started what brings it.
+func TestDecide_JOB4_ACourierThatDoesNotStartIsReplaced(t *testing.T) {
+	f := newFixture(t)
+	f.sends("courier", "r-1", f.seal(oneServed), 0, 4096)
+	f.add(grant(f.pod, f.view(), oneServed, resolved(oneServed), v1alpha1.ProfileBaseline))
+	brings := f.view().Newest().Delivery
+	f.unstarted("courier-1")
+	require.Equal(t, decision{again: startPatience - time.Second}, f.decide(time.Second), "it may be about to start")
+	require.Equal(t, revive, f.decide(startPatience).action)
+
+	for n := range maxRevivals {
+		f.add(repeat(f.pod, f.view()))
+		newest := f.view().Newest()
+		require.Equal(t, n+2, newest.Number)
+		require.Equal(t, brings, newest.Delivery, "what the other brings as well")
+		require.Equal(t, wait, f.decide(startPatience).action, "no kubelet has seen it")
+		f.unstarted(fmt.Sprintf("courier-%d", newest.Number))
+	}
+	d := f.decide(startPatience)
+	require.Equal(t, closed, d.action)
+	require.Contains(t, d.sentence, "failed 6 times")
+	f.add(carry(f.pod, f.view(), d.rest, d.sentence))
+	f.unstarted(fmt.Sprintf("courier-%d", f.view().Newest().Number))
+	require.Equal(t, wait, f.decide(startPatience).action, "not forever")
+}
+
+func TestNews_AContainerThatTheRuntimeDoesNotStartIsReported(t *testing.T) {
+	f := newFixture(t)
+	f.sends("courier", "r-1", f.seal(oneServed), 0, 4096)
+	f.add(grant(f.pod, f.view(), oneServed, resolved(oneServed), v1alpha1.ProfileBaseline))
+	f.state("courier-1", running)
+	f.unstarted("service-1-0")
+	f.state("service-1-0", waiting("ContainerCreating", ""))
+	require.Equal(t, decision{again: startPatience - time.Second}, f.decide(time.Second))
+	d := f.decide(startPatience)
+	require.Len(t, d.failures, 1)
+	require.True(t, d.failures[0].Final)
+	require.True(t, d.failures[0].Interrupted)
+	require.Contains(t, d.failures[0].Text, "its node was interrupted")
+
+	notice, err := ephemeral.NextNotice(f.pod, f.view(), d.failures)
+	require.NoError(t, err)
+	f.add(addition{containers: []corev1.EphemeralContainer{notice}}, nil)
+	require.Equal(t, decision{}, f.decide(startPatience), "the notice is on its way")
+	f.unstarted("notice-1")
+	require.Equal(t, decision{again: startPatience - time.Second}, f.decide(time.Second))
+	require.Equal(t, d.failures, f.decide(startPatience).failures, "the same node was interrupted once more")
+	f.pod.ManagedFields = nil
+	require.Empty(t, f.decide(time.Hour).failures, "nothing says for how long it has been like that")
+
+	f.pod.Status.EphemeralContainerStatuses = f.pod.Status.EphemeralContainerStatuses[:2]
+	f.pod.Spec.EphemeralContainers = f.pod.Spec.EphemeralContainers[:len(f.pod.Spec.EphemeralContainers)-1]
+	f.pod.Status.EphemeralContainerStatuses[1].ContainerID = ""
+	require.Equal(t, decision{}, f.decide(time.Hour), "its image may be large")
+}
+
 func TestNews_AJobIsToldOfEachFailureAtMostTwice(t *testing.T) {
 	f := newFixture(t)
 	f.sends("courier", "r-1", f.seal(oneServed), 0, 4096)
@@ -257,8 +328,8 @@ func TestNews_AJobIsToldOfEachFailureAtMostTwice(t *testing.T) {
 	f.state("service-1-0", waiting("ImagePullBackOff", "back-off"))
 	require.Equal(t, decision{}, f.decide(0), "the notice is on its way")
 	f.state("notice-1", exited(0, ""))
-	require.Equal(t, pullPatience-10*time.Second, f.decide(10*time.Second).again)
-	d = f.decide(pullPatience)
+	require.Equal(t, retryPatience-10*time.Second, f.decide(10*time.Second).again)
+	d = f.decide(retryPatience)
 	require.Len(t, d.failures, 1)
 	require.True(t, d.failures[0].Final, "the kubelet has tried it three times")
 	notice, err = ephemeral.NextNotice(f.pod, f.view(), d.failures)
@@ -289,7 +360,9 @@ func TestFailureOf_SaysWhatTheKubeletReports(t *testing.T) {
 		"has ended":        {state: exited(0, ""), silent: true},
 		"no such image":    {state: waiting("ErrImagePull", "not found"), text: "Image 'x' could not be pulled: not found"},
 		"never pulled":     {state: waiting("ErrImageNeverPull", ""), text: "Image 'x' could not be pulled: ErrImageNeverPull", final: true},
-		"no Secret":        {state: waiting("CreateContainerConfigError", "secret \"x\" not found"), text: "could not be started: secret \"x\" not found", final: true},
+		"no Secret":        {state: waiting("CreateContainerConfigError", "secret \"x\" not found"), text: "could not be started: secret \"x\" not found"},
+		"runtime restarts": {state: waiting("CreateContainerError", "connection reset by peer"), text: "could not be started: connection reset by peer"},
+		"cannot run":       {state: waiting("RunContainerError", "no such file"), text: "interrupted while it started it (no such file).", final: true},
 		"no such program":  {state: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: "exec: no such file"}}, text: "could not be started: exec: no such file", final: true},
 		"crashed":          {state: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, Reason: "Error"}}, text: "exited with code 2 (Error)", final: true},
 		"a long message":   {state: waiting("ErrImagePull", long), text: "…"},
@@ -327,7 +400,10 @@ func TestCheck_JOB5_AJobHasLimits(t *testing.T) {
 	} {
 		require.Contains(t, check(jobcontainer.Request{Containers: containers}, f.view()), says)
 	}
-	f.add(grant(f.pod, f.view(), jobcontainer.Request{ID: "r-1", Containers: full}, resolved(jobcontainer.Request{Containers: full}), ""))
+	for range jobcontainer.MaxTries {
+		require.Empty(t, check(jobcontainer.Request{Containers: full}, f.view()), "their start may be interrupted")
+		f.add(grant(f.pod, f.view(), jobcontainer.Request{ID: "r-1", Containers: full}, resolved(jobcontainer.Request{Containers: full}), ""))
+	}
 	require.Contains(t, check(jobcontainer.Request{Containers: wanted(jobcontainer.RoleJob, 1)}, f.view()), "already")
 	require.Contains(t, check(jobcontainer.Request{Containers: wanted(jobcontainer.RoleService, 1)}, f.view()), "16 services")
 	require.Empty(t, check(jobcontainer.Request{Containers: wanted(jobcontainer.RoleStep, 1)}, f.view()))

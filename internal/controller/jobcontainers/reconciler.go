@@ -76,7 +76,14 @@ func (r *Reconciler) act(ctx context.Context, pod *corev1.Pod, v ephemeral.View,
 		return r.answer(ctx, pod, v, d)
 	case refuse:
 		return r.refuse(ctx, pod, v, d.id, d.sentence)
-	case proceed, revive, closed:
+	case revive:
+		a, err := repeat(pod, v)
+		if err != nil {
+			return err
+		}
+		r.options.Log.Info("adding a courier in place of one that failed", "pod", pod.Name)
+		return r.add(ctx, pod, a.containers)
+	case proceed, closed:
 		a, err := carry(pod, v, d.rest, d.sentence)
 		if err != nil {
 			return err

@@ -25,6 +25,8 @@ type Courier struct {
 	Number int // 0 is the pod's own
 	// State is what the kubelet reports; zero while it reports nothing.
 	State corev1.ContainerState
+	// Unstarted says that the container runtime has it, and that it has neither started nor ended.
+	Unstarted bool
 	// Delivery is what it brings.
 	Delivery letter.Delivery
 }
@@ -35,6 +37,8 @@ type Container struct {
 	Role  jobcontainer.Role
 	Image string
 	State corev1.ContainerState
+	// Unstarted is as in Courier.
+	Unstarted bool
 }
 
 // Notice is one that is in the pod's spec.
@@ -42,6 +46,8 @@ type Notice struct {
 	Number   int
 	State    corev1.ContainerState
 	Failures []letter.Failure
+	// Unstarted is as in Courier.
+	Unstarted bool
 }
 
 // View is what a pod shows of the containers of its job.
@@ -51,6 +57,8 @@ type View struct {
 	Notices    []Notice
 	All        int // containers of every kind in the pod's spec
 	Size       int // of the object, in bytes
+	// Reported is when the pod's status was last written; zero if the API server does not say it.
+	Reported time.Time
 }
 
 // Read reads a pod. false: the pod has no courier, and was made for no job containers.
@@ -60,19 +68,25 @@ func Read(pod *corev1.Pod) (View, bool) {
 		return View{}, false
 	}
 	v := View{
-		Couriers: []Courier{{State: stateOf(pod.Status.ContainerStatuses, runnerpod.ContainerCourier)}},
+		Couriers: make([]Courier, 1),
 		All:      len(pod.Spec.InitContainers) + len(pod.Spec.Containers) + len(pod.Spec.EphemeralContainers),
 		Size:     pod.Size(),
 	}
+	v.Couriers[0].State, _ = stateOf(pod.Status.ContainerStatuses, runnerpod.ContainerCourier)
+	for i := range pod.ManagedFields {
+		if f := &pod.ManagedFields[i]; f.Subresource == "status" && f.Time != nil && f.Time.After(v.Reported) {
+			v.Reported = f.Time.Time
+		}
+	}
 	for i := range pod.Spec.EphemeralContainers {
 		c := &pod.Spec.EphemeralContainers[i]
-		state := stateOf(pod.Status.EphemeralContainerStatuses, c.Name)
+		state, unstarted := stateOf(pod.Status.EphemeralContainerStatuses, c.Name)
 		if number, ok := numbered(c.Name, courierPrefix); ok {
-			v.Couriers = append(v.Couriers, Courier{Number: number, State: state, Delivery: deliveryOf(c.Args)})
+			v.Couriers = append(v.Couriers, Courier{Number: number, State: state, Unstarted: unstarted, Delivery: deliveryOf(c.Args)})
 		} else if number, ok := numbered(c.Name, noticePrefix); ok {
-			v.Notices = append(v.Notices, Notice{Number: number, State: state, Failures: deliveryOf(c.Args).Failures})
+			v.Notices = append(v.Notices, Notice{Number: number, State: state, Failures: deliveryOf(c.Args).Failures, Unstarted: unstarted})
 		} else if role, ok := roleOf(c.Name); ok {
-			v.Containers = append(v.Containers, Container{Name: c.Name, Role: role, Image: c.Image, State: state})
+			v.Containers = append(v.Containers, Container{Name: c.Name, Role: role, Image: c.Image, State: state, Unstarted: unstarted})
 		}
 	}
 	slices.SortStableFunc(v.Couriers, func(a, b Courier) int { return a.Number - b.Number })
@@ -106,9 +120,13 @@ func (v View) Count(role jobcontainer.Role) int {
 	return count
 }
 
-// Noticed is what was last reported to the job about a container, and when that had arrived.
-func (v View) Noticed(container string) (failure letter.Failure, arrived time.Time, ok bool) {
+// Noticed is what was last reported to the job about a container, and when that had arrived. With settled, a notice that has not started by now never
+// will.
+func (v View) Noticed(container string, settled bool) (failure letter.Failure, arrived time.Time, ok bool) {
 	for _, n := range v.Notices {
+		if n.Unstarted && settled {
+			continue
+		}
 		for _, f := range n.Failures {
 			if f.Container != container {
 				continue
@@ -174,13 +192,13 @@ func numbered(name, prefix string) (int, bool) {
 	return int(number), err == nil && number > 0
 }
 
-func stateOf(statuses []corev1.ContainerStatus, name string) corev1.ContainerState {
+func stateOf(statuses []corev1.ContainerStatus, name string) (state corev1.ContainerState, unstarted bool) {
 	for i := range statuses {
-		if statuses[i].Name == name {
-			return statuses[i].State
+		if s := &statuses[i]; s.Name == name {
+			return s.State, s.ContainerID != "" && s.State.Running == nil && s.State.Terminated == nil
 		}
 	}
-	return corev1.ContainerState{}
+	return corev1.ContainerState{}, false
 }
 
 // deliveryOf reads what follows the flags. What cannot be read was not written by a controller, and says nothing.

@@ -27,24 +27,13 @@ func (c *call) prepare(ctx context.Context) error {
 	if err := c.save(s); err != nil { // also of the job before, in a runner that has one after another
 		return err
 	}
-	granted, err := c.ask(ctx, draft.Wanted())
+	p, err := c.begin(ctx, draft, s)
 	if err != nil {
 		return err
 	}
-	p, err := c.complete(draft, granted)
-	if err != nil {
-		return err
-	}
-	s.add(p.Containers)
 	s.Hosts = p.Hosts
 	if err := c.save(s); err != nil {
 		return err
-	}
-	if err := c.want(p.Containers); err != nil {
-		return err
-	}
-	for _, warning := range p.Warnings {
-		c.warn(warning)
 	}
 	if err := c.startAll(ctx, p, s); err != nil {
 		return err
@@ -87,9 +76,6 @@ func (c *call) want(containers []plan.Container) error {
 
 // startAll brings the containers from their requests to readiness, in the order of GitHub's runner.
 func (c *call) startAll(ctx context.Context, p plan.Plan, s *session) error {
-	if err := c.awaitGuards(ctx, p.Containers); err != nil {
-		return err
-	}
 	for i := range s.Containers {
 		release, err := c.Guard(s.Containers[i].Container).Release(ctx)
 		if err != nil {

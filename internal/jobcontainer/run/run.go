@@ -143,7 +143,7 @@ func (r *refusal) Unwrap() error { return r.cause }
 
 func refuse(format string, args ...any) error { return &refusal{text: fmt.Sprintf(format, args...)} }
 
-// requestID is that of the one request that this command may send: the runner's own id of the command, so that sending it again changes
+// requestID is that of the request that this command sends at its first try: the runner's own id of the command, so that sending it again changes
 // nothing.
 func (c *call) requestID() string {
 	name := strings.ToLower(strings.TrimSuffix(filepath.Base(c.input.ResponseFile), ".json"))
@@ -154,12 +154,16 @@ func (c *call) requestID() string {
 		return -1
 	}, name)
 	name = strings.TrimLeft(name, "-")
-	return name[:min(len(name), 40)]
+	return name[:min(len(name), 36)] // a try is appended
 }
 
 // ask sends the request, and returns what was added to the pod.
-func (c *call) ask(ctx context.Context, wanted []jobcontainer.Wanted) ([]jobcontainer.Granted, error) {
-	response, err := c.Broker.Ask(ctx, jobcontainer.Request{ID: c.requestID(), Containers: wanted})
+func (c *call) ask(ctx context.Context, wanted []jobcontainer.Wanted, try int) ([]jobcontainer.Granted, error) {
+	id := c.requestID()
+	if try > 1 {
+		id = fmt.Sprintf("%s-%d", id, try)
+	}
+	response, err := c.Broker.Ask(ctx, jobcontainer.Request{ID: id, Containers: wanted})
 	switch {
 	case err != nil:
 		return nil, err

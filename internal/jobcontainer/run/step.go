@@ -120,24 +120,11 @@ func (c *call) containerStep(ctx context.Context) error {
 	if err := c.save(s); err != nil {
 		return err
 	}
-	granted, err := c.ask(ctx, draft.Wanted())
-	if err != nil {
-		return err
-	}
-	p, err := c.complete(draft, granted)
-	if err != nil {
-		return err
-	}
 	at := len(s.Containers)
-	s.add(p.Containers)
-	if err := c.save(s); err != nil {
+	p, err := c.begin(ctx, draft, s)
+	if err != nil {
+		c.giveUp(context.WithoutCancel(ctx), s, at)
 		return err
-	}
-	if err := c.want(p.Containers); err != nil {
-		return err
-	}
-	for _, warning := range p.Warnings {
-		c.warn(warning)
 	}
 	return c.runStepContainer(ctx, s, at, p.Containers[0])
 }
@@ -145,19 +132,7 @@ func (c *call) containerStep(ctx context.Context) error {
 // runStepContainer runs the process of the container that was added last, and ends the container.
 func (c *call) runStepContainer(ctx context.Context, s *session, at int, p plan.Container) error {
 	m := s.Containers[at]
-	defer func() {
-		if err := c.end(context.WithoutCancel(ctx), m, 0); err != nil {
-			c.warn(err.Error())
-			return
-		}
-		s.Containers = append(s.Containers[:at], s.Containers[at+1:]...)
-		if err := c.save(s); err != nil {
-			c.warn(err.Error())
-		}
-	}()
-	if err := c.awaitGuards(ctx, []plan.Container{p}); err != nil {
-		return err
-	}
+	defer c.giveUp(context.WithoutCancel(ctx), s, at)
 	if err := c.linkVolumes(ctx, &m, p); err != nil {
 		return err
 	}

@@ -1,0 +1,64 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/plan"
+)
+
+// begin asks for containers, adds them to the session, and waits until they run. A kubelet does not start a container of this kind again whose start it, or
+// the container runtime, did not finish because it was restarted: all of the request are asked for again then. None of them has run anything.
+func (c *call) begin(ctx context.Context, draft plan.Draft, s *session) (plan.Plan, error) {
+	at := len(s.Containers)
+	for try := 1; ; try++ {
+		p, err := c.beginOnce(ctx, draft, s, try)
+		if err == nil || try == jobcontainer.MaxTries || !errors.Is(err, errInterrupted) {
+			return p, err
+		}
+		c.say(fmt.Sprintf("The node was interrupted while it started the containers: starting them again (%d of %d).", try+1, jobcontainer.MaxTries))
+		c.giveUp(ctx, s, at)
+		s.Containers = s.Containers[:at] // as the plan has them
+	}
+}
+
+func (c *call) beginOnce(ctx context.Context, draft plan.Draft, s *session, try int) (plan.Plan, error) {
+	granted, err := c.ask(ctx, draft.Wanted(), try)
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	p, err := c.complete(draft, granted)
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	s.add(p.Containers)
+	if err := c.save(s); err != nil {
+		return plan.Plan{}, err
+	}
+	if err := c.want(p.Containers); err != nil {
+		return plan.Plan{}, err
+	}
+	if try == 1 {
+		for _, warning := range p.Warnings {
+			c.warn(warning)
+		}
+	}
+	return p, c.awaitGuards(ctx, p.Containers)
+}
+
+// giveUp ends the session's containers from one on, and keeps those that could not be ended, for cleanup_job. Those that start later end by themselves.
+func (c *call) giveUp(ctx context.Context, s *session, from int) {
+	kept := s.Containers[:from:from]
+	for _, m := range s.Containers[from:] {
+		if err := c.end(ctx, m, 0); err != nil {
+			c.warn(err.Error())
+			kept = append(kept, m)
+		}
+	}
+	s.Containers = kept
+	if err := c.save(s); err != nil {
+		c.warn(err.Error())
+	}
+}
