@@ -65,6 +65,7 @@ var phases = []struct {
 	{"drain", (*world).duringDrain, ""},
 	{"isolation", (*world).requireIsolation, ""},
 	{"job-containers", (*world).runJobContainers, ""},
+	{"container-faults", (*world).breakContainers, ""},
 	{"single-policy", (*world).replacePolicies, "isolation, which needs two policies, but does not show what one would do"},
 	{"prepull", (*world).pullImages, "TestPrepull_POOL5_ARollTakesTheNodesThatHaveTheImages"},
 	{"machine", (*world).loseMachine, "TestPool_POOL7_RunnersOfAVanishedNode, on our own node agent"},

@@ -49,7 +49,7 @@ type world struct {
 	witness  *witness
 	database string // its URL, as this machine has it
 	account  *account
-	registry registryIdentity // of the registry of jobs' images
+	registry *jobRegistry
 }
 
 // requireMachine skips the test for users who cannot run a node. Root can: what is missing is a failure.
@@ -88,7 +88,7 @@ func newWorld(t testing.TB) *world {
 	w.importImages(w.node, "v1", "v2")
 	w.startGitHub()
 	w.startServices()
-	w.registry = newRegistryIdentity(t)
+	w.registry = newRegistry(t)
 	w.witness = watch(t, w.kube)
 	w.prepareFiles()
 	return w

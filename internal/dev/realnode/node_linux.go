@@ -313,6 +313,9 @@ func (n *Node) Import(ctx context.Context, archive io.Reader) error {
 	return nil
 }
 
+// Runtime is the node's container runtime.
+func (n *Node) Runtime() Runtime { return n.runtime() }
+
 func (n *Node) runtime() Runtime { return Runtime{Init: n.init.PID()} }
 
 // Dead are the node's programs that have ended and were not stopped.

@@ -24,8 +24,25 @@ func (r Runtime) command(ctx context.Context, args ...string) *exec.Cmd {
 	return command
 }
 
+func (r Runtime) ctr(ctx context.Context, args ...string) *exec.Cmd {
+	return r.command(ctx, append([]string{filepath.Join(insideParts, "ctr"), "--address=" + runtimeSock, "--namespace=k8s.io"}, args...)...)
+}
+
 func (r Runtime) images(ctx context.Context, args ...string) *exec.Cmd {
-	return r.command(ctx, append([]string{filepath.Join(insideParts, "ctr"), "--address=" + runtimeSock, "--namespace=k8s.io", "images"}, args...)...)
+	return r.ctr(ctx, append([]string{"images"}, args...)...)
+}
+
+// ContainersBut are the ids of containers and sandboxes that the node has for pods of a namespace, running or not, but for those of some pods, by UID.
+func (r Runtime) ContainersBut(ctx context.Context, namespace string, uids ...string) ([]string, error) {
+	filter := fmt.Sprintf("labels.%q==%s", "io.kubernetes.pod.namespace", namespace)
+	for _, uid := range uids {
+		filter += fmt.Sprintf(",labels.%q!=%s", "io.kubernetes.pod.uid", uid)
+	}
+	output, err := r.ctr(ctx, "containers", "list", "--quiet", filter).Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing containers: %w", err)
+	}
+	return strings.Fields(string(output)), nil
 }
 
 // Import gives the node an image, in the format of `docker save` or of OCI, so that no registry is asked for it.
