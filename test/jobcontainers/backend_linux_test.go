@@ -28,7 +28,7 @@ type Image struct {
 	Pull string
 }
 
-// Program is in each image: this package's test binary, with the modes of program_linux_test.go.
+// Program is in each image: the command row, with its modes.
 const Program = "/bullpen-row"
 
 // Backend makes runner pods with the images of a row.

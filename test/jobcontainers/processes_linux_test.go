@@ -3,6 +3,7 @@ package jobcontainers
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,30 +31,37 @@ import (
 // runnerUser is the user of the runner's image, and the pod's fsGroup.
 const runnerUser = 1001
 
-var agentBinary struct {
+var compiled struct {
 	once sync.Once
 	dir  string
 	err  error
 }
 
-// runTests runs the tests, and removes the program that they have compiled.
+// stopBackend is called after all tests.
+var stopBackend = func() {}
+
+// runTests runs the tests, and removes the programs that they have compiled.
 func runTests(m *testing.M) int {
-	defer func() { _ = os.RemoveAll(agentBinary.dir) }()
+	defer func() { _ = os.RemoveAll(compiled.dir) }()
+	defer func() { stopBackend() }()
 	return m.Run()
 }
 
 const architecture = runtime.GOARCH
 
-// agent is the compiled bullpen-agent.
-func agent(t *testing.T) string {
+// program is one of the compiled: bullpen-agent and row.
+func program(t *testing.T, name string) string {
 	t.Helper()
-	agentBinary.once.Do(func() {
-		if agentBinary.dir, agentBinary.err = os.MkdirTemp("", "jobcontainers"); agentBinary.err == nil {
-			agentBinary.err = gobuild.Build(filepath.Join(agentBinary.dir, "bullpen-agent"), "github.com/bullpen-ci/bullpen/cmd/bullpen-agent")
+	compiled.once.Do(func() {
+		if compiled.dir, compiled.err = os.MkdirTemp("", "jobcontainers"); compiled.err != nil {
+			return
 		}
+		const module = "github.com/bullpen-ci/bullpen/"
+		compiled.err = errors.Join(gobuild.Build(filepath.Join(compiled.dir, "bullpen-agent"), module+"cmd/bullpen-agent"),
+			gobuild.Build(filepath.Join(compiled.dir, "row"), module+"test/jobcontainers/row"))
 	})
-	require.NoError(t, agentBinary.err)
-	return filepath.Join(agentBinary.dir, "bullpen-agent")
+	require.NoError(t, compiled.err)
+	return filepath.Join(compiled.dir, name)
 }
 
 // processes is the back end that makes namespaces of this machine. Its images have the machine's own programs.
@@ -61,10 +69,11 @@ type processes struct{}
 
 // processPod is a pod of it: one network namespace, the volumes as directories, one hosts file.
 type processPod struct {
-	dir    string // of everything
-	images map[string]Image
-	broker *broker
-	hold   *volume.Hold // the supervisor's
+	dir     string // of everything
+	images  map[string]Image
+	program string // row
+	broker  *broker
+	hold    *volume.Hold // the supervisor's
 
 	mu         sync.Mutex
 	containers []*processContainer
@@ -87,7 +96,7 @@ func (processes) Start(t *testing.T, images ...Image) Pod {
 	dir, err := os.MkdirTemp("", "pod") // short: a socket's path has at most 107 bytes
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	p := &processPod{dir: dir, images: map[string]Image{}}
+	p := &processPod{dir: dir, images: map[string]Image{}, program: program(t, "row")}
 	for _, image := range images {
 		p.images[image.Name] = image
 	}
@@ -96,7 +105,7 @@ func (processes) Start(t *testing.T, images ...Image) Pod {
 		require.NoError(t, os.Chown(p.at(volume), 0, runnerUser))
 		require.NoError(t, os.Chmod(p.at(volume), 0o777|os.ModeSetgid)) // as a kubelet makes an emptyDir with an fsGroup
 	}
-	content, err := os.ReadFile(agent(t))
+	content, err := os.ReadFile(program(t, "bullpen-agent"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(p.at("job"), filepath.Base(jobcontainer.Binary)), content, 0o755))
 	require.NoError(t, os.WriteFile(p.at("hosts"), []byte(hostsFile), 0o644))
@@ -224,13 +233,9 @@ func (p *processPod) addContainer(name string, image Image) error {
 	if err := os.WriteFile(p.at("hosts"), []byte(hostsFile), 0o644); err != nil {
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	r := room{
 		Root: root, Dir: "/", Argv: jobcontainer.Command(name), Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, image.Config.Env...),
-		Mounts: append(p.volumes(), mount{Source: self, Target: Program, ReadOnly: true}),
+		Mounts: append(p.volumes(), mount{Source: p.program, Target: Program, ReadOnly: true}),
 	}
 	if image.NonRoot {
 		r.User, r.Groups = runnerUser, []int{runnerUser} // the group is 0 unless the pod has another
@@ -320,14 +325,10 @@ func (p *processPod) runnerRoom(argv []string, env []string, stdin []byte) (room
 			return room{}, err
 		}
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return room{}, err
-	}
 	mounts := append(p.volumes(),
 		mount{Source: p.at("runner"), Target: "/home/runner"}, mount{Source: p.at("work"), Target: "/home/runner/_work"}, mount{Source: p.at("externals"), Target: "/home/runner/externals"},
 		mount{Source: p.at("courier"), Target: courier.Dir},
-		mount{Source: "/usr", Target: "/usr", ReadOnly: true}, mount{Source: self, Target: Program, ReadOnly: true})
+		mount{Source: "/usr", Target: "/usr", ReadOnly: true}, mount{Source: p.program, Target: Program, ReadOnly: true})
 	return room{Root: root, Dir: "/home/runner", Argv: argv, Env: slices.Concat(runnerEnvironment(), p.broker.environment(), env), User: runnerUser, Group: runnerUser, Stdin: stdin, Mounts: mounts}, nil
 }
 

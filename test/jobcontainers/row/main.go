@@ -1,6 +1,14 @@
-package jobcontainers
+// Command row is what the containers of rows run:
+//
+//	serve PORT         print "ready", and send the port to each client, until it is stopped
+//	deaf               print "deaf", and ignore SIGINT and SIGTERM
+//	hold               hold the volume of job containers, as a runner's supervisor does, until it is stopped
+//	dial HOST:PORT     connect, and print what the server sends
+//	exit CODE, env NAME, id, pwd, args …, cat FILE, exists FILE
+package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -9,14 +17,13 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/volume"
 )
 
-// program is what the containers of rows run, with the exit code:
-//
-//	serve PORT         print "ready", and send the port to each client, until it is stopped
-//	deaf               print "deaf", and ignore SIGINT and SIGTERM
-//	dial HOST:PORT     connect, and print what the server sends
-//	exit CODE, env NAME, id, pwd, args …, cat FILE, exists FILE
+func main() { os.Exit(program(os.Args[1:])) }
+
 func program(args []string) int {
 	if len(args) == 0 {
 		fmt.Println("no mode")
@@ -30,6 +37,8 @@ func program(args []string) int {
 		fmt.Println("deaf")
 		<-time.After(10 * time.Minute) // bounded: the container is killed
 		return 0
+	case "hold":
+		return hold()
 	case "dial":
 		return dial(args[1])
 	case "exit":
@@ -60,9 +69,23 @@ func program(args []string) int {
 	return 0
 }
 
+// hold lets guards run until this process is stopped.
+func hold() int {
+	held, err := volume.Take(jobcontainer.Dir)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	<-stop // bounded: the pod is deleted
+	held.Release()
+	return 0
+}
+
 // serve sends each client the arguments that it has itself, so that a row sees whom it has reached.
 func serve(port string) int {
-	listener, err := net.Listen("tcp", ":"+port)
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", ":"+port)
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -88,10 +111,11 @@ func serve(port string) int {
 // dial tries again for some seconds: a service without a health check may not listen yet when it has started.
 func dial(address string) int {
 	end := time.Now().Add(10 * time.Second)
-	connection, err := net.DialTimeout("tcp", address, 5*time.Second)
+	dialer := net.Dialer{Timeout: 5 * time.Second}
+	connection, err := dialer.DialContext(context.Background(), "tcp", address)
 	for err != nil && time.Now().Before(end) {
 		<-time.After(20 * time.Millisecond) // bounded: by its time
-		connection, err = net.DialTimeout("tcp", address, 5*time.Second)
+		connection, err = dialer.DialContext(context.Background(), "tcp", address)
 	}
 	if err != nil {
 		fmt.Println(err)
