@@ -94,7 +94,7 @@ const (
 	GitHubDir    = "/github"
 )
 
-// MaxTries is how often containers are asked for whose start a node interrupts.
+// MaxTries is how often containers are asked for that do not start.
 const MaxTries = 3
 
 // Umask of the runner and of everything in a container: they may have different users, and write the same files by their common group.

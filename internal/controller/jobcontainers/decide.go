@@ -217,7 +217,8 @@ func failureOf(c ephemeral.Container) (letter.Failure, bool) {
 	case "OOMKilled":
 		f.OutOfMemory = true
 		f.Text = fmt.Sprintf("The container of image '%s' was killed: the job used more memory than its pool allows.", c.Image)
-	case "StartError", "ContainerCannotRun":
+	case "StartError", "ContainerCannotRun": // also of a start that the kubelet's end has cancelled
+		f.Retriable = true
 		f.Text = fmt.Sprintf("A container of image '%s' could not be started: %s", c.Image, oneLine(t.Message, t.Reason))
 	default:
 		f.Text = fmt.Sprintf("The container of image '%s' exited with code %d (%s).", c.Image, t.ExitCode, oneLine("", t.Reason))
@@ -227,7 +228,7 @@ func failureOf(c ephemeral.Container) (letter.Failure, bool) {
 
 // unstarted says that a container was created, and will not start.
 func unstarted(c ephemeral.Container, why string) letter.Failure {
-	return letter.Failure{Container: c.Name, Final: true, Interrupted: true, Text: fmt.Sprintf(
+	return letter.Failure{Container: c.Name, Final: true, Retriable: true, Text: fmt.Sprintf(
 		"A container of image '%s' could not be started, because its node was interrupted while it started it%s.", c.Image, why)}
 }
 

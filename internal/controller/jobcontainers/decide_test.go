@@ -292,7 +292,7 @@ func TestNews_AContainerThatTheRuntimeDoesNotStartIsReported(t *testing.T) {
 	d := f.decide(startPatience)
 	require.Len(t, d.failures, 1)
 	require.True(t, d.failures[0].Final)
-	require.True(t, d.failures[0].Interrupted)
+	require.True(t, d.failures[0].Retriable)
 	require.Contains(t, d.failures[0].Text, "its node was interrupted")
 
 	notice, err := ephemeral.NextNotice(f.pod, f.view(), d.failures)
@@ -302,6 +302,9 @@ func TestNews_AContainerThatTheRuntimeDoesNotStartIsReported(t *testing.T) {
 	f.unstarted("notice-1")
 	require.Equal(t, decision{again: startPatience - time.Second}, f.decide(time.Second))
 	require.Equal(t, d.failures, f.decide(startPatience).failures, "the same node was interrupted once more")
+	f.state("notice-1", corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError"}})
+	require.Equal(t, d.failures, f.decide(startPatience).failures, "a start that was cancelled")
+	f.unstarted("notice-1")
 	f.pod.ManagedFields = nil
 	require.Empty(t, f.decide(time.Hour).failures, "nothing says for how long it has been like that")
 
@@ -354,24 +357,25 @@ func TestFailureOf_SaysWhatTheKubeletReports(t *testing.T) {
 		final  bool
 		silent bool
 	}{
-		"runs":             {state: running, silent: true},
-		"not reported yet": {silent: true},
-		"being made":       {state: waiting("ContainerCreating", ""), silent: true},
-		"has ended":        {state: exited(0, ""), silent: true},
-		"no such image":    {state: waiting("ErrImagePull", "not found"), text: "Image 'x' could not be pulled: not found"},
-		"never pulled":     {state: waiting("ErrImageNeverPull", ""), text: "Image 'x' could not be pulled: ErrImageNeverPull", final: true},
-		"no Secret":        {state: waiting("CreateContainerConfigError", "secret \"x\" not found"), text: "could not be started: secret \"x\" not found"},
-		"runtime restarts": {state: waiting("CreateContainerError", "connection reset by peer"), text: "could not be started: connection reset by peer"},
-		"cannot run":       {state: waiting("RunContainerError", "no such file"), text: "interrupted while it started it (no such file).", final: true},
-		"no such program":  {state: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: "exec: no such file"}}, text: "could not be started: exec: no such file", final: true},
-		"crashed":          {state: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, Reason: "Error"}}, text: "exited with code 2 (Error)", final: true},
-		"a long message":   {state: waiting("ErrImagePull", long), text: "…"},
+		"runs":                    {state: running, silent: true},
+		"not reported yet":        {silent: true},
+		"being made":              {state: waiting("ContainerCreating", ""), silent: true},
+		"has ended":               {state: exited(0, ""), silent: true},
+		"no such image":           {state: waiting("ErrImagePull", "not found"), text: "Image 'x' could not be pulled: not found"},
+		"never pulled":            {state: waiting("ErrImageNeverPull", ""), text: "Image 'x' could not be pulled: ErrImageNeverPull", final: true},
+		"no Secret":               {state: waiting("CreateContainerConfigError", "secret \"x\" not found"), text: "could not be started: secret \"x\" not found"},
+		"containerd is restarted": {state: waiting("CreateContainerError", "connection reset by peer"), text: "could not be started: connection reset by peer"},
+		"cannot run":              {state: waiting("RunContainerError", "no such file"), text: "interrupted while it started it (no such file).", final: true},
+		"no such program":         {state: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: "exec: no such file"}}, text: "could not be started: exec: no such file", final: true},
+		"crashed":                 {state: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, Reason: "Error"}}, text: "exited with code 2 (Error)", final: true},
+		"a long message":          {state: waiting("ErrImagePull", long), text: "…"},
 	} {
 		failure, failed := failureOf(ephemeral.Container{Name: "job-1-0", Image: "x", State: c.state})
 		require.Equal(t, !c.silent, failed, name)
 		if failed {
 			require.Contains(t, failure.Text, c.text, name)
 			require.Equal(t, c.final, failure.Final, name)
+			require.Equal(t, strings.Contains(name, "run") || strings.Contains(name, "program"), failure.Retriable, name)
 			require.Less(t, len(failure.Text), 500, name)
 			require.NotContains(t, failure.Text, "\n", name)
 		}

@@ -120,11 +120,16 @@ func (v View) Count(role jobcontainer.Role) int {
 	return count
 }
 
+// maxLost is how many notices that did not arrive are sent again.
+const maxLost = 5
+
 // Noticed is what was last reported to the job about a container, and when that had arrived. With settled, a notice that has not started by now never
 // will.
 func (v View) Noticed(container string, settled bool) (failure letter.Failure, arrived time.Time, ok bool) {
+	lost := 0
 	for _, n := range v.Notices {
-		if n.Unstarted && settled {
+		if t := n.State.Terminated; lost < maxLost && (n.Unstarted && settled || t != nil && t.ExitCode != 0) {
+			lost++
 			continue
 		}
 		for _, f := range n.Failures {

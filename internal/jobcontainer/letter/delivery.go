@@ -34,8 +34,8 @@ type Failure struct {
 	OutOfMemory bool `json:"outOfMemory,omitempty"`
 	// Final says that the container will not start any more. Otherwise the kubelet tries again.
 	Final bool `json:"final"`
-	// Interrupted says that nothing is known to be wrong with it: asked for again, it may start.
-	Interrupted bool `json:"interrupted,omitempty"`
+	// Retriable says that it has not started, and may if it is asked for again.
+	Retriable bool `json:"retriable,omitempty"`
 }
 
 // TooLargeError is returned for a delivery of more than MaxDelivery characters.

@@ -7,18 +7,20 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/plan"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/steplog"
 )
 
-// begin asks for containers, adds them to the session, and waits until they run. A kubelet does not start a container of this kind again whose start it, or
-// the container runtime, did not finish because it was restarted: all of the request are asked for again then. None of them has run anything.
+// begin asks for containers, adds them to the session, and waits until they run. A kubelet does not start a container of this kind again, also if it, or the
+// container runtime, was restarted while it started it. All of the request are asked for again then. None of them has run anything.
 func (c *call) begin(ctx context.Context, draft plan.Draft, s *session) (plan.Plan, error) {
 	at := len(s.Containers)
 	for try := 1; ; try++ {
 		p, err := c.beginOnce(ctx, draft, s, try)
-		if err == nil || try == jobcontainer.MaxTries || !errors.Is(err, errInterrupted) {
+		if err == nil || try == jobcontainer.MaxTries || !errors.Is(err, errNotStarted) {
 			return p, err
 		}
-		c.say(fmt.Sprintf("The node was interrupted while it started the containers: starting them again (%d of %d).", try+1, jobcontainer.MaxTries))
+		c.say(steplog.Lines(err.Error())...)
+		c.say(fmt.Sprintf("Starting the job's containers again (%d of %d).", try+1, jobcontainer.MaxTries))
 		c.giveUp(ctx, s, at)
 		s.Containers = s.Containers[:at] // as the plan has them
 	}

@@ -48,14 +48,14 @@ func begins(t *testing.T, interrupted int) (*tries, *session, plan.Plan, error) 
 			close(b.guard(fmt.Sprintf("service-%d-1", try)).ready)
 			continue
 		}
-		b.tell(letter.Failure{Container: fmt.Sprintf("service-%d-1", try), Text: "A container could not be started (EOF).", Final: true, Interrupted: true})
+		b.tell(letter.Failure{Container: fmt.Sprintf("service-%d-1", try), Text: "A container could not be started (EOF).", Final: true, Retriable: true})
 	}
 	s := &session{}
 	p, err := c.begin(t.Context(), draft, s)
 	return b, s, p, err
 }
 
-func TestBegin_AsksAgainForWhatTheNodeInterrupted(t *testing.T) {
+func TestBegin_AsksAgainForWhatDidNotStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s, p, err := begins(t, 2)
 		require.NoError(t, err)
@@ -68,14 +68,14 @@ func TestBegin_AsksAgainForWhatTheNodeInterrupted(t *testing.T) {
 		require.Equal(t, []time.Duration{0}, b.guard("service-1-0").ends, "it would have the ports of the next one")
 		require.Equal(t, []time.Duration{0}, b.guard("service-2-0").ends)
 		require.Empty(t, b.guard("service-3-0").ends)
-		require.Contains(t, b.text(), "starting them again (3 of 3)")
+		require.Contains(t, b.text(), "A container could not be started (EOF).\nStarting the job's containers again (3 of 3).")
 	})
 }
 
 func TestBegin_GivesUpAfterThreeTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s, _, err := begins(t, 3)
-		require.EqualError(t, err, "A container could not be started (EOF). Re-run the job.")
+		require.EqualError(t, err, "A container could not be started (EOF).")
 		require.Len(t, b.ids, jobcontainer.MaxTries)
 		require.Len(t, s.Containers, 2, "cleanup_job ends them")
 	})

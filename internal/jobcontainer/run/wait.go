@@ -67,8 +67,8 @@ func cause(ctx context.Context, err error) error {
 
 var errCancelled = &refusal{text: "The job was cancelled."}
 
-// errInterrupted is the cause of a refusal after which the containers may be asked for again.
-var errInterrupted = errors.New("the start of a container was interrupted")
+// errNotStarted is the cause of a refusal after which the containers may be asked for again.
+var errNotStarted = errors.New("a container has not started")
 
 // waiting is what was seen and said while containers start.
 type waiting struct {
@@ -89,8 +89,8 @@ func (w *waiting) look(containers []plan.Container) error {
 		}
 		failure, known := w.Broker.FailureOf(p.Container)
 		switch {
-		case known && failure.Final && failure.Interrupted:
-			return &refusal{text: failure.Text + " Re-run the job.", cause: errInterrupted}
+		case known && failure.Final && failure.Retriable:
+			return &refusal{text: failure.Text, cause: errNotStarted}
 		case known && failure.Final:
 			return refuse("%s", w.textOf(failure, p.Name))
 		case known && w.said[p.Container] != failure.Text:

@@ -215,6 +215,13 @@ func TestExamine_KnowsWhatIsNoHarm(t *testing.T) {
 		onPurpose int
 		change    func(e *check.Evidence)
 	}{
+		"a deletion whose controller was killed in the middle of it": {0, func(e *check.Evidence) {
+			for i, a := range e.Audit {
+				if a.User.Username == controller && a.ObjectRef.Name == pod(1) {
+					e.Audit[i].ResponseStatus.Code = 504
+				}
+			}
+		}},
 		"a job that the soak cancelled": {1, func(e *check.Evidence) {
 			e.GitHub.Jobs[0].Conclusion = "cancelled"
 			e.Deeds = []check.Deed{{At: at(4), Until: at(4), Jobs: []int64{1}}}
