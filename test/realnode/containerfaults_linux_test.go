@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -26,12 +27,38 @@ import (
 	"github.com/bullpen-ci/bullpen/test/soak/containers"
 )
 
+// fleetKinds are the faults of make test: those of the registry, and of what Bullpen runs. A node's own are in make test-deep.
+var fleetKinds = []containers.Kind{
+	containers.RegistryFails, containers.RegistryHangs, containers.RegistryCuts, containers.CourierKilled, containers.ControllerKilled, containers.ServerKilled,
+}
+
 var (
 	soakSeed   = flag.Uint64("containers.seed", 1, "of the soak of jobs with containers")
-	soakJobs   = flag.Int("containers.jobs", 12, "jobs of that soak; 100 in make test-deep")
-	soakKinds  = flag.String("containers.kinds", "", "kinds of that soak's faults, separated by commas; all when empty")
-	soakFaults = flag.Int("containers.faults", len(containers.Kinds), "faults of that soak, ten seconds each; 60 in make test-deep")
+	soakJobs   = flag.Int("containers.jobs", 8, "jobs of that soak; 100 in make test-deep")
+	soakKinds  = flag.String("containers.kinds", "", `kinds of that soak's faults, separated by commas, or "all"; those of the fleet and the registry when empty, all in make test-deep`)
+	soakFaults = flag.Int("containers.faults", len(fleetKinds), "faults of that soak, ten seconds each; 60 in make test-deep")
 )
+
+// soakOptions are those of the flags.
+func soakOptions(t testing.TB) containers.Options {
+	o := containers.Options{Seed: *soakSeed, Jobs: *soakJobs, Faults: *soakFaults, Kinds: fleetKinds}
+	if deep.Enabled() && *soakKinds == "" {
+		o.Jobs, o.Faults, o.Kinds = 100, 60, containers.Kinds
+	}
+	o.Length = time.Duration(o.Faults) * 10 * time.Second
+	switch *soakKinds {
+	case "":
+	case "all":
+		o.Kinds = containers.Kinds
+	default:
+		o.Kinds = nil
+		for kind := range strings.SplitSeq(*soakKinds, ",") {
+			require.Contains(t, containers.Kinds, containers.Kind(kind))
+			o.Kinds = append(o.Kinds, containers.Kind(kind))
+		}
+	}
+	return o
+}
 
 // faulty is the soak's pool, label and prefix of jobs' keys.
 const faulty = "faulty"
@@ -93,17 +120,7 @@ type containerSoak struct {
 
 // breakContainers runs jobs with containers while the registry, couriers, the controller, the server, the kubelet, containerd and the API server fail.
 func (w *world) breakContainers() {
-	o := containers.Options{Seed: *soakSeed, Jobs: *soakJobs, Faults: *soakFaults}
-	if deep.Enabled() && o.Faults == len(containers.Kinds) {
-		o.Jobs, o.Faults = 100, 60
-	}
-	o.Length = time.Duration(o.Faults) * 10 * time.Second
-	for kind := range strings.SplitSeq(*soakKinds, ",") {
-		if kind != "" {
-			require.Contains(w, containers.Kinds, containers.Kind(kind))
-			o.Kinds = append(o.Kinds, containers.Kind(kind))
-		}
-	}
+	o := soakOptions(w)
 	w.Logf("seed %d: %d jobs and %d faults in %s", o.Seed, o.Jobs, o.Faults, o.Length)
 	w.startRegistry()
 	require.NoError(w, os.WriteFile(filepath.Join(w.dir, "work", "faulty.pool.yaml"), []byte(faultyPool), 0o600))
