@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -260,6 +261,24 @@ func TestJobContainers_JOB4_AControllerThatDiesLosesNothing(t *testing.T) {
 	b.ask("courier-1", withService("r-1")) // and the job asks the same once more
 	b.eventually("an answer", func() bool { return len(b.added()) > len(want) })
 	require.ElementsMatch(t, append(want, "courier-2"), b.added(), "the API server puts new ones before the others")
+}
+
+// JOB-4: a response arrives although the runtime was restarted while it started the courier that brings it.
+func TestJobContainers_JOB4_ACourierThatDoesNotStartIsReplaced(t *testing.T) {
+	b := newJobBench(t)
+	b.ask("courier", withService("r-1"))
+	want := b.response("r-1")
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		pod := b.read()
+		pod.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{
+			Name: "courier-1", Image: "x", ContainerID: "containerd://1", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "RunContainerError"}},
+		}}
+		return b.kubelet.Status().Update(t.Context(), pod)
+	}))
+	b.eventually("another courier", func() bool { return slices.Contains(b.added(), "courier-2") })
+	v, ok := ephemeral.Read(b.read())
+	require.True(t, ok)
+	require.Equal(t, []jobcontainer.Response{want}, v.Newest().Delivery.Responses)
 }
 
 // forbid replaces the controller's rights by a role with the Secret alone.

@@ -314,19 +314,7 @@ func (p *kubeletPod) StartHook(t *testing.T, call Call) Running {
 	command := p.within(call.Environment, "/usr/bin/bash", "-e", runnerpod.ContainerHook)
 	command.Stdin = bytes.NewReader(append(bytes.Clone(call.Stdin), '\n'))
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	running := &processHook{command: command, response: filepath.Join(p.volume(runnerpod.VolumeWork), response), done: make(chan struct{})}
-	command.Stdout, command.Stderr = &running.log, &running.log
-	command.WaitDelay = 5 * time.Second
-	require.NoError(t, command.Start())
-	go func() {
-		_ = command.Wait()
-		close(running.done)
-	}()
-	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		await.Receive(t, running.done, "the hook's end")
-	})
-	return running
+	return startHook(t, command, filepath.Join(p.volume(runnerpod.VolumeWork), response), command.Start)
 }
 
 // Resolve is what a registry would say of a row's image: the image of this machine's programs that has what the row wants.

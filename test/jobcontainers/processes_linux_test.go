@@ -400,10 +400,16 @@ func (p *processPod) StartHook(t *testing.T, call Call) Running {
 	require.NoError(t, err)
 	command, err := r.command(0)
 	require.NoError(t, err)
-	running := &processHook{pod: p, command: command, response: p.at("work", response), done: make(chan struct{})}
+	return startHook(t, command, p.at("work", response), func() error { return startIn(p.at("net"), command) })
+}
+
+// startHook starts a hook's command, and kills it at the test's end.
+func startHook(t *testing.T, command *exec.Cmd, response string, start func() error) Running {
+	t.Helper()
+	running := &processHook{command: command, response: response, done: make(chan struct{})}
 	command.Stdout, command.Stderr = &running.log, &running.log
 	command.WaitDelay = 5 * time.Second
-	require.NoError(t, startIn(p.at("net"), command))
+	require.NoError(t, start())
 	go func() {
 		_ = command.Wait()
 		close(running.done)
@@ -416,7 +422,6 @@ func (p *processPod) StartHook(t *testing.T, call Call) Running {
 }
 
 type processHook struct {
-	pod      *processPod
 	command  *exec.Cmd
 	response string
 	log      buffer

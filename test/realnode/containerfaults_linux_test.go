@@ -166,7 +166,7 @@ func (s *containerSoak) prepare() map[int]string {
 	return workflows
 }
 
-// until waits for a moment of the schedule, and does what is due meanwhile.
+// until waits for a moment of the schedule, and does in that time what is due.
 func (s *containerSoak) until(at time.Duration) {
 	for left := at - time.Since(s.began); left > 0; left = at - time.Since(s.began) {
 		s.tick()

@@ -314,6 +314,25 @@ func TestNews_AContainerThatTheRuntimeDoesNotStartIsReported(t *testing.T) {
 	require.Equal(t, decision{}, f.decide(time.Hour), "its image may be large")
 }
 
+// A notice that fails whenever it is sent is not sent forever.
+func TestNews_SendsANoticeAgainSomeTimes(t *testing.T) {
+	f := newFixture(t)
+	f.sends("courier", "r-1", f.seal(oneServed), 0, 4096)
+	f.add(grant(f.pod, f.view(), oneServed, resolved(oneServed), v1alpha1.ProfileBaseline))
+	f.state("courier-1", running)
+	f.state("service-1-0", waiting("RunContainerError", "EOF"))
+	sent := 0
+	for d := f.decide(time.Minute); len(d.failures) > 0; d = f.decide(time.Minute) {
+		sent++
+		require.Less(t, sent, 10)
+		notice, err := ephemeral.NextNotice(f.pod, f.view(), d.failures)
+		require.NoError(t, err)
+		f.add(addition{containers: []corev1.EphemeralContainer{notice}}, nil)
+		f.state(fmt.Sprintf("notice-%d", sent), corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError"}})
+	}
+	require.Equal(t, 6, sent, "once, and five times more")
+}
+
 func TestNews_AJobIsToldOfEachFailureAtMostTwice(t *testing.T) {
 	f := newFixture(t)
 	f.sends("courier", "r-1", f.seal(oneServed), 0, 4096)

@@ -81,7 +81,7 @@ func TestExamine(t *testing.T) {
 		"a failure by another fault":           {job: refused, strikes: []Strike{{KubeletKilled, at(15), at(16)}}, rows: []string{"jobs failed without a fault of the registry"}},
 		"a failure before the fault":           {job: refused, strikes: []Strike{{RegistryCuts, at(21), at(22)}}, rows: []string{"jobs failed without a fault of the registry"}},
 		"a failure that says nothing":          {job: refused, strikes: pulls, edit: func(j *Outcome) { j.Log = "##[error]exit code 1\nImage '" + image + "'\n" }, rows: []string{"failures without a clear text"}},
-		"cancelled by nobody":                  {job: cancelled, edit: func(j *Outcome) { j.Cancelled = time.Time{} }, rows: []string{"jobs failed without a fault of the registry"}},
+		"cancelled, but not by a user":         {job: cancelled, edit: func(j *Outcome) { j.Cancelled = time.Time{} }, rows: []string{"jobs failed without a fault of the registry"}},
 		"a cancelled job that went on":         {job: cancelled, edit: func(j *Outcome) { j.Completed = at(200) }, rows: []string{"cancelled jobs that did not end"}},
 	} {
 		job := c.job

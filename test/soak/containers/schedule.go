@@ -27,7 +27,7 @@ const (
 // Kinds are all of them.
 var Kinds = []Kind{RegistryFails, RegistryHangs, RegistryCuts, CourierKilled, ControllerKilled, ServerKilled, KubeletKilled, RuntimeKilled, APIStopped}
 
-// Excuses reports whether a job may fail because of a fault of this kind: nobody can run an image that its registry does not give.
+// Excuses reports whether a job may fail because of a fault of this kind: an image that its registry does not serve cannot be run.
 func (k Kind) Excuses() bool { return k == RegistryFails || k == RegistryHangs || k == RegistryCuts }
 
 // Fault is one fault.
@@ -55,7 +55,7 @@ type Job struct {
 	Action bool
 	// Holds is how long its longest step takes.
 	Holds time.Duration
-	// CancelAfter is when a user cancels it, counted from its start at GitHub; 0: nobody does.
+	// CancelAfter is when a user cancels it, counted from its start at GitHub; 0: never.
 	CancelAfter time.Duration
 }
 
