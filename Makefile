@@ -118,8 +118,10 @@ test: ## Run all tests; installs PostgreSQL, PgBouncer, OpenSSH's server, Promet
 	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc node
 	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
 
+# The rows of job containers once more, on a kubelet, and the end of a certificate's life.
 test-packages:
 	@$(FIND_ASSETS) && $(FIND_NODE) && set -x && GOGC=$(TEST_GOGC) $(if $(filter ./...,$(PACKAGES)),TEST_P=$(TEST_P) scripts/test.sh,$(GO) test -race -p $(TEST_P)) $(TEST_FLAGS) $(if $(filter ./...,$(PACKAGES)),--) $(PACKAGES)
+	$(if $(filter ./...,$(PACKAGES)),@$(FIND_ASSETS) && $(FIND_NODE) && $(PLAIN) && set -x && $(GO) test -tags kubelet -vet=off -parallel 6 ./test/jobcontainers)
 	$(if $(filter ./internal/node/identity,$(PACKAGES)),@$(FIND_ASSETS) && $(PLAIN) && set -x && $(GO) test -vet=off -run RenewsItself ./internal/node/identity)
 
 # Modules of their own, beside the others. What they compute takes only the time that tests of the whole system leave.
@@ -142,7 +144,6 @@ test-deep: ## Run what takes minutes and is left out of make test: a release's u
 	@$(BUILD_RELEASE)
 	@$(PLAIN); cd tools/kubelinter && $(GO) build -trimpath -ldflags "-s -w" -o /dev/null golang.stackrox.io/kube-linter/cmd/kube-linter
 	@$(FIND_ASSETS) && $(FIND_NODE) && export BULLPEN_TEST_DEEP=1 && set -x && $(GO) test -trimpath -vet=off -count 1 -p 2 -timeout 90m $(DEEP)
-	@$(FIND_ASSETS) && $(FIND_NODE) && $(PLAIN) && set -x && $(GO) test -tags kubelet -vet=off -count 1 -parallel 6 -timeout 40m ./test/jobcontainers
 	$(PLAIN) BULLPEN_TEST_DEEP=1; cd images && $(GO) test -count 1 -timeout 20m ./...
 	$(PLAIN); cd tools/goreleaser && $(GO) test -count 1 ./...
 

@@ -3,7 +3,7 @@
 //
 // The rows know a Backend and nothing of how it makes containers. The back end processes makes namespaces of this machine, with the machine's
 // own programs as images; it takes root on Linux. With the build tag kubelet, the back end kubelets has a kubelet, containerd, couriers and the
-// controller (`make test-deep`):
+// controller (`make test` runs both):
 //
 //	go test -tags kubelet -parallel 6 ./test/jobcontainers
 //
