@@ -1,13 +1,16 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 const hungPool = `
@@ -45,9 +48,10 @@ func aHungRunnerIsGone(t *testing.T, dir string, box *running, w *where) {
 	submitTo(t, dir, w, "globex/app", hangingJob)
 	hung := ""
 	require.Eventually(t, func() bool {
-		all, err := pods(t, w, runnerpod.LabelPool+"=hung,"+runnerpod.LabelOwner+"=globex")
-		if err == nil && len(all) == 1 {
-			hung = all[0].Name
+		all, err := pods(t, w, runnerpod.LabelPool+"=hung")
+		owned := slices.IndexFunc(all, func(p corev1.Pod) bool { return kit.Owned(&p) })
+		if err == nil && owned >= 0 {
+			hung = all[owned].Name
 		}
 		return hung != ""
 	}, patience, interval, "its runner")
@@ -64,7 +68,7 @@ func aHungRunnerIsGone(t *testing.T, dir string, box *running, w *where) {
 	box.await(t, "the end of another account's job", jobEnded("another", "success"))
 
 	there := func() bool {
-		all, err := pods(t, w, runnerpod.LabelPool+"=hung,"+runnerpod.LabelOwner+"=globex")
+		all, err := pods(t, w, runnerpod.LabelPool+"=hung")
 		require.NoError(t, err)
 		for _, pod := range all {
 			if pod.Name == hung && len(pod.Status.ContainerStatuses) > 0 {

@@ -92,6 +92,7 @@ func TestScaling_SCALE2_WithheldWorkIsThereWhenRoomIsFreed(t *testing.T) {
 	}
 	parked := w.submit("acme", "mac", 2).known()
 
+	w.eventually("the label set is routed", func() bool { return w.plan(places, nil)["mac"] > 0 })
 	desired := w.plan(places, nil)
 	require.Equal(t, 1, desired["mac"], "exactly one runner for work that is withheld, though two jobs wait")
 	require.Equal(t, jobs, desired["linux"], "the warm one yields, and no work does")

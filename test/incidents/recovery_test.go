@@ -59,12 +59,12 @@ func (y *yard) gone(pod corev1.Pod) bool {
 		apierrors.IsNotFound(y.Admin.Get(y.t.Context(), key, &corev1.ServiceAccount{}))
 }
 
-// worker waits for the one pod of a pool that carries an owner's label.
+// worker waits for the one pod of a pool that has an owner.
 func (y *yard) worker(pool string) (found corev1.Pod) {
 	y.t.Helper()
 	y.eventually("a pod is given the job", func() bool {
 		for _, p := range y.podsOf(pool) {
-			if p.Labels[runnerpod.LabelOwner] != "" {
+			if kit.Owned(&p) {
 				found = p
 				return true
 			}

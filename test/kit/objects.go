@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 const (
@@ -40,6 +42,12 @@ func (e *Env) ClientAs(t testing.TB, config *rest.Config, addToScheme ...func(*r
 	made, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	return made
+}
+
+// Owned reports whether a runner pod says for whom it works: by its label, or, where the API server took longer than a pod waits for the label
+// (TEN-8), by its annotation.
+func Owned(pod *corev1.Pod) bool {
+	return pod.Labels[runnerpod.LabelOwner] != "" || pod.Annotations[runnerpod.AnnotationOwnerID] != ""
 }
 
 // Kubelet is Client for a user with an administrator's rights that counts as a node: tests that write the status of a

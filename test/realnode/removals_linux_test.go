@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit"
 )
 
 // removeRunners deletes and evicts busy and idle runners, as the table of docs/guides/busy-runners.md says.
@@ -65,12 +66,12 @@ func (w *world) requireRefused(what string, err error) {
 
 // isBusy is a runner whose server and kubelet both show its job.
 func isBusy(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning && pod.Labels[runnerpod.LabelOwner] != ""
+	return pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning && kit.Owned(pod)
 }
 
 // isIdle is a runner that may be given a job.
 func isIdle(pod *corev1.Pod) bool {
-	if pod.DeletionTimestamp != nil || pod.Labels[runnerpod.LabelOwner] != "" || pod.Status.Phase != corev1.PodRunning {
+	if pod.DeletionTimestamp != nil || kit.Owned(pod) || pod.Status.Phase != corev1.PodRunning {
 		return false
 	}
 	for _, condition := range pod.Status.Conditions {
