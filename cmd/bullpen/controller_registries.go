@@ -16,6 +16,7 @@ import (
 type registryFlags struct {
 	caFile   string
 	networks []string
+	mirrors  []string
 }
 
 func (f *registryFlags) register(set *pflag.FlagSet) {
@@ -23,6 +24,9 @@ func (f *registryFlags) register(set *pflag.FlagSet) {
 		"controller's start. Nodes pull the images, and must trust them, too")
 	set.StringSliceVar(&f.networks, "cluster-networks", nil, "networks of pods, Services and nodes that have public addresses (CIDR, separated by commas): no image of\n"+
 		"a job is looked up there unless its pool permits the registry. Private addresses need not be listed")
+	set.StringArrayVar(&f.mirrors, "registry-mirror", nil, "mirror or pull-through cache that is asked for images of jobs before their registry, as REGISTRY=URL (can be repeated):\n"+
+		"docker.io=https://mirror.example.com, or a path before the repository: https://harbor.example.com/dockerhub. \"*\" as REGISTRY is every\n"+
+		"registry, after those with a mirror of their own. http:// permits requests without TLS. Nodes have mirrors of their own")
 }
 
 // resolver looks up images as the flags say.
@@ -43,6 +47,13 @@ func (f *registryFlags) options() (image.Options, error) {
 			return o, fmt.Errorf("--cluster-networks: %w", err)
 		}
 		o.ClusterNetworks = append(o.ClusterNetworks, network)
+	}
+	for i, text := range f.mirrors {
+		mirror, err := image.ParseMirror(text)
+		if err != nil {
+			return o, fmt.Errorf("--registry-mirror: entry %d: %w", i+1, err) // without the text, which may have a password
+		}
+		o.Mirrors = append(o.Mirrors, mirror)
 	}
 	if f.caFile == "" {
 		return o, nil

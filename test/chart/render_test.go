@@ -371,20 +371,23 @@ func TestJobContainers_NET8_JOB6_RightsOnlyWithTheirPolicies(t *testing.T) {
 
 // People on call are those that the values name. They get the operator role, pools and Events of the runners' namespace, and a port-forward.
 func TestJobContainers_TheControllerReachesRegistriesAsTheValuesSay(t *testing.T) {
-	const registries = "jobContainers: {enabled: true, registryCASecret: {name: registries, key: all.pem}, clusterNetworks: [20.5.0.0/16, 2600:1::/32]}\n"
+	const registries = "jobContainers: {enabled: true, registryCASecret: {name: registries, key: all.pem}, clusterNetworks: [20.5.0.0/16, 2600:1::/32],\n" +
+		`  registryMirrors: [docker.io=https://harbor.example.com/dockerhub, "*=http://[fd00::1]:5000"]}` + "\n"
 	objects := render(t, helmchart.Release{}, least+registries)
 	controller := container(t, objects, "controller")
-	require.Subset(t, texts(controller["args"]), []string{"--registry-ca-file=/etc/bullpen/registries/ca.crt", "--cluster-networks=20.5.0.0/16,2600:1::/32"})
+	require.Subset(t, texts(controller["args"]), []string{"--registry-ca-file=/etc/bullpen/registries/ca.crt", "--cluster-networks=20.5.0.0/16,2600:1::/32",
+		"--registry-mirror=docker.io=https://harbor.example.com/dockerhub", "--registry-mirror=*=http://[fd00::1]:5000"})
 	mounts, _ := controller["volumeMounts"].([]any)
 	require.Contains(t, mounts, any(map[string]any{"name": "registries", "mountPath": "/etc/bullpen/registries", "readOnly": true}))
 	volumes, _ := at(t, find(t, objects, "Deployment bullpen-system/bullpen-controller"), "spec", "template", "spec", "volumes").([]any)
 	require.Contains(t, fmt.Sprint(volumes), "secretName:registries")
 	require.Contains(t, fmt.Sprint(volumes), "key:all.pem path:ca.crt")
 
-	for _, off := range []string{"jobContainers: {enabled: true}\n", "jobContainers: {registryCASecret: {name: registries}, clusterNetworks: [20.5.0.0/16]}\n"} {
+	for _, off := range []string{"jobContainers: {enabled: true}\n", "jobContainers: {registryCASecret: {name: registries}, clusterNetworks: [20.5.0.0/16], registryMirrors: [docker.io=https://m.io]}\n"} {
 		for _, arg := range texts(container(t, render(t, helmchart.Release{}, least+off), "controller")["args"]) {
 			require.NotContains(t, arg, "registry-ca-file")
 			require.NotContains(t, arg, "cluster-networks")
+			require.NotContains(t, arg, "registry-mirror")
 		}
 	}
 }

@@ -40,11 +40,11 @@ func refusedAddress(host, address string) error {
 	return &addressError{fmt.Sprintf("%s has the address %s", host, address)}
 }
 
-// plainError is a request without TLS to a registry that the pool does not name with http://. The client tries that for some hosts
-// beside one with TLS, so the other's error says more.
-type plainError struct{ host string }
+// schemeError is a request without TLS to a registry that the pool does not name with http://, or with another scheme than that of a
+// mirror's URL. The client tries both for some hosts, so the other's error says more.
+type schemeError struct{ what string }
 
-func (e *plainError) Error() string { return "request without TLS to " + e.host }
+func (e *schemeError) Error() string { return e.what }
 
 // proxyError is a proxy that does not connect to a host.
 type proxyError struct{ status int }
@@ -57,7 +57,8 @@ func (e *proxyError) Error() string {
 // included. Its connections are its own: one that a pool may open is of no use to another pool.
 type exchange struct {
 	transport *http.Transport
-	registry  string // host[:port] in URLs
+	name      Name
+	mirror    *Mirror // of the name's registry, if it is asked instead
 	policy    Policy
 	options   *Options
 
@@ -69,8 +70,8 @@ type exchange struct {
 	retryAfter time.Duration // of the last 429
 }
 
-func newExchange(registry string, policy Policy, options *Options) *exchange {
-	e := &exchange{registry: registry, policy: policy, options: options}
+func newExchange(name Name, mirror *Mirror, policy Policy, options *Options) *exchange {
+	e := &exchange{name: name, mirror: mirror, policy: policy, options: options}
 	e.transport = &http.Transport{
 		Proxy:                  options.Proxy,
 		DialContext:            e.dial,
@@ -96,7 +97,7 @@ func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err := e.admit(request); err != nil {
 		return nil, err
 	}
-	response, err := e.transport.RoundTrip(request)
+	response, err := e.transport.RoundTrip(e.mirrored(request))
 	if err != nil {
 		return nil, err
 	}
@@ -107,12 +108,8 @@ func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // admit counts a request, and decides on its URL. Its address is decided on when it is dialed.
 func (e *exchange) admit(request *http.Request) error {
-	host := request.URL.Host
-	if request.URL.Scheme != "https" && !e.policy.permitsPlain(host) {
-		if host == e.registry {
-			return &plainError{host}
-		}
-		return &addressError{"request without TLS to " + host}
+	if err := e.admitScheme(request.URL); err != nil {
+		return err
 	}
 	if err := e.admitProxied(request); err != nil {
 		return err
@@ -132,6 +129,36 @@ func (e *exchange) admit(request *http.Request) error {
 	return nil
 }
 
+// admitScheme permits requests without TLS to the hosts that the pool names with http://. A mirror has the scheme of its URL alone: the
+// pool's policy neither adds to it, nor takes from it.
+func (e *exchange) admitScheme(u *url.URL) error {
+	plain := "request without TLS to " + u.Host
+	switch {
+	case e.mirror.owns(u):
+		return nil
+	case e.mirror != nil && u.Host == e.mirror.URL.Host:
+		return &schemeError{fmt.Sprintf("request by %s to %s, whose URL has %s", u.Scheme, u.Host, e.mirror.URL.Scheme)}
+	case u.Scheme == "https" || e.policy.permitsPlain(u.Host):
+		return nil
+	case e.mirror == nil && u.Host == e.name.Registry:
+		return &schemeError{plain}
+	}
+	return &addressError{plain}
+}
+
+// mirrored is a request to a mirror with the registry that it is for, as containerd sends it. Redirects stay as they are, because their
+// URLs may be signed.
+func (e *exchange) mirrored(request *http.Request) *http.Request {
+	if !e.mirror.owns(request.URL) || request.Response != nil || !strings.HasPrefix(request.URL.Path, "/v2/") {
+		return request
+	}
+	request = request.Clone(request.Context())
+	query := request.URL.Query()
+	query.Set("ns", e.name.Registry)
+	request.URL.RawQuery = query.Encode()
+	return request
+}
+
 // admitProxied checks the addresses of a host that a proxy will connect to. A name that only the proxy can look up is the proxy's
 // to permit.
 func (e *exchange) admitProxied(request *http.Request) error {
@@ -149,7 +176,7 @@ func (e *exchange) admitProxied(request *http.Request) error {
 		}
 		return nil
 	}
-	named := e.policy.names(request.URL.Host)
+	named := e.mirror.owns(request.URL) || e.policy.names(request.URL.Host)
 	addresses, err := e.options.DNS.LookupNetIP(request.Context(), "ip", absolute(host, named))
 	if err != nil {
 		var unknown *net.DNSError
@@ -178,7 +205,7 @@ func (e *exchange) dial(ctx context.Context, network, hostport string) (net.Conn
 		return dialer.DialContext(ctx, network, hostport)
 	}
 	bare := unbracketed(host)
-	named := e.policy.names(hostport) || port == "443" && e.policy.names(bare) || port == "80" && e.policy.permitsPlain(bare)
+	named := e.mirror.listens(hostport) || e.policy.names(hostport) || port == "443" && e.policy.names(bare) || port == "80" && e.policy.permitsPlain(bare)
 	dialer := net.Dialer{
 		Resolver: e.options.DNS,
 		ControlContext: func(_ context.Context, _, target string, _ syscall.RawConn) error {

@@ -66,7 +66,7 @@ func TestExchange_LimitsAllRequestsAndBytes(t *testing.T) {
 	}
 	options := New(Options{}).options
 
-	e := newExchange(host, policy, &options)
+	e := newExchange(Name{Registry: host}, nil, policy, &options)
 	defer e.close()
 	for range maxRequests {
 		require.NoError(t, get(e, "/"))
@@ -75,7 +75,7 @@ func TestExchange_LimitsAllRequestsAndBytes(t *testing.T) {
 	require.ErrorAs(t, get(e, "/"), &limit)
 	require.Equal(t, "more than 24 requests for one image", limit.what)
 
-	e = newExchange(host, policy, &options)
+	e = newExchange(Name{Registry: host}, nil, policy, &options)
 	defer e.close()
 	for range maxBytes / maxBody {
 		require.NoError(t, get(e, "/large"))

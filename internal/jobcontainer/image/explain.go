@@ -70,7 +70,7 @@ func classify(err error) (Reason, string) {
 		authority   x509.UnknownAuthorityError
 		hostname    x509.HostnameError
 		invalid     x509.CertificateInvalidError
-		plain       *plainError
+		scheme      *schemeError
 	)
 	switch {
 	case errors.As(err, &certificate), errors.As(err, &authority), errors.As(err, &hostname), errors.As(err, &invalid):
@@ -89,8 +89,8 @@ func classify(err error) (Reason, string) {
 		return Unreachable, "no connection"
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return CertificateInvalid, "no TLS"
-	case errors.As(err, &plain): // of several errors the least telling
-		return AddressRefused, plain.Error()
+	case errors.As(err, &scheme): // of several errors the least telling
+		return AddressRefused, scheme.Error()
 	}
 	return ResponseInvalid, "a response that is not understood"
 }
@@ -151,7 +151,7 @@ func explain(err error, image string, name Name, credentials bool, timeout time.
 		reason = CredentialsMissing
 	}
 	e := explainReason(reason, detail, err, image, name, timeout)
-	e.Detail = detail
+	e.Detail = detailOf(err, detail)
 	return e
 }
 

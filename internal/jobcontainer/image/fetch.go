@@ -15,7 +15,7 @@ import (
 // errSize says that a config has another size than its manifest says, as container runtimes check.
 var errSize = errors.New("a config of another size than its manifest says")
 
-// session is the conversation with one registry about one image.
+// session is the conversation with one registry, or one mirror, about one image.
 type session struct {
 	exchange *exchange
 	puller   *remote.Puller
@@ -23,15 +23,18 @@ type session struct {
 }
 
 func newSession(e *exchange, image Name, credentials *jobcontainer.Credentials) (*session, error) {
-	registry := image.Registry
-	if registry == dockerHub {
-		registry = name.DefaultRegistry
+	host, repository, plain := image.Registry, image.Repository, e.policy.permitsPlain(image.Registry)
+	if e.mirror != nil {
+		host, repository, plain = e.mirror.URL.Host, e.mirror.repository(image), e.mirror.URL.Scheme == "http"
+	}
+	if host == dockerHub {
+		host = name.DefaultRegistry
 	}
 	var options []name.Option
-	if e.policy.permitsPlain(image.Registry) {
+	if plain {
 		options = append(options, name.Insecure)
 	}
-	repo, err := name.NewRepository(registry+"/"+image.Repository, options...)
+	registry, err := name.NewRegistry(host, options...)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +49,7 @@ func newSession(e *exchange, image Name, credentials *jobcontainer.Credentials) 
 	if err != nil {
 		return nil, err
 	}
-	return &session{exchange: e, puller: puller, repo: repo}, nil
+	return &session{exchange: e, puller: puller, repo: registry.Repo(repository)}, nil
 }
 
 func (s *session) reference(image Name) name.Reference {

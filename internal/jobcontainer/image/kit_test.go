@@ -22,6 +22,7 @@ func TestMain(m *testing.M) { os.Exit(registrytest.Run(m.Run)) }
 const (
 	secret  = "s3cret-of-ann"
 	timeout = 15 * time.Second // that of the resolver
+	shared  = timeout / 3      // that of mirrors together
 )
 
 var (
@@ -29,7 +30,7 @@ var (
 	arm64 = image.Platform{OS: "linux", Architecture: "arm64"}
 )
 
-// clock is moved by tests alone. Delays between attempts pass at once.
+// clock is moved by tests alone. Delays between attempts, which are at most 2 s, pass at once.
 type clock struct {
 	mu     sync.Mutex
 	now    time.Time
@@ -54,7 +55,7 @@ func (c *clock) After(d time.Duration) <-chan time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := wait{c.now.Add(d), make(chan time.Time, 1)}
-	if d < timeout {
+	if d <= 2*time.Second {
 		c.delays = append(c.delays, d)
 		w.fired <- w.until
 		return w.fired

@@ -77,7 +77,7 @@ func FuzzParseName(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, name, again)
 		require.True(t, Policy{}.Permits(name))
-		_, err = newSession(newExchange(name.Registry, Policy{}, &New(Options{}).options), name, nil)
+		_, err = newSession(newExchange(name, nil, Policy{}, &New(Options{}).options), name, nil)
 		require.NoError(t, err, "what the kubelet can parse, the client can")
 	})
 }

@@ -51,6 +51,9 @@ type Options struct {
 	Proxy func(*http.Request) (*url.URL, error)
 	// DNS looks up registries; nil: net.DefaultResolver.
 	DNS *net.Resolver
+	// Mirrors are asked before the registries. An exact one is asked before one of every registry, and several for one registry in
+	// their order here. Together they have a third of Timeout for an image.
+	Mirrors []Mirror
 
 	// Timeout of one image's requests; default 15 s. Waiting for a turn comes on top, at most as long.
 	Timeout time.Duration
@@ -164,9 +167,9 @@ func (r *Resolver) fresh(k key) (cached, bool) {
 	return found, ok && r.options.Now().Sub(found.at) < age
 }
 
-// look asks the registry, in the tenant's turn, and within its time. Its errors are for explain.
+// look asks the mirrors and then the registry, in the tenant's turn, and within its time. Its errors are for explain.
 func (r *Resolver) look(ctx context.Context, query Query, k key, credentials *jobcontainer.Credentials) (cached, error) {
-	waiting, stop := r.within(ctx, errNoTurn)
+	waiting, stop := r.within(ctx, r.options.Timeout, errNoTurn)
 	err := r.slots.acquire(waiting, query.Tenant)
 	stop()
 	if err != nil {
@@ -176,13 +179,24 @@ func (r *Resolver) look(ctx context.Context, query Query, k key, credentials *jo
 	if found, ok := r.fresh(k); ok {
 		return found, nil
 	}
-	ctx, stop = r.within(ctx, errTimedOut)
+	ctx, stop = r.within(ctx, r.options.Timeout, errTimedOut)
 	defer stop()
+	found, problems, ok := r.askMirrors(ctx, query, k)
+	if !ok {
+		if found, err = r.askRegistry(ctx, query, k, credentials); err != nil {
+			return cached{}, &mirroredError{err, problems}
+		}
+	}
+	r.cache.put(k, found)
+	r.cache.put(k.pinned(found.digest), found)
+	return found, nil
+}
+
+// askRegistry asks again after failures that may be gone a moment later.
+func (r *Resolver) askRegistry(ctx context.Context, query Query, k key, credentials *jobcontainer.Credentials) (cached, error) {
 	for attempt := 0; ; attempt++ {
-		found, err := r.attempt(ctx, query, k, credentials)
+		found, err := r.attempt(ctx, query, k, nil, credentials)
 		if err == nil {
-			r.cache.put(k, found)
-			r.cache.put(k.pinned(found.digest), found)
 			return found, nil
 		}
 		if ctx.Err() != nil {
@@ -200,9 +214,9 @@ func (r *Resolver) look(ctx context.Context, query Query, k key, credentials *jo
 	}
 }
 
-// attempt has one conversation with the registry.
-func (r *Resolver) attempt(ctx context.Context, query Query, k key, credentials *jobcontainer.Credentials) (cached, error) {
-	exchange := newExchange(k.name.Registry, query.Policy, &r.options)
+// attempt has one conversation with the mirror, or without one with the registry.
+func (r *Resolver) attempt(ctx context.Context, query Query, k key, mirror *Mirror, credentials *jobcontainer.Credentials) (cached, error) {
+	exchange := newExchange(k.name, mirror, query.Policy, &r.options)
 	defer exchange.close()
 	at := r.options.Now()
 	s, err := newSession(exchange, k.name, credentials)
@@ -225,10 +239,10 @@ func (r *Resolver) attempt(ctx context.Context, query Query, k key, credentials 
 	return found, nil
 }
 
-// within ends a context with a cause when the time for an image is over, by the resolver's clock.
-func (r *Resolver) within(ctx context.Context, cause error) (context.Context, func()) {
+// within ends a context with a cause after a duration, by the resolver's clock.
+func (r *Resolver) within(ctx context.Context, duration time.Duration, cause error) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	expired := r.options.After(r.options.Timeout)
+	expired := r.options.After(duration)
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		select {
