@@ -13,6 +13,9 @@ var crds embed.FS
 //go:embed rendered/*.yaml
 var rendered embed.FS
 
+//go:embed rendered/jobcontainers/*.yaml
+var renderedJobContainers embed.FS
+
 // Only who renders the chart refers to it: the linker leaves it out of the product's binary.
 //
 //go:embed all:bullpen
@@ -40,6 +43,12 @@ func CRDs() ([]File, error) { return folder(crds, "bullpen/crds") }
 // bindings, admission policies, the disruption budget, and network policies), for a release bullpen in the namespace bullpen-system with the
 // values that the chart has. That namespace itself is not among it, because `helm install` makes it.
 func Rendered() ([]File, error) { return folder(rendered, "rendered") }
+
+// RenderedJobContainers returns what such a release has more with the value jobContainers.enabled: the controller's permissions for containers of
+// jobs, the Secret for its key, and the admission policies that limit them.
+func RenderedJobContainers() ([]File, error) {
+	return folder(renderedJobContainers, "rendered/jobcontainers")
+}
 
 func folder(files fs.FS, path string) ([]File, error) {
 	entries, err := fs.ReadDir(files, path)

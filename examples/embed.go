@@ -20,6 +20,9 @@ var macos []byte
 //go:embed demo.yaml
 var demo []byte
 
+//go:embed services.yaml
+var services []byte
+
 //go:embed node-bootstrap.yaml
 var nodeBootstrap []byte
 
@@ -40,3 +43,6 @@ func MacWorkflow() []byte { return slices.Clone(macos) }
 
 // Demo is the workflow file of `bullpen demo`.
 func Demo() []byte { return slices.Clone(demo) }
+
+// Services is a workflow file whose jobs have services and a container, for runners of the pool of `bullpen up --containers`.
+func Services() []byte { return slices.Clone(services) }

@@ -17,6 +17,9 @@ var files = map[string][]string{
 	"charts/rendered/10-rbac.yaml":      {"templates/namespace.yaml", "templates/rbac/"},
 	"charts/rendered/20-admission.yaml": {"templates/admission/"},
 	"charts/rendered/30-network.yaml":   {"templates/networkpolicy.yaml"},
+	// What a release has more with jobContainers.enabled.
+	"charts/rendered/jobcontainers/10-rbac.yaml":      {"templates/controller/jobcontainers.yaml", "templates/rbac/jobcontainers.yaml"},
+	"charts/rendered/jobcontainers/20-admission.yaml": {"templates/admission/jobcontainers.yaml"},
 }
 
 func main() {
@@ -27,13 +30,21 @@ func main() {
 }
 
 func write() error {
-	manifests, err := helmchart.Render(helmchart.Release{Values: map[string]any{
-		"github": map[string]any{"appID": 1.0}, "selfRegistering": map[string]any{"enabled": true},
-	}})
+	values := map[string]any{"github": map[string]any{"appID": 1.0}, "selfRegistering": map[string]any{"enabled": true}}
+	usual, err := helmchart.Render(helmchart.Release{Values: values})
+	if err != nil {
+		return err
+	}
+	values["jobContainers"] = map[string]any{"enabled": true}
+	withContainers, err := helmchart.Render(helmchart.Release{Values: values})
 	if err != nil {
 		return err
 	}
 	for file, templates := range files {
+		manifests := usual
+		if strings.HasPrefix(file, "charts/rendered/jobcontainers/") {
+			manifests = withContainers
+		}
 		var text strings.Builder
 		text.WriteString(header)
 		for _, manifest := range helmchart.Under(manifests, templates...) {

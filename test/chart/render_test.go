@@ -146,6 +146,20 @@ func TestRendered_NET8_IsWhatTheChartInstalls(t *testing.T) {
 	require.NoError(t, err)
 	files, err := charts.Rendered()
 	require.NoError(t, err)
+	require.ElementsMatch(t, wanted, objectsOf(t, files), "run make generate")
+
+	manifests, err = helmchart.Render(helmchart.Release{Values: values(t, least+"selfRegistering: {enabled: true}\njobContainers: {enabled: true}\n")})
+	require.NoError(t, err)
+	with, err := helmchart.Objects(helmchart.Under(manifests, "templates/namespace.yaml", "templates/rbac/", "templates/admission/", "templates/networkpolicy.yaml",
+		"templates/controller/jobcontainers.yaml"))
+	require.NoError(t, err)
+	more, err := charts.RenderedJobContainers()
+	require.NoError(t, err)
+	require.ElementsMatch(t, with, append(objectsOf(t, files), objectsOf(t, more)...), "run make generate")
+}
+
+func objectsOf(t *testing.T, files []charts.File) []*unstructured.Unstructured {
+	t.Helper()
 	var shipped []*unstructured.Unstructured
 	for _, file := range files {
 		decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(file.Content), 4096)
@@ -161,7 +175,7 @@ func TestRendered_NET8_IsWhatTheChartInstalls(t *testing.T) {
 			}
 		}
 	}
-	require.ElementsMatch(t, wanted, shipped, "run make generate")
+	return shipped
 }
 
 func TestDefaults_AreTheProductsOwn(t *testing.T) {

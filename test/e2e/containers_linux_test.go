@@ -49,6 +49,17 @@ jobs:
           echo contained
 `
 
+const loadedJob = `
+on: push
+jobs:
+  loaded:
+    runs-on: bullpen
+    container: registry.test/own:1
+    steps:
+      - run: test "$(cat /x)" = x
+        shell: sh
+`
+
 // One life of a state directory with containers: bad input, a job in a container, images from a file, kill -9, and down.
 func TestUpContainers(t *testing.T) {
 	requireNode(t)
@@ -64,6 +75,15 @@ func TestUpContainers(t *testing.T) {
 	first.awaitWithin(t, 2*patience, "the end of a job in a container", jobEnded("contained", "success"))
 
 	t.Run("images are loaded from a file", func(t *testing.T) { loadImages(t, dir) })
+	t.Run("jobs have services, and containers of images that were loaded", func(t *testing.T) {
+		for file, jobs := range map[string][]string{"../../examples/services.yaml": {"database", "contained"}, writeFile(t, "loaded.yaml", loadedJob): {"loaded"}} {
+			_, stderr, code := run(t, "run", file, "--state-dir", dir)
+			require.Zero(t, code, stderr)
+			for _, job := range jobs {
+				first.awaitWithin(t, 2*patience, "the end of the job "+job, jobEnded(job, "success"))
+			}
+		}
+	})
 	t.Run("the other kind of runners is refused", func(t *testing.T) {
 		require.NoError(t, first.command.Process.Kill())
 		first.exited(t)
@@ -79,7 +99,10 @@ func TestUpContainers(t *testing.T) {
 func loadImages(t *testing.T, dir string) {
 	archive := filepath.Join(t.TempDir(), "image.tar")
 	var content bytes.Buffer
-	require.NoError(t, realnode.Image{Ref: "registry.test/own:1", Files: []realnode.File{{Path: "/x", Content: []byte("x")}}}.Write(&content))
+	files, err := realnode.HostPrograms("sh", "cat")
+	require.NoError(t, err)
+	files = append(files, realnode.File{Path: "/x", Content: []byte("x")}, realnode.File{Path: "/tmp", Mode: 0o1777})
+	require.NoError(t, realnode.Image{Ref: "registry.test/own:1", Files: files, Env: []string{"PATH=/usr/bin:/bin"}}.Write(&content))
 	require.NoError(t, os.WriteFile(archive, content.Bytes(), 0o600))
 	stdout, stderr, code := run(t, "images", "load", archive, "--state-dir", dir)
 	require.Zero(t, code, stderr)

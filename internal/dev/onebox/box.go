@@ -184,7 +184,7 @@ func (b *Box) bringUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := apply.install(ctx); err != nil {
+	if err := apply.install(ctx, b.opts.Containers); err != nil {
 		return err
 	}
 	if err := b.startIdentities(ctx); err != nil {

@@ -25,6 +25,8 @@ const (
 	agentImage = "bullpen.local/bullpen:up"
 	// RunnerImage has the development runner, a shell and the usual tools.
 	RunnerImage = "bullpen.local/runner:up"
+	// PostgresImage is a database for services of jobs.
+	PostgresImage = "bullpen.local/postgres:up"
 	// GitHubRunnerImage is GitHub's own, for a real App.
 	GitHubRunnerImage = "ghcr.io/actions/actions-runner:latest"
 )

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane/assets"
+	"github.com/bullpen-ci/bullpen/internal/dev/postgres"
 	"github.com/bullpen-ci/bullpen/internal/dev/realnode"
 )
 
@@ -104,7 +105,11 @@ func (c *containers) launch(ctx context.Context) error {
 	if err := c.box.record.add("node-init", node.Init()); err != nil {
 		return err
 	}
-	images, err := hostImages(c.box.opts.Binary, c.box.opts.agent)
+	programs, err := postgres.Programs(ctx)
+	if err != nil && !errors.Is(err, postgres.ErrNotInstalled) { // then there is no image of it
+		return err
+	}
+	images, err := hostImages(ctx, c.box.opts.Binary, c.box.opts.agent, programs)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ func (b *Box) startContainers(context.Context, controlplane.Options) (*controlpl
 }
 
 func (c *containers) addNode(context.Context, *applier) error { return errNoContainers }
+func (c *containers) serveImages(context.Context) error       { return errNoContainers }
 func (c *containers) awaitDispatch(context.Context) error     { return errNoContainers }
 func (c *containers) keep(context.Context)                    {}
 func (c *containers) init() int                               { return 0 }

@@ -108,6 +108,8 @@ func TestPlan_ContainersReachServerAndStandInByAddressesOfTheCluster(t *testing.
 	require.Contains(t, s.controllerCommand().Args, "--dispatch-url="+dispatchURL)
 	require.Contains(t, s.controllerCommand().Args, "--agent-image="+agentImage)
 	require.NotContains(t, strings.Join(s.controllerCommand().Args, " "), "--agent-command")
+	require.Contains(t, s.controllerCommand().Args, "--job-containers")
+	require.Contains(t, s.controllerCommand().Args, "--registry-mirror=*=http://"+s.addresses.Images)
 	require.Contains(t, s.standInCommand().Args, "--url="+standInURL)
 
 	require.Equal(t, []string{partServer, partController, partKubelet, partContainerd}, planRestarts(DemoContainerJobs, true).parts())

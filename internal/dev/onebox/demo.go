@@ -112,10 +112,10 @@ func (o *DemoOptions) choose() (file WorkflowFile, err error) {
 		if err := unstructured.SetNestedField(o.Pools[0].Object, int64(o.Runners), "spec", "replicas"); err != nil {
 			return file, fmt.Errorf("changing the default pool: %w", err)
 		}
-		content, err = DemoWorkflow(examples.Demo(), o.Jobs)
+		content, err = mixedWorkflow(examples.Demo(), examples.Services(), demoServiceJobs, o.Jobs)
 		return WorkflowFile{Name: "demo.yaml", Content: string(content)}, err
 	}
-	if content, err = mixedWorkflow(examples.Demo(), examples.MacWorkflow(), o.Jobs); err != nil {
+	if content, err = mixedWorkflow(examples.Demo(), examples.MacWorkflow(), demoMacJobs, o.Jobs); err != nil {
 		return file, err
 	}
 	if o.Pools, err = LoadPools("", o.Runners); err != nil {

@@ -20,6 +20,9 @@ func (b *Box) startFleet(ctx context.Context, apply *applier) error {
 }
 
 func (b *Box) startContained(ctx context.Context, apply *applier) error {
+	if err := b.containers.serveImages(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var fromNode error

@@ -1,10 +1,12 @@
 package onebox
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/realnode"
@@ -52,8 +54,27 @@ func runnerFiles() []realnode.File {
 	return files
 }
 
-// hostImages are made of this machine's programs: the agent's with what the relay needs, and the runners'.
-func hostImages(binary, agent string) ([]realnode.Image, error) {
+// fileSet are files of an image, each path once: the first that is added counts.
+type fileSet struct {
+	all  []realnode.File
+	seen map[string]bool
+}
+
+func (s *fileSet) add(files ...realnode.File) {
+	if s.seen == nil {
+		s.seen = map[string]bool{}
+	}
+	for _, file := range files {
+		if !s.seen[file.Path] {
+			s.seen[file.Path] = true
+			s.all = append(s.all, file)
+		}
+	}
+}
+
+// hostImages are made of this machine's programs: the agent's with what the relay needs, the runners', and, if the directory of PostgreSQL's programs
+// is not empty, a database for jobs.
+func hostImages(ctx context.Context, binary, agent, postgres string) ([]realnode.Image, error) {
 	const programs = "/usr/local/bin/"
 	product, err := realnode.HostProgram(binary, programs+"bullpen")
 	if err != nil {
@@ -67,8 +88,28 @@ func hostImages(binary, agent string) ([]realnode.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the runners' image of this machine's programs: %w. Name another image in a pool file (--pool-file)", err)
 	}
-	return []realnode.Image{
+	var runner fileSet
+	runner.add(tools...)
+	runner.add(product...)
+	runner.add(runnerFiles()...)
+	images := []realnode.Image{
 		{Ref: agentImage, User: "65532:65532", Entrypoint: []string{programs + "bullpen"}, Env: []string{"PATH=" + strings.TrimSuffix(programs, "/")}, Files: append(product, helper...)},
-		{Ref: RunnerImage, User: "1001:1001", Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/runner"}, Files: append(append(tools, product...), runnerFiles()...)},
-	}, nil
+	}
+	if postgres != "" {
+		for _, tool := range postgresTools { // jobs in this image use the database
+			client, err := realnode.HostProgram(filepath.Join(postgres, tool), "/usr/bin/"+tool)
+			if err != nil {
+				return nil, fmt.Errorf("packing %s into the runners' image: %w", tool, err)
+			}
+			runner.add(client...)
+		}
+		database, err := postgresImage(ctx, postgres)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, database)
+	}
+	return append(images, realnode.Image{
+		Ref: RunnerImage, User: "1001:1001", Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/runner"}, Files: runner.all,
+	}), nil
 }

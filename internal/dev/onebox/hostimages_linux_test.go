@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/internal/dev/postgres"
 	"github.com/bullpen-ci/bullpen/internal/dev/realnode"
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
@@ -23,8 +24,9 @@ func TestHostImages_HaveTheProgramsAndAUser(t *testing.T) {
 	for _, name := range []string{"bullpen", agentName} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755))
 	}
-	images, err := hostImages(filepath.Join(dir, "bullpen"), filepath.Join(dir, agentName))
+	images, err := hostImages(t.Context(), filepath.Join(dir, "bullpen"), filepath.Join(dir, agentName), "")
 	require.NoError(t, err)
+	require.Len(t, images, 2, "without PostgreSQL there is no image of it")
 	paths := func(image realnode.Image) string {
 		var all []string
 		for _, file := range image.Files {
@@ -39,8 +41,21 @@ func TestHostImages_HaveTheProgramsAndAUser(t *testing.T) {
 		require.Contains(t, paths(images[1]), "\n"+path+"\n")
 	}
 	require.NotContains(t, paths(images[1]), agentName)
-	_, err = hostImages(filepath.Join(dir, "gone"), filepath.Join(dir, agentName))
+	_, err = hostImages(t.Context(), filepath.Join(dir, "gone"), filepath.Join(dir, agentName), "")
 	require.ErrorContains(t, err, "packing bullpen into an image")
+
+	programs, err := postgres.Programs(t.Context())
+	require.NoError(t, err)
+	images, err = hostImages(t.Context(), filepath.Join(dir, "bullpen"), filepath.Join(dir, agentName), programs)
+	require.NoError(t, err)
+	require.Len(t, images, 3)
+	require.Equal(t, PostgresImage, images[1].Ref)
+	for _, path := range []string{programs + "/initdb", programs + "/postgres", "/usr/bin/pg_isready", "/usr/local/bin/start-postgres", "/etc/passwd"} {
+		require.Equal(t, 1, strings.Count(paths(images[1]), "\n"+path+"\n"), path)
+	}
+	require.Contains(t, paths(images[1]), "/plpgsql.so\n")
+	require.NotContains(t, paths(images[1]), "llvmjit")
+	require.Contains(t, paths(images[2]), "\n/usr/bin/psql\n")
 }
 
 func TestCheckPlatforms_RefusesAnImageForAnotherMachine(t *testing.T) {

@@ -156,12 +156,12 @@ func Install(ctx context.Context, admin *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	return a.install(ctx)
+	return a.install(ctx, false)
 }
 
 // install applies the CustomResourceDefinitions that the chart installs, waits until their kinds are served, and applies its roles and
-// admission policies.
-func (a *applier) install(ctx context.Context) error {
+// admission policies; with jobContainers also what containers of jobs need.
+func (a *applier) install(ctx context.Context, jobContainers bool) error {
 	system := &unstructured.Unstructured{} // `helm install --create-namespace` makes it, too
 	system.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
 	system.SetName(SystemNamespace)
@@ -177,7 +177,10 @@ func (a *applier) install(ctx context.Context) error {
 	if err := a.awaitKinds(ctx, definedKinds(definitions)); err != nil {
 		return err
 	}
-	_, err = a.applyFiles(ctx, charts.Rendered)
+	if _, err = a.applyFiles(ctx, charts.Rendered); err != nil || !jobContainers {
+		return err
+	}
+	_, err = a.applyFiles(ctx, charts.RenderedJobContainers)
 	return err
 }
 

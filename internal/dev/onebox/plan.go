@@ -75,6 +75,8 @@ const standInRepository = "acme/app"
 // addresses are where our own processes listen, each as host:port.
 type addresses struct {
 	Webhooks, Internal, Operators, ServerMetrics, ControllerHealth, ControllerMetrics, Kubelet, MacKubelet, GitHub string
+	// Images is where the controller asks for the images that the node has; empty without containers.
+	Images string
 	// Gate leads to Internal through the network policies; empty: there is none, and runners connect directly.
 	Gate string
 }
@@ -224,6 +226,7 @@ func (s setting) controllerCommand() Command {
 	}
 	if s.containers {
 		controller.AgentImage, controller.AgentCommand = agentImage, ""
+		controller.Flags = append(controller.Flags, "--job-containers", "--registry-mirror=*="+s.addresses.url(s.addresses.Images))
 	}
 	if s.macHosts != "" {
 		controller.Flags = append(controller.Flags, "--mac-hosts", "--mac-binary="+s.binary, "--mac-remote-root="+s.macHosts)

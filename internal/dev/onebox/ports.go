@@ -97,6 +97,9 @@ func chooseAddresses(l Layout, opts Options) (addresses, error) {
 	if !opts.Ungated && !opts.Containers {
 		listeners = append(listeners, listener{"gate", "", "", &a.Gate})
 	}
+	if opts.Containers {
+		listeners = append(listeners, listener{"images", "", "", &a.Images})
+	}
 	for _, one := range listeners {
 		if *one.into, err = kept.address(one.name, one.asked, one.flag); err != nil {
 			return addresses{}, err

@@ -16,8 +16,9 @@ const (
 	maxMatrix = 256
 	// demoFixed are the jobs of examples/demo.yaml beside the matrix: prepare, expected-failure, after-failure, summary.
 	demoFixed = 4
-	// demoMacJobs are those of examples/macos.yaml.
-	demoMacJobs = 4
+	// demoMacJobs are those of examples/macos.yaml, and demoServiceJobs those of examples/services.yaml.
+	demoMacJobs     = 4
+	demoServiceJobs = 2
 	// DemoMinJobs and DemoMaxJobs bound the jobs of DemoWorkflow.
 	DemoMinJobs = demoFixed + 1
 	DemoMaxJobs = demoFixed + 20*maxMatrix
@@ -84,24 +85,24 @@ func encodeWorkflow(document *yaml.Node) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// mixedWorkflow is DemoWorkflow with some of its jobs replaced by those of examples/macos.yaml: the summary waits for all.
-func mixedWorkflow(linux, macos []byte, jobs int) ([]byte, error) {
-	if jobs < DemoMinJobs+demoMacJobs || jobs > DemoMaxJobs {
-		return nil, fmt.Errorf("--jobs must be between %d and %d, got %d", DemoMinJobs+demoMacJobs, DemoMaxJobs, jobs)
+// mixedWorkflow is DemoWorkflow with some of its jobs replaced by all of another file, which has that many: the summary waits for all.
+func mixedWorkflow(file, others []byte, count, jobs int) ([]byte, error) {
+	if jobs < DemoMinJobs+count || jobs > DemoMaxJobs {
+		return nil, fmt.Errorf("--jobs must be between %d and %d, got %d", DemoMinJobs+count, DemoMaxJobs, jobs)
 	}
-	content, err := DemoWorkflow(linux, jobs-demoMacJobs)
+	content, err := DemoWorkflow(file, jobs-count)
 	if err != nil {
 		return nil, err
 	}
 	var document, more yaml.Node
-	if err := errors.Join(yaml.Unmarshal(content, &document), yaml.Unmarshal(macos, &more)); err != nil {
+	if err := errors.Join(yaml.Unmarshal(content, &document), yaml.Unmarshal(others, &more)); err != nil {
 		return nil, fmt.Errorf("reading the demonstration's workflows: %w", err)
 	}
 	all, added := rootValue(document.Content, "jobs"), rootValue(more.Content, "jobs")
 	summary := valueOf(all, "summary")
 	needs, steps := valueOf(summary, "needs"), valueOf(summary, "steps")
 	if added == nil || needs == nil || steps == nil {
-		return nil, errors.New("the demonstration's workflows have no summary, or no jobs for macOS")
+		return nil, errors.New("the demonstration's workflows have no summary, or no jobs to add")
 	}
 	for i := 0; i+1 < len(added.Content); i += 2 {
 		name := added.Content[i]

@@ -51,10 +51,14 @@ func TestDemoWorkflowHasAsManyJobsAsAskedFor(t *testing.T) {
 
 func TestDemoWorkflowOfTheDefaultSizeIsTheExampleItself(t *testing.T) {
 	require.Len(t, runThrough(t, examples.Demo()), DemoDefaultJobs-demoMacJobs)
-	content, err := mixedWorkflow(examples.Demo(), examples.MacWorkflow(), DemoDefaultJobs)
+	content, err := mixedWorkflow(examples.Demo(), examples.MacWorkflow(), demoMacJobs, DemoDefaultJobs)
 	require.NoError(t, err)
 	require.Len(t, runThrough(t, content), DemoDefaultJobs)
 	require.Contains(t, string(content), `test "${{ needs.build-macos.result }}" = success`)
+	content, err = mixedWorkflow(examples.Demo(), examples.Services(), demoServiceJobs, DemoContainerJobs)
+	require.NoError(t, err)
+	require.Len(t, runThrough(t, content), DemoContainerJobs)
+	require.Contains(t, string(content), `test "${{ needs.database.result }}" = success`)
 }
 
 func TestDemoWorkflowSummaryLooksAtEveryMatrix(t *testing.T) {
@@ -72,7 +76,7 @@ func TestDemoWorkflowRefusesImpossibleNumbers(t *testing.T) {
 		require.ErrorContains(t, err, "--jobs must be between")
 	}
 	for _, jobs := range []int{DemoMinJobs + demoMacJobs - 1, DemoMaxJobs + 1} {
-		_, err := mixedWorkflow(examples.Demo(), examples.MacWorkflow(), jobs)
+		_, err := mixedWorkflow(examples.Demo(), examples.MacWorkflow(), demoMacJobs, jobs)
 		require.ErrorContains(t, err, "--jobs must be between 9 and")
 	}
 	_, err := DemoWorkflow([]byte(strings.ReplaceAll(string(examples.Demo()), "shard:", "part:")), 24)

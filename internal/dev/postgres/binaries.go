@@ -167,3 +167,12 @@ func choose(all []installation, dataMajor int, dir string) (installation, error)
 	}
 	return installation{}, &VersionMismatchError{Dir: dir, Data: dataMajor, Installed: majors}
 }
+
+// Programs is the directory of the server's programs, of the installation that Start uses for a new database.
+func Programs(ctx context.Context) (string, error) {
+	all, err := installations(ctx, systemSearch())
+	if err != nil {
+		return "", err
+	}
+	return filepath.Dir(all[0].postgres), nil
+}

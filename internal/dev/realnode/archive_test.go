@@ -104,10 +104,30 @@ ghcr.io/x/y:2                 application/vnd.oci.image.index.v1+json           
 
 func TestParseImages_ListsWhatPodsName(t *testing.T) {
 	require.Equal(t, []NodeImage{
-		{Name: "bullpen.local/pause:1", Size: "1.4 MiB", Platforms: "linux/amd64"},
-		{Name: "ghcr.io/x/y:2", Size: "20.0 MiB", Platforms: "linux/amd64,linux/arm64"},
-	}, parseImages(imageTable))
+		{Name: "bullpen.local/pause:1", Digest: "sha256:0a2f1e1c1a2b", Size: "1.4 MiB", Platforms: "linux/amd64"},
+		{Name: "ghcr.io/x/y:2", Digest: "sha256:0a2f1e1c1a2b", Size: "20.0 MiB", Platforms: "linux/amd64,linux/arm64"},
+	}, tagged(parseImages(imageTable)))
 	require.Empty(t, parseImages(""))
+}
+
+func TestDigestNames_AreThoseOfWhatTagsNameNow(t *testing.T) {
+	record := func(name, digest string, loaded bool) imageRecord {
+		return imageRecord{NodeImage{Name: name, Digest: digest}, loaded}
+	}
+	missing, stale := digestNames([]imageRecord{
+		record("localhost:5000/tool", "sha256:a", false), // a port, and no tag
+		record("x.local/y:1", "sha256:b", false), record("x.local/y:2", "sha256:b", false),
+		record("x.local/y@sha256:old", "sha256:old", true), // y:1 was another image when it was loaded
+		record("ghcr.io/z@sha256:pulled", "sha256:pulled", false),
+		record("x.local/w:1", "sha256:c", false), record("x.local/w@sha256:c", "sha256:c", true),
+	})
+	var names []string
+	for _, image := range missing {
+		names = append(names, image.byDigest())
+	}
+	require.Equal(t, []string{"localhost:5000/tool@sha256:a", "x.local/y@sha256:b"}, names)
+	require.Equal(t, []string{"x.local/y@sha256:old"}, stale, "a pulled one stays")
+	require.True(t, parseImages("x/y@sha256:a type sha256:a 1.0 MiB linux/amd64 a=b,bullpen.dev/loaded=true")[0].loaded)
 }
 
 func TestParseResolvers_SkipsWhatIsNoAddress(t *testing.T) {
@@ -119,9 +139,12 @@ func FuzzParsers(f *testing.F) {
 	f.Add(imageTable)
 	f.Add("nameserver 127.0.0.1\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, image := range parseImages(text) {
+		records := parseImages(text)
+		for _, image := range records {
 			require.NotEmpty(t, image.Name)
 		}
+		missing, stale := digestNames(records)
+		require.LessOrEqual(t, len(missing)+len(stale), len(records))
 		for _, resolver := range parseResolvers(text) {
 			require.NotContains(t, resolver, " ")
 		}

@@ -295,3 +295,8 @@ func (c *Cluster) Stop(ctx context.Context) error {
 }
 
 func apiURL() string { return "https://" + net.JoinHostPort(gateway.String(), strconv.Itoa(apiPort)) }
+
+// ContentDir is where a node has the contents of its images, by SHA-256, in the directory Options.ImagesDir.
+func ContentDir(images, node string) string {
+	return filepath.Join(images, node, "io.containerd.content.v1.content", "blobs", "sha256")
+}

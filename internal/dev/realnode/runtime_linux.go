@@ -45,21 +45,54 @@ func (r Runtime) ContainersBut(ctx context.Context, namespace string, uids ...st
 	return strings.Fields(string(output)), nil
 }
 
-// Import gives the node an image, in the format of `docker save` or of OCI, so that no registry is asked for it.
+// Import gives the node an image, in the format of `docker save` or of OCI, so that no registry is asked for it. Pods can name it by its digest, too, as
+// if it had been pulled.
 func (r Runtime) Import(ctx context.Context, archive io.Reader) error {
 	command := r.images(ctx, "import", "--local", "--snapshotter=overlayfs", "-")
 	command.Stdin = archive
-	if output, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("importing an image: %w: %s", err, strings.TrimSpace(string(output)))
+	if err := output(command); err != nil {
+		return fmt.Errorf("importing an image: %w", err)
+	}
+	records, err := r.records(ctx)
+	if err != nil {
+		return err
+	}
+	missing, stale := digestNames(records)
+	for _, image := range missing {
+		name := image.byDigest()
+		if err := output(r.images(ctx, "tag", "--force", image.Name, name)); err != nil {
+			return fmt.Errorf("naming image %s by its digest: %w", image.Name, err)
+		}
+		if err := output(r.images(ctx, "label", name, labelLoaded+"=true")); err != nil {
+			return fmt.Errorf("labeling image %s: %w", name, err)
+		}
+	}
+	for _, name := range stale {
+		if err := output(r.images(ctx, "remove", name)); err != nil {
+			return fmt.Errorf("removing the name %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// output runs a command. Its error has what the command printed.
+func output(command *exec.Cmd) error {
+	if printed, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(printed)))
 	}
 	return nil
 }
 
 // Images are those that the node has, by name. Each has one of a pod's names: those by digest are left out.
 func (r Runtime) Images(ctx context.Context) ([]NodeImage, error) {
-	output, err := r.images(ctx, "list").Output()
+	records, err := r.records(ctx)
+	return tagged(records), err
+}
+
+func (r Runtime) records(ctx context.Context) ([]imageRecord, error) {
+	printed, err := r.images(ctx, "list").Output()
 	if err != nil {
 		return nil, fmt.Errorf("listing images: %w", err)
 	}
-	return parseImages(string(output)), nil
+	return parseImages(string(printed)), nil
 }

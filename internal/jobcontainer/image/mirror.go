@@ -171,7 +171,7 @@ func (r *Resolver) admitMirrored(ctx context.Context, policy Policy, name Name, 
 	host, named := hostOf(name.Registry), policy.names(name.Registry)
 	addresses, err := r.options.DNS.LookupNetIP(ctx, "ip", absolute(host, named))
 	if err != nil {
-		return nil //nolint:nilerr // see above
+		return nil // see above
 	}
 	for _, address := range addresses {
 		if !mayConnect(host, named, address, r.options.ClusterNetworks) {
