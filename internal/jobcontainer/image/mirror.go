@@ -150,7 +150,7 @@ func (r *Resolver) askMirror(ctx context.Context, query Query, k key, mirror Mir
 	ctx, stop := r.within(ctx, share, errTimedOut)
 	defer stop()
 	found, err := safely(ctx, func(ctx context.Context) (cached, error) {
-		if err := r.admitMirrored(ctx, query.Policy, k.name, mirror); err != nil {
+		if err := r.admitMirrored(ctx, query.Policy, k.name, mirror, share/2); err != nil {
 			return cached{}, err
 		}
 		return r.attempt(ctx, query, k, &mirror, nil)
@@ -163,13 +163,15 @@ func (r *Resolver) askMirror(ctx context.Context, query Query, k key, mirror Mir
 
 // admitMirrored keeps registries that the pool may not reach from mirrors of every registry, which might connect to them: what a
 // workflow names must not be reached from the mirror's network instead. A name that only the mirror can look up is the mirror's to
-// permit.
-func (r *Resolver) admitMirrored(ctx context.Context, policy Policy, name Name, mirror Mirror) error {
+// permit, also where its own lookup does not end in the given time.
+func (r *Resolver) admitMirrored(ctx context.Context, policy Policy, name Name, mirror Mirror, patience time.Duration) error {
 	if mirror.Registry != everyRegistry || name.Registry == dockerHub {
 		return nil // an administrator chose the registry
 	}
 	host, named := hostOf(name.Registry), policy.names(name.Registry)
-	addresses, err := r.options.DNS.LookupNetIP(ctx, "ip", absolute(host, named))
+	bounded, stop := r.within(ctx, patience, errTimedOut)
+	defer stop()
+	addresses, err := r.options.DNS.LookupNetIP(bounded, "ip", absolute(host, named))
 	if err != nil {
 		return nil // see above
 	}

@@ -1,7 +1,9 @@
 package image_test
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -395,4 +397,27 @@ func TestParseMirror(t *testing.T) {
 		require.EqualError(t, err, want, text)
 		require.NotContains(t, err.Error(), secret)
 	}
+}
+
+// A name service that never responds, as on a machine without a network, leaves the mirror of every registry half of its time.
+func TestMirror_IsAskedWhereNoNameServiceResponds(t *testing.T) {
+	registry := registrytest.Shared(t)
+	digest := registry.Push(t, "acme/loaded:1", postgres(t))
+	mirror := registrytest.StartFront(t, registry)
+	silent, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, silent.Close()) })
+	reached := make(chan struct{}, 16)
+	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		reached <- struct{}{}
+		return new(net.Dialer).DialContext(ctx, "udp", silent.LocalAddr().String())
+	}}
+	now := newClock()
+	r := newResolver(t, now, image.Options{DNS: resolver, Mirrors: mirrors(t, "*=http://"+mirror.Host)})
+	done := start(t, r, image.Query{Tenant: "acme", Image: "ghcr.example/acme/loaded:1", Platform: amd64})
+	await.Receive(t, reached, "the lookup")
+	now.advance(shared / 2)
+	found := await.Receive(t, done, "the resolution")
+	require.NoError(t, found.err)
+	require.Equal(t, "ghcr.example/acme/loaded@"+digest, found.resolved.Reference)
 }
