@@ -98,8 +98,12 @@ func (v *lineViewer) show(b board) {
 			done, b.WantJobs, running, queued, countStage(b.Pods, stageIdle), countStage(b.Pods, stageBusy), countStage(b.Pods, stageStarting))
 	}
 	for _, r := range b.Restarts[v.restarts:] {
-		fmt.Fprintf(v.out, "%s  restarted the %s (%s): pid %d → %d, ready after %s, with %s running\n",
-			clock(b.Elapsed), partName(r.Part), r.Signal, r.OldPID, r.NewPID, short(r.Took), jobCount(r.Running))
+		part := "the " + partName(r.Part)
+		if r.Part == partContainerd {
+			part = partContainerd
+		}
+		fmt.Fprintf(v.out, "%s  restarted %s (%s): pid %d → %d, ready after %s, with %s running\n",
+			clock(b.Elapsed), part, r.Signal, r.OldPID, r.NewPID, short(r.Took), jobCount(r.Running))
 	}
 	v.restarts = len(b.Restarts)
 	for _, c := range b.Changes[v.changed:] {
