@@ -53,7 +53,7 @@ func (d Draft) Complete(granted []jobcontainer.Granted) (Plan, error) {
 func (d Draft) container(one draft, granted jobcontainer.Granted, plan *Plan, found *problems) Container {
 	config, asked := granted.Config, one.options
 	c := Container{
-		Role: one.role, Position: one.position, Name: one.name, Container: granted.Name, Image: one.asked.Image,
+		Role: one.role, Position: one.position, Name: one.name, Container: granted.Name, Image: one.asked.Image, Reference: granted.Image,
 		Env: d.env(one, config, found), User: first(asked.User, config.User), WorkDir: path.Clean(first(asked.WorkDir, one.asked.WorkingDirectory, config.WorkingDir, "/")),
 		StopSignal: asked.StopSignal, StopTimeout: stopTimeout, NoFile: asked.NoFile, Links: one.links, Volumes: slices.Clone(one.volumes),
 	}

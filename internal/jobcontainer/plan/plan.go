@@ -59,6 +59,7 @@ type Container struct {
 	Name        string   // in texts, and of a service: its host name
 	Container   string   // the ephemeral container's name
 	Image       string   // as in the workflow
+	Reference   string   // what the pod has for it, with a digest
 	Argv        []string // what to start; nil for a job container, which runs nothing but steps
 	Env         []string // NAME=value, each name once
 	User        string   // user[:group], names or numbers, to resolve in the container; empty: root

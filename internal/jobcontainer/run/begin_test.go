@@ -28,7 +28,7 @@ func (b *tries) Ask(_ context.Context, request jobcontainer.Request) (jobcontain
 	for _, wanted := range request.Containers {
 		name := fmt.Sprintf("%s-%d-%d", wanted.Role, len(b.ids), wanted.Position)
 		response.Containers = append(response.Containers, jobcontainer.Granted{
-			Role: wanted.Role, Position: wanted.Position, Name: name, Image: wanted.Image, Config: jobcontainer.ImageConfig{OS: "linux", Architecture: runtime.GOARCH, Cmd: []string{"run"}},
+			Role: wanted.Role, Position: wanted.Position, Name: name, Image: wanted.Image + "@sha256:1a2b", Config: jobcontainer.ImageConfig{OS: "linux", Architecture: runtime.GOARCH, Cmd: []string{"run"}},
 		})
 	}
 	return response, nil
@@ -48,7 +48,7 @@ func begins(t *testing.T, interrupted int) (*tries, *session, plan.Plan, error) 
 			close(b.guard(fmt.Sprintf("service-%d-1", try)).ready)
 			continue
 		}
-		b.tell(letter.Failure{Container: fmt.Sprintf("service-%d-1", try), Text: "A container could not be started (EOF).", Final: true, Retriable: true})
+		b.tell(letter.Failure{Container: fmt.Sprintf("service-%d-1", try), Text: "A container of image 'db:1@sha256:1a2b' could not be started (EOF).", Final: true, Retriable: true})
 	}
 	s := &session{}
 	p, err := c.begin(t.Context(), draft, s)
@@ -68,14 +68,14 @@ func TestBegin_AsksAgainForWhatDidNotStart(t *testing.T) {
 		require.Equal(t, []time.Duration{0}, b.guard("service-1-0").ends, "it would have the ports of the next one")
 		require.Equal(t, []time.Duration{0}, b.guard("service-2-0").ends)
 		require.Empty(t, b.guard("service-3-0").ends)
-		require.Contains(t, b.text(), "A container could not be started (EOF).\nStarting the job's containers again (3 of 3).")
+		require.Contains(t, b.text(), "A container of image 'db:1' could not be started (EOF).\nStarting the job's containers again (3 of 3).")
 	})
 }
 
 func TestBegin_GivesUpAfterThreeTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s, _, err := begins(t, 3)
-		require.EqualError(t, err, "A container could not be started (EOF).")
+		require.EqualError(t, err, "A container of image 'db:1' could not be started (EOF).", "as the workflow has its name")
 		require.Len(t, b.ids, jobcontainer.MaxTries)
 		require.Len(t, s.Containers, 2, "cleanup_job ends them")
 	})

@@ -56,7 +56,7 @@ func (c *call) complete(draft plan.Draft, granted []jobcontainer.Granted) (plan.
 // add records containers, in the plan's order.
 func (s *session) add(containers []plan.Container) {
 	for _, p := range containers {
-		m := member{Role: p.Role, Name: p.Name, Container: p.Container, Image: p.Image, User: p.User, NoFile: p.NoFile, Grace: p.StopTimeout}
+		m := member{Role: p.Role, Name: p.Name, Container: p.Container, Image: p.Image, Reference: p.Reference, User: p.User, NoFile: p.NoFile, Grace: p.StopTimeout}
 		if p.Role == jobcontainer.RoleJob {
 			m.Env = p.Env
 		}

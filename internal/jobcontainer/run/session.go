@@ -30,10 +30,11 @@ type session struct {
 // member is one container of the job.
 type member struct {
 	Role      jobcontainer.Role `json:"role"`
-	Name      string            `json:"name"`      // in texts
-	Container string            `json:"container"` // of the pod
-	Image     string            `json:"image"`
-	Env       []string          `json:"env,omitempty"` // of the job container, for its steps
+	Name      string            `json:"name"`                // in texts
+	Container string            `json:"container"`           // of the pod
+	Image     string            `json:"image"`               // as in the workflow
+	Reference string            `json:"reference,omitempty"` // what the pod has for it
+	Env       []string          `json:"env,omitempty"`       // of the job container, for its steps
 	User      string            `json:"user,omitempty"`
 	NoFile    *options.Limit    `json:"noFile,omitempty"`
 	Root      bool              `json:"root,omitempty"`

@@ -90,12 +90,12 @@ func (w *waiting) look(containers []plan.Container) error {
 		failure, known := w.Broker.FailureOf(p.Container)
 		switch {
 		case known && failure.Final && failure.Retriable:
-			return &refusal{text: failure.Text, cause: errNotStarted}
+			return &refusal{text: w.textOf(failure, p.Name, p.Image, p.Reference), cause: errNotStarted}
 		case known && failure.Final:
-			return refuse("%s", w.textOf(failure, p.Name))
+			return refuse("%s", w.textOf(failure, p.Name, p.Image, p.Reference))
 		case known && w.said[p.Container] != failure.Text:
 			w.said[p.Container] = failure.Text
-			w.say(steplog.Lines(failure.Text)...)
+			w.say(steplog.Lines(w.textOf(failure, p.Name, p.Image, p.Reference))...)
 		case long:
 			w.say(fmt.Sprintf("Waiting for image '%s' to be pulled and started (%s).", steplog.Line(p.Image), waited.Round(time.Second)))
 		}
@@ -112,7 +112,7 @@ func (c *call) reason(m *member, err error) error {
 		return err
 	}
 	if failure, known := c.awaitFailure(m.Container); known {
-		return refuse("%s", c.textOf(failure, m.Name))
+		return refuse("%s", c.textOf(failure, m.Name, m.Image, m.Reference))
 	}
 	memory := ""
 	if c.memory() != "" {
@@ -121,12 +121,12 @@ func (c *call) reason(m *member, err error) error {
 	return refuse("Container '%s' ended unexpectedly. It may have used more memory than the pool allows%s.", m.Name, memory)
 }
 
-// textOf is the sentence for a container, whose name in the workflow the controller does not know.
-func (c *call) textOf(failure letter.Failure, name string) string {
-	if !failure.OutOfMemory {
-		return failure.Text
+// textOf is the sentence for a container. The controller sees the pod, and knows neither its name nor its image in the workflow.
+func (c *call) textOf(failure letter.Failure, name, image, reference string) string {
+	if failure.OutOfMemory {
+		return plan.KilledForMemoryText(name, c.memory())
 	}
-	return plan.KilledForMemoryText(name, c.memory())
+	return strings.ReplaceAll(failure.Text, "'"+reference+"'", "'"+image+"'")
 }
 
 // memory of the pool, from Resources; empty: it is not said.
