@@ -92,6 +92,8 @@ const (
 	ExternalsDir = "/__e"
 	ToolsDir     = "/__t"
 	GitHubDir    = "/github"
+	// RunnerWorkDir is where the runner has the volume that is WorkDir in containers: the work directory in GitHub's image, and those derived from it.
+	RunnerWorkDir = "/home/runner/_work"
 )
 
 // MaxTries is how often containers are asked for that do not start.

@@ -1,7 +1,6 @@
 package runnerpod
 
 import (
-	"path"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,7 +62,7 @@ func checkJobContainers(pool *v1alpha1.RunnerPool, options Options) error {
 }
 
 // jobMounts are the paths of the runner's container that a template's own mounts may not hide.
-var jobMounts = []string{jobcontainer.Dir, courier.Dir, jobcontainer.GitHubDir, path.Join(runnerHome, DefaultWorkFolder)}
+var jobMounts = []string{jobcontainer.Dir, courier.Dir, jobcontainer.GitHubDir, jobcontainer.RunnerWorkDir}
 
 // addJobContainers prepares a pod for ephemeral containers, in which nothing but an image can be chosen later: with volumes, and the
 // container that carries the first request.
@@ -98,12 +97,11 @@ func addJobContainers(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool, options O
 // joinJob gives the runner what it shares with the containers of its job. The work directory is where GitHub's runner has it, with
 // the tool cache in it: the runner names that by its path in the work directory (ContainerInfo.cs of actions/runner).
 func joinJob(runner *corev1.Container, pool *v1alpha1.RunnerPool, options Options) {
-	work := path.Join(runnerHome, DefaultWorkFolder)
 	runner.VolumeMounts = append(runner.VolumeMounts,
 		corev1.VolumeMount{Name: VolumeJob, MountPath: jobcontainer.Dir},
 		corev1.VolumeMount{Name: VolumeCourier, MountPath: courier.Dir},
 		corev1.VolumeMount{Name: VolumeGitHub, MountPath: jobcontainer.GitHubDir},
-		corev1.VolumeMount{Name: VolumeWork, MountPath: work},
+		corev1.VolumeMount{Name: VolumeWork, MountPath: jobcontainer.RunnerWorkDir},
 	)
 	runner.Env = append([]corev1.EnvVar{
 		{Name: podenv.JobDir, Value: jobcontainer.Dir},

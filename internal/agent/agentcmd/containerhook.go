@@ -37,8 +37,8 @@ Exits with the exit code of the step, or with 1 after an error, which is in the 
 					Input: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Signals: signals,
 					Pod: cmp.Or(os.Getenv(podenv.PodName), host), Resources: *resources,
 					JobDir: jobcontainer.Dir, GitHubDir: jobcontainer.GitHubDir, PrivateDir: filepath.Join(courier.Dir, "hook"),
-					Broker: broker,
-					Guard:  func(container string) run.Guard { return client.New(jobcontainer.Socket(container)) },
+					WorkVolume: jobcontainer.RunnerWorkDir, Broker: broker,
+					Guard: func(container string) run.Guard { return client.New(jobcontainer.Socket(container)) },
 				})
 			}
 		},

@@ -55,7 +55,10 @@ type Options struct {
 	// JobDir, GitHubDir and PrivateDir are volumes: jobcontainer.Dir, jobcontainer.GitHubDir, and a directory that no container of the job
 	// has.
 	JobDir, GitHubDir, PrivateDir string
-	Broker                        Broker
+	// WorkVolume is where the runner has the volume that is the work directory in containers. If it is empty, or not there, it is not compared with
+	// the runner's work directory.
+	WorkVolume string
+	Broker     Broker
 	// Guard returns the guard of a container.
 	Guard func(container string) Guard
 	// Bounds; the zero value takes the defaults.

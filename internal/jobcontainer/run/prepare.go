@@ -19,6 +19,11 @@ import (
 // prepare starts a job's containers. Whatever fails, cleanup_job comes later and ends what was started.
 func (c *call) prepare(ctx context.Context) error {
 	asked := c.input.Prepare
+	if asked.Container != nil {
+		if err := c.checkWorkDir(); err != nil {
+			return err
+		}
+	}
 	draft, err := plan.ForJob(plan.Job{Container: asked.Container, Services: asked.Services, Names: c.serviceNames(asked.Services)}, c.runner())
 	if err != nil {
 		return err

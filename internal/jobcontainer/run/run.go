@@ -192,6 +192,19 @@ func (c *call) workDir() string {
 	return filepath.Dir(filepath.Dir(filepath.Dir(c.input.ResponseFile)))
 }
 
+// checkWorkDir refuses a runner whose work directory is not the volume that containers have: they would not find the job's files.
+func (c *call) checkWorkDir() error {
+	volume, err := os.Stat(c.WorkVolume)
+	if err != nil {
+		return nil //nolint:nilerr // a runner without the volume is compared with nothing
+	}
+	if work, err := os.Stat(c.workDir()); err == nil && os.SameFile(work, volume) {
+		return nil
+	}
+	return refuse("The runner's work directory is '%s', and containers of jobs have '%s'. An administrator must start the runners of this pool in '%s'.",
+		c.workDir(), c.WorkVolume, filepath.Dir(c.WorkVolume))
+}
+
 func (c *call) variable(name string) string {
 	value := ""
 	for _, entry := range c.Environ {

@@ -116,6 +116,9 @@ func (c *call) containerStep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := c.checkWorkDir(); err != nil {
+		return err
+	}
 	s.Steps++
 	if err := c.save(s); err != nil {
 		return err
