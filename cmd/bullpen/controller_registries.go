@@ -24,7 +24,7 @@ func (f *registryFlags) register(set *pflag.FlagSet) {
 		"controller's start. Nodes pull the images, and must trust them, too")
 	set.StringSliceVar(&f.networks, "cluster-networks", nil, "networks of pods, Services and nodes that have public addresses (CIDR, separated by commas): no image of\n"+
 		"a job is looked up there unless its pool permits the registry. Private addresses need not be listed")
-	set.StringArrayVar(&f.mirrors, "registry-mirror", nil, "mirror or pull-through cache that is asked for images of jobs before their registry, as REGISTRY=URL (can be repeated):\n"+
+	set.StringArrayVar(&f.mirrors, "registry-mirror", nil, "mirror or pull-through cache to query for images of jobs before their registry, as REGISTRY=URL (can be repeated):\n"+
 		"docker.io=https://mirror.example.com, or a path before the repository: https://harbor.example.com/dockerhub. \"*\" as REGISTRY is every\n"+
 		"registry, after those with a mirror of their own. http:// permits requests without TLS. Nodes have mirrors of their own")
 }

@@ -140,7 +140,7 @@ func (r *Resolver) askMirrors(ctx context.Context, query Query, k key) (found ca
 			return found, nil, true
 		}
 		reason, detail := classify(err)
-		problems = append(problems, fmt.Sprintf("mirror %s: %s %s", mirror.URL.Host, reason, detail))
+		problems = append(problems, strings.TrimSpace(fmt.Sprintf("mirror %s: %s %s", mirror.URL.Host, reason, detail)))
 	}
 	return cached{}, problems, false
 }
@@ -172,6 +172,9 @@ func (r *Resolver) admitMirrored(ctx context.Context, policy Policy, name Name, 
 	bounded, stop := r.within(ctx, patience, errTimedOut)
 	defer stop()
 	addresses, err := r.options.DNS.LookupNetIP(bounded, "ip", absolute(host, named))
+	if err != nil && !named && isClusters(host) {
+		return refusedAddress(host, "of a cluster")
+	}
 	if err != nil {
 		return nil // see above
 	}
@@ -181,6 +184,11 @@ func (r *Resolver) admitMirrored(ctx context.Context, policy Policy, name Name, 
 		}
 	}
 	return nil
+}
+
+// isClusters reports whether a name is looked up in a cluster's search domains, or is of a Service.
+func isClusters(host string) bool {
+	return !strings.Contains(host, ".") || strings.HasSuffix(host, ".svc") || strings.HasSuffix(host, ".cluster.local")
 }
 
 // hostOf is the host of a registry, without port and brackets.

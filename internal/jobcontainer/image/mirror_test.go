@@ -263,7 +263,7 @@ func TestMirror_ThatHangsLeavesTimeForTheRegistry(t *testing.T) {
 	}
 	problem := failed(t, await.Receive(t, done, "the end of the wait").err, h.query, image.TimedOut,
 		"Image 'IMAGE' could not be pulled: registry '"+h.front.Host+"' did not respond within 15s. Run the job again later.")
-	require.Equal(t, fmt.Sprintf("; mirror %s: TimedOut ; mirror %s: TimedOut ", first.Host, second.Host), problem.Detail)
+	require.Equal(t, fmt.Sprintf("; mirror %s: TimedOut; mirror %s: TimedOut", first.Host, second.Host), problem.Detail)
 }
 
 func TestMirror_AnExactOneIsAskedBeforeOneOfEveryRegistry(t *testing.T) {
@@ -304,6 +304,15 @@ func TestMirror_GivesWorkflowsNoReach(t *testing.T) {
 	for _, host := range []string{mirror.Host, "localhost:" + port, "[::1]:" + port, "mirror.internal:" + port, "10.0.0.1", "[fd00::1]:443", "private.evil.example:5000", "metadata.internal"} {
 		query.Image = host + "/acme/app:1"
 		fails(t, r, query, image.AddressRefused, strings.Replace(refusedAddress, "HOST", host, 1))
+	}
+	for _, host := range []string{"registry:5000", "kubernetes.default.svc:443", "kubernetes.default.svc.cluster.local"} { // as a mirror in a cluster may look them up
+		query.Image = host + "/acme/app:1"
+		fails(t, r, query, image.Unreachable, "Image 'IMAGE' could not be pulled: registry '"+host+"' is unreachable: no such host.")
+	}
+	for _, host := range []string{"127.1:5000", "0x7f.1", "2852039166:80", "169.254.43518", "010.0.0.1:80", "0177.0.0.1", "10.0x1"} {
+		query.Image = host + "/acme/app:1"
+		_, err := r.Resolve(t.Context(), query)
+		require.ErrorContains(t, err, "its registry is not a host", "some resolvers read it as an address")
 	}
 	require.Empty(t, seen.uris())
 

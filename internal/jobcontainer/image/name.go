@@ -2,6 +2,7 @@ package image
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -41,6 +42,9 @@ func ParseName(text string) (Name, error) {
 		// Acme/app is taken for an image of the registry Acme, and in lower case it is one of Docker Hub.
 		return Name{}, invalidName(text, lowercaseOnly)
 	}
+	if isNumber(hostOf(name.Registry)) { // some resolvers take 127.1 and 0x7f000001 for addresses
+		return Name{}, invalidName(text, "its registry is not a host, or host:port")
+	}
 	if checkHost(name.Registry) != nil { // the kubelet takes [0]:0, which no client connects to
 		return Name{}, invalidName(text, "its registry is not a host, or host:port")
 	}
@@ -53,6 +57,16 @@ func ParseName(text string) (Name, error) {
 		name.Tag = tagged.Tag()
 	}
 	return name, nil
+}
+
+// isNumber reports whether a host ends in a number, as no name of DNS does, and is no IP address in its usual form.
+func isNumber(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return false
+	}
+	last := strings.ToLower(host[strings.LastIndexByte(host, '.')+1:])
+	hexadecimal, isHex := strings.CutPrefix(last, "0x")
+	return isHex && strings.Trim(hexadecimal, "0123456789abcdef") == "" || strings.Trim(last, "0123456789") == ""
 }
 
 const lowercaseOnly = "a repository has lowercase letters only"
