@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,6 +85,16 @@ func TestUpContainers(t *testing.T) {
 			first.awaitWithin(t, 2*patience, "the end of the job "+job, jobEnded(job, "success"))
 		}
 	})
+	t.Run("containerd and the node are started again", func(t *testing.T) {
+		init := first.ready(t).NodeInit
+		require.NoError(t, syscall.Kill(childOf(t, init, "/run/programs/containerd --config"), syscall.SIGKILL))
+		first.startedAgain(t, "containerd")
+		require.NoError(t, syscall.Kill(init, syscall.SIGKILL))
+		first.startedAgain(t, "kubelet")
+		_, stderr, code := run(t, "run", writeFile(t, "again.yaml", strings.ReplaceAll(loadedJob, "loaded:", "again:")), "--state-dir", dir)
+		require.Zero(t, code, stderr)
+		first.awaitWithin(t, 2*patience, "the end of a job on the new node", jobEnded("again", "success"))
+	})
 	t.Run("the other kind of runners is refused", func(t *testing.T) {
 		require.NoError(t, first.command.Process.Kill())
 		first.exited(t)
@@ -93,6 +104,32 @@ func TestUpContainers(t *testing.T) {
 	require.Zero(t, code, "%s", stderr)
 	require.NotEmpty(t, stdout)
 	leavesNothing(t, dir)
+}
+
+// startedAgain waits until a part has started twice.
+func (r *running) startedAgain(t *testing.T, part string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		starts := 0
+		for _, e := range r.events {
+			if e.Event == "started" && e.Part == part {
+				starts++
+			}
+		}
+		return starts > 1
+	}, 2*patience, interval, "%s has not started again", part)
+}
+
+// childOf is the child of a process that runs a program.
+func childOf(t *testing.T, parent int, program string) int {
+	t.Helper()
+	found, err := exec.CommandContext(t.Context(), "pgrep", "--parent", strconv.Itoa(parent), "--full", "^"+program).Output()
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.Fields(string(found))[0])
+	require.NoError(t, err)
+	return pid
 }
 
 // loadImages loads an image of this machine's architecture, and is refused one of another.

@@ -121,7 +121,7 @@ type event struct {
 }
 
 type where struct {
-	PID                  int
+	PID, NodeInit        int
 	GitHub, Kubectl      string
 	Kubeconfig, Webhooks string
 	Dispatch             string

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
@@ -25,6 +26,7 @@ type containers struct {
 
 	mu   sync.Mutex // held by what stops or starts programs of the node
 	node *realnode.Node
+	pid  atomic.Int64 // of the node's first process; read without mu, which is held for as long as a node takes to start
 }
 
 // checkContainers reports what this machine lacks for a node, before anything is created, and finds the node's programs.
@@ -101,15 +103,23 @@ func (c *containers) launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.node = node
+	c.setNode(node)
+	if err := c.equip(ctx); err != nil {
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+		defer cancel()
+		c.setNode(nil)
+		return errors.Join(err, node.Stop(stopping)) // a later launch begins again
+	}
+	return nil
+}
+
+// equip gives a new node its images. The caller holds mu.
+func (c *containers) equip(ctx context.Context) error {
+	node := c.node
 	if err := c.box.record.add("node-init", node.Init()); err != nil {
 		return err
 	}
-	programs, err := postgres.Programs(ctx)
-	if err != nil && !errors.Is(err, postgres.ErrNotInstalled) { // then there is no image of it
-		return err
-	}
-	images, err := hostImages(ctx, c.box.opts.Binary, c.box.opts.agent, programs)
+	images, err := c.images(ctx)
 	if err != nil {
 		return err
 	}
@@ -123,6 +133,29 @@ func (c *containers) launch(ctx context.Context) error {
 			Message: fmt.Sprintf("%-14s pid %d, of the node", program, node.PID(program))})
 	}
 	return nil
+}
+
+// images are those that are made of this machine's programs. Without a usable PostgreSQL there is none of it.
+func (c *containers) images(ctx context.Context) ([]realnode.Image, error) {
+	programs, err := postgres.Programs(ctx)
+	if err == nil {
+		images, err := hostImages(ctx, c.box.opts.Binary, c.box.opts.agent, programs)
+		if unusable := (*noDatabaseError)(nil); !errors.As(err, &unusable) {
+			return images, err
+		}
+		c.box.report(Event{Kind: EventProblem, Part: partNode, Message: fmt.Sprintf("image %s is not available: %v. "+
+			"Install PostgreSQL's client programs and pg_config, or load another image with `bullpen images load FILE`", PostgresImage, err)})
+	}
+	return hostImages(ctx, c.box.opts.Binary, c.box.opts.agent, "")
+}
+
+func (c *containers) setNode(node *realnode.Node) {
+	c.node = node
+	if node == nil {
+		c.pid.Store(0)
+		return
+	}
+	c.pid.Store(int64(node.Init()))
 }
 
 // give imports an image as it is packed.
@@ -207,7 +240,7 @@ func (c *containers) repair(ctx context.Context) (bool, error) {
 		c.box.report(Event{Kind: EventEnded, Part: partNode, Log: c.node.LogPath("node-init"),
 			Message: "the node died, and all runners with it; starting it again. See its log: " + c.node.LogPath("node-init")})
 		err := c.node.Stop(ctx)
-		c.node = nil
+		c.setNode(nil)
 		if err != nil {
 			return true, err
 		}
@@ -248,12 +281,7 @@ func (c *containers) init() int {
 	if c == nil {
 		return 0
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.node == nil {
-		return 0
-	}
-	return c.node.Init()
+	return int(c.pid.Load())
 }
 
 // stopNode ends the node, and all runners with it.
@@ -267,7 +295,7 @@ func (c *containers) stopNode(ctx context.Context) error {
 		return nil
 	}
 	err := c.node.Stop(ctx)
-	c.node = nil
+	c.setNode(nil)
 	return err
 }
 

@@ -72,8 +72,14 @@ func (s *fileSet) add(files ...realnode.File) {
 	}
 }
 
+// noDatabaseError is a PostgreSQL of which no image can be made.
+type noDatabaseError struct{ err error }
+
+func (e *noDatabaseError) Error() string { return e.err.Error() }
+func (e *noDatabaseError) Unwrap() error { return e.err }
+
 // hostImages are made of this machine's programs: the agent's with what the relay needs, the runners', and, if the directory of PostgreSQL's programs
-// is not empty, a database for jobs.
+// is not empty, a database for jobs. The error is a *noDatabaseError if the others can be made without it.
 func hostImages(ctx context.Context, binary, agent, postgres string) ([]realnode.Image, error) {
 	const programs = "/usr/local/bin/"
 	product, err := realnode.HostProgram(binary, programs+"bullpen")
@@ -99,13 +105,13 @@ func hostImages(ctx context.Context, binary, agent, postgres string) ([]realnode
 		for _, tool := range postgresTools { // jobs in this image use the database
 			client, err := realnode.HostProgram(filepath.Join(postgres, tool), "/usr/bin/"+tool)
 			if err != nil {
-				return nil, fmt.Errorf("packing %s into the runners' image: %w", tool, err)
+				return nil, &noDatabaseError{fmt.Errorf("packing %s: %w", tool, err)}
 			}
 			runner.add(client...)
 		}
 		database, err := postgresImage(ctx, postgres)
 		if err != nil {
-			return nil, err
+			return nil, &noDatabaseError{err}
 		}
 		images = append(images, database)
 	}

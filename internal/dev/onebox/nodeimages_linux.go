@@ -12,21 +12,15 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/realnode"
 )
 
-// serveImages has the controller find the images that the node has: those of jobs that no registry has, or that were loaded.
+// serveImages starts the server by which the controller looks up images that the node has.
 func (c *containers) serveImages(ctx context.Context) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.box.addresses.Images)
 	if err != nil {
-		return fmt.Errorf("listening for questions about the node's images: %w", err)
+		return fmt.Errorf("listening for requests for the node's images: %w", err)
 	}
 	server := &http.Server{
 		Handler: &imageserver.Handler{
-			Images: func(ctx context.Context) ([]realnode.NodeImage, error) {
-				init := c.init()
-				if init == 0 {
-					return nil, errors.New("the node is being started")
-				}
-				return realnode.Runtime{Init: init}.Images(ctx)
-			},
+			Images:  c.listImages,
 			Content: realnode.ContentDir(c.box.layout.images(), NodeName),
 			Log:     c.box.log,
 		},
@@ -35,8 +29,28 @@ func (c *containers) serveImages(ctx context.Context) error {
 	c.box.watchers.Go(func() {
 		defer context.AfterFunc(c.box.ctx, func() { _ = server.Close() })()
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			c.box.report(Event{Kind: EventProblem, Part: partNode, Message: fmt.Sprintf("%v; images that were loaded are not found for jobs. Restart `bullpen up`", err)})
+			c.box.report(Event{Kind: EventProblem, Part: partNode, Message: fmt.Sprintf("%v; jobs cannot use loaded images. Restart `bullpen up`", err)})
 		}
 	})
 	return nil
+}
+
+// listImages lists what the node has. While containerd or the node restarts it tries again, until ctx ends: a job fails if its image is not found.
+func (c *containers) listImages(ctx context.Context) ([]realnode.NodeImage, error) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := errors.New("the node is being started")
+		if init := c.init(); init != 0 {
+			var images []realnode.NodeImage
+			if images, err = (realnode.Runtime{Init: init}).Images(ctx); err == nil {
+				return images, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-tick.C:
+		}
+	}
 }

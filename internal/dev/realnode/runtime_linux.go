@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Runtime is the container runtime of a running node, of this process or of another.
@@ -20,12 +21,13 @@ type Runtime struct {
 // command runs on the node, as root, in its namespaces.
 func (r Runtime) command(ctx context.Context, args ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, "nsenter", append([]string{"--target=" + strconv.Itoa(r.Init), "--mount", "--net", "--uts", "--ipc", "--pid", "--"}, args...)...)
+	command.WaitDelay = time.Second // ends with nsenter, also if what it has started does not
 	command.Env = append(os.Environ(), "PATH="+insideParts+":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TMPDIR=/run/node/tmp")
 	return command
 }
 
 func (r Runtime) ctr(ctx context.Context, args ...string) *exec.Cmd {
-	return r.command(ctx, append([]string{filepath.Join(insideParts, "ctr"), "--address=" + runtimeSock, "--namespace=k8s.io"}, args...)...)
+	return r.command(ctx, append([]string{filepath.Join(insideParts, "ctr"), "--address=" + runtimeSock, "--connect-timeout=5s", "--namespace=k8s.io"}, args...)...)
 }
 
 func (r Runtime) images(ctx context.Context, args ...string) *exec.Cmd {
@@ -90,9 +92,12 @@ func (r Runtime) Images(ctx context.Context) ([]NodeImage, error) {
 }
 
 func (r Runtime) records(ctx context.Context) ([]imageRecord, error) {
-	printed, err := r.images(ctx, "list").Output()
+	command := r.images(ctx, "list")
+	var problem strings.Builder
+	command.Stderr = &problem
+	printed, err := command.Output()
 	if err != nil {
-		return nil, fmt.Errorf("listing images: %w", err)
+		return nil, fmt.Errorf("listing images: %w: %s", err, strings.TrimSpace(problem.String()))
 	}
 	return parseImages(string(printed)), nil
 }
