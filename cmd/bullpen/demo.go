@@ -31,8 +31,9 @@ was deleted, each change took effect, and no process is left.
 The workflow is examples/demo.yaml with the jobs of examples/macos.yaml. Jobs run as processes of this machine, without
 isolation. Those for macOS run on a node that stands in for a Mac, with a fake Tart ("bullpen dev tart").
 
-With --containers (Linux, root), jobs run in containers on a kubelet. In place of those for macOS there are the jobs of examples/services.yaml,
-with a database as a service. The kubelet and the container runtime are restarted, too. It succeeds only if nothing is left of the node: no mount, cgroup, network link, process or file.`,
+With --containers (Linux, root), jobs run in containers on a kubelet. In place of those for macOS there are the jobs of
+examples/services.yaml, with a database as a service. The kubelet and the container runtime are restarted, too. It
+succeeds only if nothing is left of the node: no mount, cgroup, network link, process or file.`,
 		Example: `  bullpen demo
 
   # In containers

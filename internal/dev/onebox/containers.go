@@ -22,11 +22,12 @@ import (
 
 // Images that are made of this machine's programs. No registry has them.
 const (
-	agentImage = "bullpen.local/bullpen:up"
+	localRegistry = "bullpen.local"
+	agentImage    = localRegistry + "/bullpen:up"
 	// RunnerImage has the development runner, a shell and the usual tools.
-	RunnerImage = "bullpen.local/runner:up"
+	RunnerImage = localRegistry + "/runner:up"
 	// PostgresImage is a database for services of jobs.
-	PostgresImage = "bullpen.local/postgres:up"
+	PostgresImage = localRegistry + "/postgres:up"
 	// GitHubRunnerImage is GitHub's own, for a real App.
 	GitHubRunnerImage = "ghcr.io/actions/actions-runner:latest"
 )
@@ -128,10 +129,10 @@ func ContainerPools(runners int, githubRunner bool) ([]*unstructured.Unstructure
 	return pools, err
 }
 
-// Requests of a runner pod of the default pool beside its runner: those of the poller and the container idle; and of what runs on a node beside
+// Requests of a runner pod of the default pool beside its runner: those of the containers poller, idle and courier; and of what runs on a node beside
 // runners: DNS and the way to the server.
 const (
-	helpersMilliCPU = 20
+	helpersMilliCPU = 30
 	nodeMilliCPU    = 120
 )
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/charts"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -75,10 +76,27 @@ func TestFitting_LeavesRoomForTheNode(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3, fitting(pools[0], 1))
 	require.Equal(t, 6, fitting(pools[0], 2))
-	require.Equal(t, 14, fitting(pools[0], 4))
+	require.Equal(t, 13, fitting(pools[0], 4))
+	helpers := int64(0)
+	for _, container := range defaultPod(t, pools[0]).Spec.Containers {
+		if container.Name != runnerpod.ContainerRunner {
+			helpers += container.Resources.Requests.Cpu().MilliValue()
+		}
+	}
+	require.EqualValues(t, helpersMilliCPU, helpers)
 	require.NoError(t, unstructured.SetNestedField(pools[0].Object, int64(8), "spec", "resources", "cpu"))
 	require.Equal(t, 1, fitting(pools[0], 4), "one, which stays pending, and its pool says why")
 	require.Equal(t, 1, fitting(&unstructured.Unstructured{Object: map[string]any{}}, 4))
+}
+
+// defaultPod is a pod of a pool as the controller makes it.
+func defaultPod(t *testing.T, pool *unstructured.Unstructured) *corev1.Pod {
+	t.Helper()
+	typed := &v1alpha1.RunnerPool{}
+	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(pool.Object, typed))
+	pod, _, err := runnerpod.Build(typed, runnerpod.Options{DispatchURL: dispatchURL, AgentImage: agentImage, JobContainersKey: "key"}, "abcd1234")
+	require.NoError(t, err)
+	return pod
 }
 
 func waitingPod(name, image, reason, message string) corev1.Pod {

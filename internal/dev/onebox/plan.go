@@ -226,7 +226,9 @@ func (s setting) controllerCommand() Command {
 	}
 	if s.containers {
 		controller.AgentImage, controller.AgentCommand = agentImage, ""
-		controller.Flags = append(controller.Flags, "--job-containers", "--registry-mirror=*="+s.addresses.url(s.addresses.Images))
+		images := s.addresses.url(s.addresses.Images)
+		// Those of this machine are looked for nowhere else, so that no name service delays them.
+		controller.Flags = append(controller.Flags, "--job-containers", "--registry-mirror=*="+images, "--registry-mirror="+localRegistry+"="+images)
 	}
 	if s.macHosts != "" {
 		controller.Flags = append(controller.Flags, "--mac-hosts", "--mac-binary="+s.binary, "--mac-remote-root="+s.macHosts)

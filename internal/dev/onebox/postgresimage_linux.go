@@ -15,7 +15,7 @@ import (
 // postgresUser runs the database in its container. PostgreSQL refuses to run as root.
 const postgresUser = 999
 
-// startPostgres is what the image runs. Its variables are those of Docker Hub's image.
+// startPostgres is what the image runs. Its variables are the usual ones of Docker Hub's image.
 const startPostgres = `#!/bin/sh
 set -eu
 data=/var/lib/postgresql/data
@@ -28,15 +28,15 @@ if [ ! -s "$data/PG_VERSION" ]; then
   fi
   umask 077
   printf '%s\n' "${POSTGRES_PASSWORD:-unused}" > /tmp/password
-  PROGRAMS/initdb --pgdata="$data" --username="$user" --pwfile=/tmp/password --encoding=UTF8 --locale=C --auth-local=trust --auth-host="$method" --no-sync
+  "PROGRAMS/initdb" --pgdata="$data" --username="$user" --pwfile=/tmp/password --encoding=UTF8 --locale=C --auth-local=trust --auth-host="$method" --no-sync
   rm /tmp/password
   printf 'host all all all %s\n' "$method" >> "$data/pg_hba.conf"
   database="${POSTGRES_DB:-$user}"
   if [ "$database" != postgres ]; then
-    printf 'CREATE DATABASE "%s"\n' "$database" | PROGRAMS/postgres --single -D "$data" postgres
+    printf 'CREATE DATABASE "%s"\n' "$database" | "PROGRAMS/postgres" --single -D "$data" postgres
   fi
 fi
-exec PROGRAMS/postgres -D "$data" -c listen_addresses='*' -c fsync=off "$@"
+exec "PROGRAMS/postgres" -D "$data" -c listen_addresses='*' -c fsync=off "$@"
 `
 
 // postgresTools are found in the image by their names.
@@ -80,6 +80,9 @@ func postgresImage(ctx context.Context, programs string) (realnode.Image, error)
 		return failed(err)
 	}
 	files.add(data...)
+	if zones, err := tree("/usr/share/zoneinfo"); err == nil { // PostgreSQL has its own elsewhere
+		files.add(zones...)
+	}
 	files.add(modules...)
 	start := strings.ReplaceAll(startPostgres, "PROGRAMS", programs)
 	files.add(

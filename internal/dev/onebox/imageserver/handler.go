@@ -41,10 +41,10 @@ var (
 	sha256Digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 )
 
-// ServeHTTP answers GET and HEAD. The parameter ns is the registry that this one is asked in place of.
+// ServeHTTP responds to GET and HEAD. The parameter ns is the registry of the image's name.
 func (h *Handler) ServeHTTP(to http.ResponseWriter, request *http.Request) {
 	if request.Method != http.MethodGet && request.Method != http.MethodHead {
-		refuse(to, http.StatusMethodNotAllowed, "UNSUPPORTED", "this registry is for reading")
+		refuse(to, http.StatusMethodNotAllowed, "UNSUPPORTED", "this registry is read-only")
 		return
 	}
 	if request.URL.Path == "/v2/" {
@@ -70,7 +70,7 @@ func (h *Handler) manifest(to http.ResponseWriter, request *http.Request, reposi
 	images, err := h.Images(request.Context())
 	if err != nil {
 		h.Log.WarnContext(request.Context(), "listing the node's images", "error", err)
-		refuse(to, http.StatusServiceUnavailable, "UNAVAILABLE", "the node cannot be asked for its images now")
+		refuse(to, http.StatusServiceUnavailable, "UNAVAILABLE", "the node is restarting. Retry later")
 		return
 	}
 	wanted := request.URL.Query().Get("ns") + "/" + repository + ":" + reference
@@ -107,7 +107,7 @@ func (h *Handler) document(to http.ResponseWriter, request *http.Request, digest
 	_, _ = to.Write(content) // the client may be gone
 }
 
-// read returns a document of the node. What is none, such as a layer, does not exist here.
+// read returns a document of the node, of whichever image: one that the node has under another name is refused by the kubelet. Layers are not served.
 func (h *Handler) read(digest string) ([]byte, error) {
 	if !sha256Digest.MatchString(digest) {
 		return nil, fs.ErrNotExist
