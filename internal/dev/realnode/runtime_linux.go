@@ -2,6 +2,7 @@ package realnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Runtime is the container runtime of a running node, of this process or of another.
@@ -50,6 +53,11 @@ func (r Runtime) ContainersBut(ctx context.Context, namespace string, uids ...st
 // Import gives the node an image, in the format of `docker save` or of OCI, so that no registry is asked for it. Pods can name it by its digest, too, as
 // if it had been pulled.
 func (r Runtime) Import(ctx context.Context, archive io.Reader) error {
+	unlock, err := lockImports(ctx, filepath.Join("/proc", strconv.Itoa(r.Init), "root", insideState, "import.lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	command := r.images(ctx, "import", "--local", "--snapshotter=overlayfs", "-")
 	command.Stdin = archive
 	if err := output(command); err != nil {
@@ -75,6 +83,33 @@ func (r Runtime) Import(ctx context.Context, archive io.Reader) error {
 		}
 	}
 	return nil
+}
+
+// lockImports returns when no other import of any process names images. Each reads all names before it changes some.
+func lockImports(ctx context.Context, path string) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("locking the node's images: %w", err)
+	}
+	unlock = func() { _ = file.Close() }          // always nil; releases the lock
+	tick := time.NewTicker(50 * time.Millisecond) // a lock says nothing when it becomes free
+	defer tick.Stop()
+	for {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return unlock, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			unlock()
+			return nil, fmt.Errorf("locking the node's images: %w", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			unlock()
+			return nil, fmt.Errorf("waiting for another import to end: %w", context.Cause(ctx))
+		}
+	}
 }
 
 // output runs a command. Its error has what the command printed.
