@@ -86,7 +86,7 @@ func containsAddress(prefixes []netip.Prefix, address netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
-// mayConnect reports whether a connection for host (as in a URL, without its port) may go to the address. named says that the
+// mayConnect reports (JOB-7) whether a connection for host (as in a URL, without its port) may go to the address. named says that the
 // pool names the host. A name other than localhost never leads to the controller's own loopback, whatever its DNS says.
 func mayConnect(host string, named bool, address netip.Addr, cluster []netip.Prefix) bool {
 	switch judge(address, cluster) {

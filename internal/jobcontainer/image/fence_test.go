@@ -53,7 +53,7 @@ func victim(t *testing.T) (host string, reached func() int) {
 	}
 }
 
-func TestResolve_ConnectsToNoAddressOfTheClusterOrTheController(t *testing.T) {
+func TestResolve_JOB7_ConnectsToNoAddressOfTheClusterOrTheController(t *testing.T) {
 	host, reached := victim(t)
 	_, port, err := net.SplitHostPort(host)
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestResolve_ConnectsToNoAddressOfTheClusterOrTheController(t *testing.T) {
 }
 
 // A registry leads the controller elsewhere by each of its responses.
-func TestResolve_RedirectsAndTokenServicesPassTheSameFence(t *testing.T) {
+func TestResolve_JOB7_RedirectsAndTokenServicesPassTheSameFence(t *testing.T) {
 	h := newHostile(t)
 	host, reached := victim(t)
 	local := strings.Replace(host, "127.0.0.1", "localhost", 1)
@@ -174,7 +174,7 @@ func TestResolve_APoolSeesNothingThatOnlyAnotherReaches(t *testing.T) {
 	fails(t, h.resolver, other, image.CertificateInvalid, "Image 'IMAGE' could not be pulled: the connection to registry '"+h.front.Host+"' is not secure: no TLS.")
 }
 
-func TestResolve_ProxiesPassTheSameFence(t *testing.T) {
+func TestResolve_JOB7_ProxiesPassTheSameFence(t *testing.T) {
 	registry := registrytest.Shared(t)
 	registry.Push(t, "acme/app:1", postgres(t))
 	var mu sync.Mutex

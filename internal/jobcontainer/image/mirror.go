@@ -161,7 +161,7 @@ func (r *Resolver) askMirror(ctx context.Context, query Query, k key, mirror Mir
 	return found, err
 }
 
-// admitMirrored keeps registries that the pool may not reach from mirrors of every registry, which might connect to them: what a
+// admitMirrored (JOB-7) keeps registries that the pool may not reach from mirrors of every registry, which might connect to them: what a
 // workflow names must not be reached from the mirror's network instead. A name that only the mirror can look up is the mirror's to
 // permit, also where its own lookup does not end in the given time.
 func (r *Resolver) admitMirrored(ctx context.Context, policy Policy, name Name, mirror Mirror, patience time.Duration) error {

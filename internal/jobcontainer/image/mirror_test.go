@@ -287,7 +287,7 @@ func TestMirror_AnExactOneIsAskedBeforeOneOfEveryRegistry(t *testing.T) {
 }
 
 // A workflow that names a mirror, or what only a mirror could reach, gets no further than without mirrors.
-func TestMirror_GivesWorkflowsNoReach(t *testing.T) {
+func TestMirror_JOB7_GivesWorkflowsNoReach(t *testing.T) {
 	registry := registrytest.Shared(t)
 	registry.Push(t, "acme/app:1", postgres(t))
 	mirror := registrytest.StartFront(t, registry)
@@ -330,7 +330,7 @@ func TestMirror_GivesWorkflowsNoReach(t *testing.T) {
 }
 
 // The fence of addresses holds for mirrors, except that an administrator named their hosts.
-func TestMirror_ConnectsToNoForbiddenAddress(t *testing.T) {
+func TestMirror_JOB7_ConnectsToNoForbiddenAddress(t *testing.T) {
 	h, mirror := newMirrored(t)
 	seen := record(mirror)
 	_, port, _ := strings.Cut(mirror.Host, ":")
@@ -352,7 +352,7 @@ func TestMirror_ConnectsToNoForbiddenAddress(t *testing.T) {
 	require.Empty(t, seen.uris())
 }
 
-func TestMirror_BehindAProxy(t *testing.T) {
+func TestMirror_JOB7_BehindAProxy(t *testing.T) {
 	registry := registrytest.Shared(t)
 	registry.Push(t, "acme/app:1", postgres(t))
 	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Host = registry.Host }}
