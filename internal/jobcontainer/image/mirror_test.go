@@ -182,7 +182,7 @@ func TestMirror_ThatFailsIsFollowedByTheRegistry(t *testing.T) {
 	require.Zero(t, namedReached(), "the pool names it with TLS, and a mirror without TLS changes nothing of that")
 	require.Empty(t, h.now.delays, "a mirror is not asked again")
 
-	// A digest is verified, whoever serves it.
+	// The digest of an image is verified, also of one from a mirror.
 	h.query.Image = want.Reference
 	mirror.Replace(registrytest.Digest, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(other) })
 	h.now.advance(2 * time.Hour)

@@ -97,6 +97,7 @@ func TestHandler_Refuses(t *testing.T) {
 	handler, _ := node(t)
 	secret := filepath.Join(filepath.Dir(handler.Content), "secret")
 	require.NoError(t, os.WriteFile(secret, []byte("{}"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(handler.Content, "unfinished"), []byte("{}"), 0o600))
 	ask := func(method, path string) *httptest.ResponseRecorder {
 		response := httptest.NewRecorder()
 		handler.ServeHTTP(response, httptest.NewRequestWithContext(t.Context(), method, path, http.NoBody))
@@ -113,6 +114,7 @@ func TestHandler_Refuses(t *testing.T) {
 		"/v2/library/postgres/blobs/..%2fsecret":                                             404,
 		"/v2/library/postgres/manifests/..%2fsecret?ns=docker.io":                            404,
 		"/v2/library/postgres/blobs/sha256:..%2fsecret":                                      404,
+		"/v2/library/postgres/blobs/unfinished":                                              404, // no content by its digest
 		"/v2/library/postgres/tags/list":                                                     404,
 		"/":                                                                                  404,
 	} {
