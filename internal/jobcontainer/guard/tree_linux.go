@@ -67,9 +67,15 @@ func processes() []seen {
 type root struct {
 	pid     int
 	started uint64
-	// orphans says that processes without their parent which are no older than the root belong to its tree, unless another child of the guard
+	// orphans says that processes without their parent which are younger than the root belong to its tree, unless another child of the guard
 	// has them. Nothing else tells whose they are, once they have sessions of their own.
 	orphans bool
+}
+
+// precedes reports whether the process was started after the root. A tick is long, usually 10 ms: in the same one the kernel's numbers decide,
+// which grow but for their wrap-around.
+func (r root) precedes(s seen) bool {
+	return s.started > r.started || s.started == r.started && s.pid > r.pid
 }
 
 // members returns what belongs to the tree of r and is alive: its root, their descendants, what is in its session or process group, and
@@ -98,7 +104,7 @@ func members(r root, all []seen, known map[int]bool) []int {
 		if s.pid == 1 || s.pid != r.pid && known[s.pid] {
 			continue
 		}
-		orphan := r.orphans && s.parent == 1 && s.started >= r.started
+		orphan := r.orphans && s.parent == 1 && r.precedes(s)
 		if s.pid == r.pid || s.group == r.pid || s.session == r.pid || orphan {
 			take(s)
 		}
