@@ -79,6 +79,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.securityContext) || !has(self.securityContext.runAsUser)",message="all containers of a runner's pod run as one user, because they share files: remove securityContext.runAsUser, and set runAsUser of the template"
 // +kubebuilder:validation:XValidation:rule="!has(self.securityContext) || !has(self.securityContext.privileged) || !self.securityContext.privileged || has(self.runtimeClassName) && self.runtimeClassName.size() > 0",message="privileged runners require a microVM: remove securityContext.privileged, or set runtimeClassName to a class of microVMs, such as kata"
 // +kubebuilder:validation:XValidation:rule="!has(self.jobContainers) || !has(self.dind)",message="jobContainers and dind exclude each other: remove one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.build) || !has(self.dind)",message="build and dind exclude each other, because a Docker daemon builds images itself: remove one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.buildKit) || has(self.build) && self.build == 'BuildKit'",message="buildKit has an effect with build: BuildKit only: set build, or remove buildKit"
 // +kubebuilder:validation:XValidation:rule="!has(self.dind) || has(self.runtimeClassName) && self.runtimeClassName.size() > 0",message="dind runs a privileged container, which requires a microVM: set runtimeClassName to a class of microVMs, such as kata, or remove dind"
 type RunnerTemplate struct {
 	// Metadata adds labels and annotations to the pods. The prefix bullpen.dev/ is reserved.
@@ -115,6 +117,17 @@ type RunnerTemplate struct {
 	// controller must run with --job-containers (the chart's jobContainers.enabled). For platform linux.
 	// +optional
 	JobContainers *JobContainers `json:"jobContainers,omitempty"`
+
+	// Build gives each runner what builds images. BuildKit: a BuildKit daemon, which "docker build", "docker buildx" and "buildctl" of jobs use.
+	// It starts when a job first uses it. The pod has a user namespace of its own (hostUsers: false), in which the daemon has the
+	// capability SYS_ADMIN; this requires Kubernetes 1.33, containerd 2.0 or CRI-O 1.25, Linux 6.3, and a namespace that admits Pod
+	// Security level privileged. Jobs cannot run containers with it: see jobContainers. For platform linux.
+	// +optional
+	Build BuildMode `json:"build,omitempty"`
+
+	// BuildKit configures the daemon of build: BuildKit.
+	// +optional
+	BuildKit *BuildKit `json:"buildKit,omitempty"`
 
 	// NodeSelector selects the nodes for runners. Pods of platform macos also have kubernetes.io/os=darwin.
 	// +optional
@@ -219,6 +232,36 @@ type Dind struct {
 
 	// Resources of the daemon's container. The default requests are those of agentResources, and the default limits are the runner's
 	// CPU and memory, because containers of jobs run inside it. A microVM is sized by the sum of its containers' limits.
+	// +optional
+	Resources *ContainerResources `json:"resources,omitempty"`
+}
+
+// BuildMode is what builds images for jobs.
+// +kubebuilder:validation:Enum=BuildKit
+type BuildMode string
+
+// BuildWithBuildKit is a BuildKit daemon in the runner's pod.
+const BuildWithBuildKit BuildMode = "BuildKit"
+
+// BuildKit is the BuildKit daemon of a runner. Jobs connect to it through BUILDKIT_HOST.
+type BuildKit struct {
+	// Image of the daemon: one with the programs buildkitd and buildkit-runc, or runc, such as moby/buildkit without "rootless" in its tag.
+	// Its file /etc/buildkit/buildkitd.toml is respected.
+	// +optional
+	// +kubebuilder:default="moby/buildkit:v0.34.2"
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Image string `json:"image,omitempty"`
+
+	// Storage is the limit for the daemon's layers and cache, on the node's disk. It is deleted with the pod. The kubelet evicts a runner
+	// whose builds need more at once.
+	// +optional
+	// +kubebuilder:default="20Gi"
+	// +kubebuilder:validation:XValidation:rule="!quantity(string(self)).isLessThan(quantity('1Gi'))",message="buildKit.storage must be at least 1Gi; include the unit, such as 20Gi"
+	Storage *resource.Quantity `json:"storage,omitempty"`
+
+	// Resources of the daemon's container. The default requests are those of agentResources, and the default limits are the runner's
+	// CPU and memory, because the steps of a build run inside it.
 	// +optional
 	Resources *ContainerResources `json:"resources,omitempty"`
 }

@@ -40,6 +40,8 @@ type SuperviseOptions struct {
 	JobDir string
 	// CourierDir is the volume through which a job asks for containers. It is used with JobDir only.
 	CourierDir string
+	// AwaitSocket is a socket that a job needs: without it the runner shows no sign that it could take one. Empty for none.
+	AwaitSocket string
 	// Command is the runner and its arguments.
 	Command []string
 	// Environ of the runner, before ours is added; os.Environ() is usual.
@@ -166,6 +168,9 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 	defer release()
 	if s.Environ, err = s.trusting(s.Environ); err != nil {
 		return fail("adding the CA of GitHub to the runner's certificates: %v", err)
+	}
+	if !s.awaitSocket(ctx) {
+		return nil
 	}
 	events, stop := s.watch()
 	defer stop()

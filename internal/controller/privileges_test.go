@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,6 +49,12 @@ func TestRunner_NET7_LeavesItsPodUnderAMicroVMOnly(t *testing.T) {
 		"hostpath": {func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
 		}, "hostPath volume"},
+		"sysadmin": {func(p *corev1.Pod) { p.Spec.Containers[1].SecurityContext = capability("SYS_ADMIN") }, "without a user namespace"},
+		"all":      {func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext = capability("ALL") }, "without a user namespace"},
+		"sysadmininit": {func(p *corev1.Pod) {
+			p.Spec.HostUsers = ptr.To(true)
+			p.Spec.InitContainers = []corev1.Container{{Name: "first", Image: "none", SecurityContext: capability("SYS_ADMIN")}}
+		}, "without a user namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			make := func(class *string, foreign bool) error {
@@ -71,6 +78,14 @@ func TestRunner_NET7_LeavesItsPodUnderAMicroVMOnly(t *testing.T) {
 		})
 	}
 
+	require.NoError(t, y.admin.Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: "confined", Labels: map[string]string{runnerpod.LabelRunner: "true"}},
+		Spec: corev1.PodSpec{
+			HostUsers: ptr.To(false), AutomountServiceAccountToken: ptr.To(false),
+			Containers: []corev1.Container{{Name: "a", Image: "none", SecurityContext: capability("SYS_ADMIN")}},
+		},
+	}, client.DryRunAll), "SYS_ADMIN is limited to the pod's user namespace")
+
 	// The container that kubectl debug --profile=sysadmin adds to a running pod.
 	debug := func(pod *corev1.Pod, privileges *corev1.SecurityContext) error {
 		pod = pod.DeepCopy()
@@ -83,9 +98,36 @@ func TestRunner_NET7_LeavesItsPodUnderAMicroVMOnly(t *testing.T) {
 	}
 	pod := y.runner("debugged", idle)
 	refusedAs(t, debug(pod, privileged), "privileged container")
+	refusedAs(t, debug(pod, capability("SYS_ADMIN")), "without a user namespace")
 	require.NoError(t, debug(pod, nil))
 	inside := y.runner("debugged-inside", idle, func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr.To("kata") })
 	require.NoError(t, debug(inside, privileged))
+}
+
+func capability(name corev1.Capability) *corev1.SecurityContext {
+	return &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{name}}}
+}
+
+// A pool whose jobs build images gets the pods that it asks for, under the shipped policies, on nodes without microVMs.
+func TestPool_NET7_BuildKitNeedsNoMicroVM(t *testing.T) {
+	b := newBench(t)
+	b.pool("builders", 1, func(p *v1alpha1.RunnerPool) { p.Spec.Template.Build = v1alpha1.BuildWithBuildKit })
+	pod := b.havePods("builders", 1)[0]
+	require.Equal(t, ptr.To(false), pod.Spec.HostUsers, "the API server has not dropped it")
+	pool := &v1alpha1.RunnerPool{}
+	require.NoError(t, b.admin.Get(t.Context(), client.ObjectKey{Namespace: pod.Namespace, Name: "builders"}, pool))
+	for text, spoil := range map[string]func(*v1alpha1.RunnerTemplate){
+		"build and dind exclude each other": func(r *v1alpha1.RunnerTemplate) { r.Dind, r.RuntimeClassName = &v1alpha1.Dind{}, ptr.To("kata") },
+		"set build, or remove buildKit":     func(r *v1alpha1.RunnerTemplate) { r.Build, r.BuildKit = "", &v1alpha1.BuildKit{} },
+		"Unsupported value":                 func(r *v1alpha1.RunnerTemplate) { r.Build = "Kaniko" },
+		"buildKit.storage must be at least 1Gi": func(r *v1alpha1.RunnerTemplate) {
+			r.BuildKit = &v1alpha1.BuildKit{Storage: ptr.To(resource.MustParse("20"))}
+		},
+	} {
+		changed := pool.DeepCopy()
+		spoil(&changed.Spec.Template)
+		require.ErrorContains(t, b.admin.Update(t.Context(), changed, client.DryRunAll), text)
+	}
 }
 
 // A pool with a Docker daemon gets the pods that it asks for, under the shipped policies; without a microVM it gets none,

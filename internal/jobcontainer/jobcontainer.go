@@ -87,6 +87,11 @@ const (
 	Binary = Dir + "/bullpen-agent"
 	// Lock is held by the runner's supervisor for as long as the runner runs (flock). A guard ends when it is free.
 	Lock = Dir + "/lock"
+	// BuildKitSocket is where the pod's BuildKit daemon listens, if it has one.
+	BuildKitSocket = Dir + "/buildkitd.sock"
+	// BuildxConfig is the configuration directory of docker buildx, in which the builder BuildxBuilder is that daemon.
+	BuildxConfig  = Dir + "/buildx"
+	BuildxBuilder = "bullpen"
 	// WorkDir, ExternalsDir, ToolsDir and GitHubDir are where GitHub's runner expects its directories in a container.
 	WorkDir      = "/__w"
 	ExternalsDir = "/__e"

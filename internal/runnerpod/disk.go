@@ -1,6 +1,8 @@
 package runnerpod
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
@@ -80,7 +82,9 @@ func (d disk) bound(containers []corev1.Container, volumes []corev1.Volume) {
 		case ContainerRunner:
 			limitDisk(c, d.runner)
 		case ContainerDind:
-			limitDisk(c, daemonDisk(volumes))
+			limitDisk(c, daemonDisk(volumes, volumeDocker, volumeSocket, volumeExternals))
+		case ContainerBuildKit:
+			limitDisk(c, daemonDisk(volumes, volumeBuildKit))
 		default:
 			limitDisk(c, *resource.NewQuantity(helperDisk, resource.BinarySI))
 		}
@@ -111,12 +115,11 @@ func (d disk) boundVolume(v *corev1.Volume) {
 	v.EmptyDir.SizeLimit = ptr.To(size)
 }
 
-// daemonDisk is what a Docker daemon takes: its own logs, and its volumes, which are full before the pod's limit is reached.
-func daemonDisk(volumes []corev1.Volume) resource.Quantity {
+// daemonDisk is what a daemon takes: its own logs, and its volumes, which are full before the pod's limit is reached.
+func daemonDisk(volumes []corev1.Volume, its ...string) resource.Quantity {
 	size := *resource.NewQuantity(helperDisk, resource.BinarySI)
 	for i := range volumes {
-		switch v := &volumes[i]; v.Name {
-		case volumeDocker, volumeSocket, volumeExternals:
+		if v := &volumes[i]; slices.Contains(its, v.Name) {
 			size.Add(*v.EmptyDir.SizeLimit)
 		}
 	}

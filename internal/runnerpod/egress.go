@@ -105,12 +105,12 @@ func (e *Egress) addTo(spec *corev1.PodSpec, platform v1alpha1.Platform) {
 			c.VolumeMounts = append(c.VolumeMounts, mountCA())
 		}
 	}
-	e.addToDaemon(spec.InitContainers)
+	e.addToDaemon(named(spec.InitContainers, ContainerDind))
+	e.addToDaemon(named(spec.Containers, ContainerBuildKit))
 }
 
-// addToDaemon has a Docker daemon pull images that way. It reads the file beside the certificates of its image.
-func (e *Egress) addToDaemon(containers []corev1.Container) {
-	daemon := named(containers, ContainerDind)
+// addToDaemon has a daemon pull images that way. It reads the file beside the certificates of its image.
+func (e *Egress) addToDaemon(daemon *corev1.Container) {
 	if daemon == nil {
 		return
 	}
@@ -127,7 +127,7 @@ func (e *Egress) addToRegistered(a *additions, runner *corev1.Container) {
 		return
 	}
 	a.absent = append(a.absent, e.variables(runner.Env)...)
-	e.addToDaemon(a.first)
+	e.addToDaemon(named(a.first, ContainerDind))
 	if e.trustsCA() {
 		a.volumes = append(a.volumes, e.volume())
 		a.mounts = append(a.mounts, mountCA())

@@ -47,6 +47,11 @@ func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 		template.Dind.Resources = plainly(template.Dind.Resources)
 		template.Dind.Storage = resource.NewQuantity(template.Dind.Storage.Value(), resource.BinarySI)
 	}
+	if template.Build == v1alpha1.BuildWithBuildKit {
+		template.BuildKit = buildKitDefaults(template.BuildKit)
+		template.BuildKit.Resources = plainly(template.BuildKit.Resources)
+		template.BuildKit.Storage = resource.NewQuantity(template.BuildKit.Storage.Value(), resource.BinarySI)
+	}
 	template.AgentResources = plainly(template.AgentResources)
 	if template.UserAssignment == v1alpha1.UserFromTemplate {
 		template.UserAssignment = "" // the default

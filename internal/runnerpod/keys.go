@@ -124,6 +124,8 @@ const (
 	ContainerAgent = "agent"
 	// ContainerPoller holds the token and trades it for one JIT configuration.
 	ContainerPoller = "poller"
+	// ContainerBuildKit runs a BuildKit daemon for the jobs of one pod, once a job uses it.
+	ContainerBuildKit = "buildkit"
 	// ContainerRunner runs the runner once; it never sees the token (NET-3).
 	ContainerRunner = "runner"
 	// ContainerIdle runs while no job has started in ContainerRunner, and its exit shows that one has (EXCL-4). Runners on Linux that

@@ -28,7 +28,7 @@ func podSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.Pod
 	}
 	share := poolDisk(pool) // TEN-6
 	share.bound(spec.InitContainers, spec.Volumes)
-	share.bound(spec.Containers, nil)
+	share.bound(spec.Containers, spec.Volumes)
 	return spec
 }
 
@@ -54,6 +54,9 @@ func commonSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.
 	}
 	if template.Dind != nil {
 		addDind(&spec, pool, template)
+	}
+	if template.Build == v1alpha1.BuildWithBuildKit {
+		addBuildKit(&spec, pool, options)
 	}
 	options.Egress.addTo(&spec, pool.Spec.Platform)
 	return spec

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/courier"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podenv"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
@@ -54,17 +55,17 @@ func start(t *testing.T, env []string, args ...string) (stdout, stderr string, c
 // Exit 0 of a poller means that it has delivered a response, so a mistyped command must fail.
 func TestMain_FailsUnlessTheCommandIsKnown(t *testing.T) {
 	for wrong, says := range map[string][]string{
-		"missing subcommand: container-hook, courier, guard, guest, idle, install, pause, poll, ready, run": {},
-		`unknown command "pol": use one of container-hook`:                                                  {"pol"},
-		`poll takes no arguments, got "again"`:                                                              {"poll", "again"},
-		"flag provided but not defined":                                                                     {"poll", "--nothing"},
-		"install requires --to":                                                                             {"install"},
-		"exec requires --id":                                                                                {"guest", "exec", "--", "true"},
-		"exec requires a command after --":                                                                  {"guest", "exec", "--id", "1"},
-		`guest takes no arguments, got "exe"`:                                                               {"guest", "exe"},
-		"no shared directory: set $BULLPEN_SHARED_DIR":                                                      {"ready"},
-		"--jit-file and --static exclude each other":                                                        {"run", "--jit-file", "/f", "--static", "--", "true"},
-		"--static and --registration-dir belong together: give both or neither":                             {"run", "--static", "--status-dir", "/d", "--", "true"},
+		"missing subcommand: buildkit, container-hook, courier, guard, guest, idle, install, pause, poll, ready, run": {},
+		`unknown command "pol": use one of buildkit, container-hook`:                                                  {"pol"},
+		`poll takes no arguments, got "again"`:                                                                        {"poll", "again"},
+		"flag provided but not defined":                                                                               {"poll", "--nothing"},
+		"install requires --to":                                                                                       {"install"},
+		"exec requires --id":                                                                                          {"guest", "exec", "--", "true"},
+		"exec requires a command after --":                                                                            {"guest", "exec", "--id", "1"},
+		`guest takes no arguments, got "exe"`:                                                                         {"guest", "exe"},
+		"no shared directory: set $BULLPEN_SHARED_DIR":                                                                {"ready"},
+		"--jit-file and --static exclude each other":                                                                  {"run", "--jit-file", "/f", "--static", "--", "true"},
+		"--static and --registration-dir belong together: give both or neither":                                       {"run", "--static", "--status-dir", "/d", "--", "true"},
 	} {
 		stdout, stderr, code := start(t, nil, says...)
 		require.Equal(t, 1, code, says)
@@ -111,6 +112,19 @@ func TestMain_InstallsItselfAndAnswersTheProbe(t *testing.T) {
 	require.Zero(t, code, "a status directory is enough")
 }
 
+// docker buildx finds its builder (checked with docker buildx by TestBuildKit_NET7_JOB2_OnAKubelet).
+func TestMain_InstallsABuilder(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "buildx")
+	for range 2 {
+		_, stderr, code := start(t, nil, "install", "--to", filepath.Join(dir, "agent"), "--buildx-config", config, "--buildkit-host", "unix:///run/b.sock")
+		require.Zero(t, code, stderr)
+	}
+	text, err := os.ReadFile(filepath.Join(config, "instances", "bullpen"))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"Name": "bullpen", "Driver": "remote", "Nodes": [{"Name": "bullpen0", "Endpoint": "unix:///run/b.sock"}]}`, string(text))
+}
+
 // The supervisor's exit code is the runner's, and what is behind -- is the runner's alone.
 func TestMain_ExitsWithTheRunnersCode(t *testing.T) {
 	dir := t.TempDir()
@@ -121,10 +135,10 @@ func TestMain_ExitsWithTheRunnersCode(t *testing.T) {
 
 // What the runner writes, such as the files that a step's outputs go into, is also a job container's to change, which may have another user.
 func TestRun_TheRunnerSharesItsFilesWithJobContainers(t *testing.T) {
-	for jobs, want := range map[string]string{"": "0022\n", shortDir(t): "0002\n"} {
+	for key, want := range map[string]string{"": "0022\n", "a key": "0002\n"} { // without a key the job builds images at most
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, podenv.FileJIT), []byte("configuration"), 0o600))
-		stdout, stderr, code := start(t, nil, "run", "--shared-dir", dir, "--job-dir", jobs, "--", "sh", "-c", "umask")
+		stdout, stderr, code := start(t, []string{courier.EnvPublicKey + "=" + key}, "run", "--shared-dir", dir, "--job-dir", shortDir(t), "--", "sh", "-c", "umask")
 		require.Zero(t, code, stderr)
 		require.Equal(t, want, stdout)
 	}

@@ -29,7 +29,7 @@ func Commands(program Program) []Command {
 		name += " " + word
 	}
 	return []Command{
-		containerHookCommand(name), courierCommand(name), guardCommand(name), guestCommand(program), idleCommand(name), installCommand(name),
+		buildKitCommand(name), containerHookCommand(name), courierCommand(name), guardCommand(name), guestCommand(program), idleCommand(name), installCommand(name),
 		pauseCommand(name), pollCommand(name), readyCommand(name), runCommand(name),
 	}
 }
@@ -133,13 +133,15 @@ another; on TERM the current job is the last. Both need --status-dir. Both start
 						return err
 					}
 				}
-				if *jobs != "" {
+				requests := "" // where a job can ask for containers, and not only build images
+				if *jobs != "" && os.Getenv(courier.EnvPublicKey) != "" {
+					requests = courier.Dir
 					syscall.Umask(jobcontainer.Umask)
 				}
 				return agent.Supervise(ctx, agent.SuperviseOptions{
 					JITFile: file, Given: *jit != "", RegistrationDir: *registration,
-					StatusDir: *status, JobDir: *jobs, CourierDir: courier.Dir, Command: args, Environ: os.Environ(), IdleStop: *idleStop,
-					CAFile: os.Getenv(podenv.CAFile),
+					StatusDir: *status, JobDir: *jobs, CourierDir: requests, Command: args, Environ: os.Environ(), IdleStop: *idleStop,
+					CAFile: os.Getenv(podenv.CAFile), AwaitSocket: os.Getenv(podenv.AwaitSocket),
 					Hidden: []string{podenv.TokenFile, podenv.DispatchURL, podenv.RunnerToken},
 					Reap:   os.Getpid() == 1,
 					Stdout: os.Stdout, Stderr: os.Stderr, Log: logger(),
@@ -199,9 +201,16 @@ func installCommand(name string) Command {
 		Define: func(flags *flag.FlagSet) Run {
 			to := flags.String("to", "", "file to write")
 			hook := flags.String("container-hook", "", "script to write by which GitHub's runner calls that program for a job's containers")
+			buildx := flags.String("buildx-config", "", "configuration directory of docker buildx to write, with the builder "+jobcontainer.BuildxBuilder)
+			host := flags.String("buildkit-host", "", "address of that builder")
 			return func(_ context.Context, more []string) error {
 				for _, file := range append([]string{*to}, more...) {
 					if err := agent.Install(file); err != nil {
+						return err
+					}
+				}
+				if *buildx != "" {
+					if err := agent.InstallBuilder(*buildx, jobcontainer.BuildxBuilder, *host); err != nil {
 						return err
 					}
 				}

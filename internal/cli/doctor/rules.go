@@ -49,7 +49,7 @@ func (r Rules) remedies(pod *corev1.Pod) []string {
 	}
 	if need := levelOf(pod); r.Enforced == levelRestricted && need != levelRestricted || r.Enforced == levelBaseline && need == levelPrivileged {
 		found = append(found, fmt.Sprintf("The namespace enforces the Pod Security level %s, and the pool's pods need %s: remove the settings that need it from spec.template "+
-			"(securityContext, runAsUser 0, dind), or set the namespace's label pod-security.kubernetes.io/enforce to %s.", r.Enforced, need, need))
+			"(securityContext, runAsUser 0, dind, build), or set the namespace's label pod-security.kubernetes.io/enforce to %s.", r.Enforced, need, need))
 	}
 	return found
 }
@@ -105,6 +105,8 @@ func fieldOf(container string) string {
 		return "spec.resources of the pool"
 	case runnerpod.ContainerDind:
 		return "spec.template.dind.resources of the pool"
+	case runnerpod.ContainerBuildKit:
+		return "spec.template.buildKit.resources of the pool"
 	default:
 		return "spec.template.agentResources of the pool"
 	}
@@ -204,7 +206,7 @@ func levelOf(pod *corev1.Pod) string {
 func foreign(pod *corev1.Pod) []string {
 	known := []string{
 		runnerpod.ContainerAgent, runnerpod.ContainerExternals, runnerpod.ContainerDind,
-		runnerpod.ContainerPoller, runnerpod.ContainerRunner, runnerpod.ContainerIdle, runnerpod.ContainerCourier,
+		runnerpod.ContainerPoller, runnerpod.ContainerRunner, runnerpod.ContainerIdle, runnerpod.ContainerCourier, runnerpod.ContainerBuildKit,
 	}
 	var names []string
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {

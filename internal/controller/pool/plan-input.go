@@ -93,6 +93,8 @@ func observe(pod *corev1.Pod) podView {
 			v.broke = ending{exitCode: runner.State.Terminated.ExitCode, exited: true, reason: runner.State.Terminated.Reason}
 		case podsigns.NeverStarted(poller):
 			v.defect = "the poller could not start: " + oneLine(poller.State.Terminated.Message, podsigns.LongestWaiting)
+		default:
+			v.defect = withoutBuildKit(podsigns.Container(pod, runnerpod.ContainerBuildKit))
 		}
 	}
 	if v.terminal {
@@ -101,6 +103,14 @@ func observe(pod *corev1.Pod) podView {
 		v.failed = podsigns.Failed(pod) && !traded
 	}
 	return v
+}
+
+// withoutBuildKit says why a runner that needs a BuildKit daemon has none and takes no job; empty if that is not so.
+func withoutBuildKit(kit *corev1.ContainerStatus) string {
+	if kit == nil || kit.State.Terminated == nil || kit.State.Terminated.ExitCode == 0 {
+		return ""
+	}
+	return "BuildKit could not start: " + oneLine(kit.State.Terminated.Message, podsigns.LongestWaiting)
 }
 
 // signsOfWork reads the signs of work that one observation shows (EXCL-4).
@@ -147,6 +157,9 @@ func TrimPod(object any) (any, error) {
 		}
 		if t := s.State.Terminated; t != nil {
 			kept.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, FinishedAt: t.FinishedAt}
+			if t.ExitCode != 0 && (podsigns.NeverStarted(&s) || s.Name == runnerpod.ContainerBuildKit) {
+				kept.State.Terminated.Message = oneLine(t.Message, podsigns.LongestWaiting)
+			}
 		}
 		statuses = append(statuses, kept)
 	}

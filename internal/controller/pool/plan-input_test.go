@@ -129,12 +129,14 @@ func TestObserve_EXCL4_AnyOneSignOfWorkIsBusy(t *testing.T) {
 // EXCL-4: a poller that never started has asked for no configuration. Its pod has no work, and can never take any.
 func TestObserve_EXCL4_APollerThatNeverStartedIsADefect(t *testing.T) {
 	unstarted := func(reason string) podView {
-		return observe(idlePod(func(p *corev1.Pod) {
+		trimmed, err := TrimPod(idlePod(func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].Ready = false
 			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 				ExitCode: 128, Reason: reason, Message: "failed to create shim task: context canceled", FinishedAt: metav1.NewTime(t0),
 			}}
 		}))
+		require.NoError(t, err)
+		return observe(trimmed.(*corev1.Pod)) //nolint:forcetypeassert // it was one
 	}
 	v := unstarted("StartError")
 	require.Empty(t, v.signs.Work())
@@ -142,6 +144,25 @@ func TestObserve_EXCL4_APollerThatNeverStartedIsADefect(t *testing.T) {
 	v = unstarted("Error")
 	require.NotEmpty(t, v.signs.Work(), "whatever a poller that ran exited with")
 	require.Empty(t, v.defect)
+}
+
+// The reason is in the pod as the cache has it.
+func TestObserve_ARunnerWithoutItsBuildKitIsADefect(t *testing.T) {
+	ended := func(code int32) podView {
+		trimmed, err := TrimPod(idlePod(func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
+				Name: runnerpod.ContainerBuildKit, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+					ExitCode: code, Reason: "Error", Message: "the pod has no user namespace of its own\n", FinishedAt: metav1.NewTime(t0),
+				}},
+			})
+		}))
+		require.NoError(t, err)
+		return observe(trimmed.(*corev1.Pod)) //nolint:forcetypeassert // it was one
+	}
+	v := ended(1)
+	require.Empty(t, v.signs.Work())
+	require.Equal(t, "BuildKit could not start: the pod has no user namespace of its own", v.defect)
+	require.Empty(t, ended(0).defect, "it has ended with its runner")
 }
 
 func TestObserve_EXCL4_NoLongerReadyIsRemembered(t *testing.T) {

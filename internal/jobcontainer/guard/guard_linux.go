@@ -54,7 +54,7 @@ func Run(ctx context.Context, o Options) error {
 	if os.Getpid() != 1 {
 		return fmt.Errorf("guarding container %s: %w", o.Name, errNotFirst)
 	}
-	signals := ignoreSignals()
+	signals := IgnoreSignals()
 	syscall.Umask(jobcontainer.Umask)
 	debug.SetMemoryLimit(memoryGoal)
 	if err := volume.AwaitWanted(ctx, o.Dir, o.Name, o.WantPatience); err != nil {
@@ -82,9 +82,9 @@ func notNeeded(o Options, err error) error {
 	return fmt.Errorf("guarding container %s: %w", o.Name, err)
 }
 
-// ignoreSignals has every signal delivered to a channel that only ever reaps. They are not set to be ignored, which children would inherit. The
-// runtime needs SIGURG for itself.
-func ignoreSignals() <-chan os.Signal {
+// IgnoreSignals leaves every signal without an effect, and has SIGCHLD delivered to the channel: it is for the first process of a container.
+// The signals are not set to be ignored, which children would inherit. The runtime needs SIGURG for itself.
+func IgnoreSignals() <-chan os.Signal {
 	var all []os.Signal
 	for number := unix.Signal(1); number <= 64; number++ {
 		if number != unix.SIGKILL && number != unix.SIGSTOP && number != unix.SIGURG && number != unix.SIGCHLD {

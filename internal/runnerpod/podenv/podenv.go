@@ -9,9 +9,10 @@ const (
 	PodName     = "BULLPEN_POD_NAME"
 	PodUID      = "BULLPEN_POD_UID"
 	WorkDir     = "BULLPEN_WORK_DIR"
-	CAFile      = "BULLPEN_CA_FILE"   // certificates that the runner trusts beside those of its image
-	JobDir      = "BULLPEN_JOB_DIR"   // the volume that a job's containers share with the runner; unset where a job can have none
-	Resources   = "BULLPEN_RESOURCES" // of the pod, for messages about a job's containers: "8 CPU, 16Gi"
+	CAFile      = "BULLPEN_CA_FILE"      // certificates that the runner trusts beside those of its image
+	JobDir      = "BULLPEN_JOB_DIR"      // the volume that a job's containers share with the runner; unset where a job can have none
+	AwaitSocket = "BULLPEN_AWAIT_SOCKET" // a socket without which the runner takes no job: that of the pod's BuildKit daemon
+	Resources   = "BULLPEN_RESOURCES"    // of the pod, for messages about a job's containers: "8 CPU, 16Gi"
 )
 
 // RunnerToken is the variable of a static runner's registration token. It is blank in pods of ours (NET-3), and removed from the

@@ -117,3 +117,17 @@ func TestWant_NamesOnlyContainers(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, AwaitWanted(ctx, dir, "other", time.Minute), context.Canceled)
 }
+
+// A process that looks for the runner before it has started does not keep the runner from starting.
+func TestWatch_LeavesAFreeLockFree(t *testing.T) {
+	dir := t.TempDir()
+	hold, err := Take(dir)
+	require.NoError(t, err)
+	hold.Release()
+	_, err = Watch(dir)
+	require.ErrorIs(t, err, ErrRunnerEnded)
+	lock, err := os.Open(filepath.Join(dir, lockFile))
+	require.NoError(t, err)
+	defer func() { _ = lock.Close() }()
+	require.NoError(t, flock(lock, syscall.LOCK_EX|syscall.LOCK_NB))
+}

@@ -59,11 +59,16 @@ func AwaitWanted(ctx context.Context, dir, name string, patience time.Duration) 
 // Watch closes the channel when the runner has ended: its supervisor's lock is free, or its socket or the process that listened on it is
 // gone (JOB-2). It returns ErrRunnerEnded if there is no supervisor. Call it before a process of the job runs in this container: that is
 // what makes the socket's process one that ends with the runner. Its goroutines end with this process.
-func Watch(dir string) (<-chan struct{}, error) {
+func Watch(dir string) (runnerEnded <-chan struct{}, err error) {
 	lock, err := os.Open(filepath.Join(dir, lockFile))
 	if err != nil {
 		return nil, fmt.Errorf("%w: opening its lock: %w", ErrRunnerEnded, err)
 	}
+	defer func() {
+		if err != nil {
+			_ = lock.Close() // with it the lock: a supervisor that starts now must get it
+		}
+	}()
 	err = flock(lock, syscall.LOCK_SH|syscall.LOCK_NB)
 	if err == nil {
 		return nil, fmt.Errorf("%w: its lock is free", ErrRunnerEnded)
