@@ -43,7 +43,7 @@ const (
 )
 
 // DefaultMicroVMClasses are the runtime classes that, by the names which the Kata Containers project gives them, put each
-// pod into a virtual machine of its own. The same list is in charts/bullpen/admission/40-privileges.yaml.
+// pod into a virtual machine of its own. The same list is in charts/bullpen/values.yaml (microVMRuntimeClasses).
 func DefaultMicroVMClasses() []string {
 	return []string{
 		"kata", "kata-clh", "kata-cloud-hypervisor", "kata-dragonball", "kata-fc", "kata-mshv-vm-isolation",

@@ -204,6 +204,9 @@ func (r *Registered) checkPrivileges(spec *corev1.PodSpec, options Options) erro
 			if s != nil && (ptr.Deref(s.Privileged, false) || s.WindowsOptions != nil && ptr.Deref(s.WindowsOptions.HostProcess, false)) {
 				what = fmt.Sprintf("container %s is privileged", list[i].Name)
 			}
+			if ptr.Deref(spec.HostUsers, true) && s != nil && administers(s.Capabilities) {
+				what = fmt.Sprintf("container %s adds the capability SYS_ADMIN without a user namespace (hostUsers: false)", list[i].Name)
+			}
 		}
 	}
 	if what == "" {

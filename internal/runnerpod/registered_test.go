@@ -275,6 +275,12 @@ func TestBuildRegistered_NET7_PrivilegesNeedAMicroVM(t *testing.T) {
 		"privileged": func(s *v1alpha1.RunnerSpec) {
 			s.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
 		},
+		"SYS_ADMIN": func(s *v1alpha1.RunnerSpec) {
+			s.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}}
+		},
+		"every capability": func(s *v1alpha1.RunnerSpec) {
+			s.Template.Spec.InitContainers = []corev1.Container{{Name: "i", SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"ALL"}}}}}
+		},
 		"privileged init": func(s *v1alpha1.RunnerSpec) {
 			s.Template.Spec.InitContainers = []corev1.Container{{Name: "i", SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(true)}}}
 		},
@@ -293,6 +299,14 @@ func TestBuildRegistered_NET7_PrivilegesNeedAMicroVM(t *testing.T) {
 			require.ErrorAs(t, err, &invalid)
 		})
 	}
+}
+
+func TestBuildRegistered_NET7_SysAdminIsLimitedToAUserNamespace(t *testing.T) {
+	_, err := BuildRegistered(registered(registeredSpec(func(s *v1alpha1.RunnerSpec) {
+		s.Template.Spec.HostUsers = ptr.To(false)
+		s.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}}
+	})), testOptions)
+	require.NoError(t, err)
 }
 
 func TestBuildRegistered_RefusesWithASentence(t *testing.T) {

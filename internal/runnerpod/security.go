@@ -65,6 +65,11 @@ func addsAdmin(c *corev1.Capabilities) bool {
 	return c != nil && slices.ContainsFunc(c.Add, func(name corev1.Capability) bool { return strings.TrimPrefix(string(name), "CAP_") == "SYS_ADMIN" })
 }
 
+// administers reports whether the capabilities include SYS_ADMIN. The same rule is in charts/bullpen/templates/admission/privileges.yaml.
+func administers(c *corev1.Capabilities) bool {
+	return addsAdmin(c) || c != nil && slices.Contains(c.Add, "ALL")
+}
+
 // harmless are the capabilities that a container may add without leaving it: those of the Pod Security level baseline.
 var harmless = []string{
 	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID",
