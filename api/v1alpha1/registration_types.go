@@ -111,6 +111,8 @@ type KubernetesMode struct {
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.containerMode) && self.containerMode == 'Kubernetes') == has(self.kubernetes)",message="kubernetes and containerMode Kubernetes require each other: set both or neither"
 // +kubebuilder:validation:XValidation:rule="!has(self.dind) || has(self.containerMode) && self.containerMode == 'Dind'",message="dind requires containerMode Dind: set it, or remove dind"
+// +kubebuilder:validation:XValidation:rule="!has(self.build) || !has(self.containerMode) || self.containerMode != 'Dind'",message="build and containerMode Dind exclude each other, because a Docker daemon builds images itself: remove one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.buildKit) || has(self.build) && self.build == 'BuildKit'",message="buildKit has an effect with build: BuildKit only: set build, or remove buildKit"
 // +kubebuilder:validation:XValidation:rule="self.template.spec.containers.exists(c, c.name == 'runner')",message="template has no container named runner, in which jobs run: add it, or rename another one"
 type RunnerSpec struct {
 	Registration `json:",inline"`
@@ -128,6 +130,15 @@ type RunnerSpec struct {
 	// Kubernetes is for containerMode Kubernetes.
 	// +optional
 	Kubernetes *KubernetesMode `json:"kubernetes,omitempty"`
+
+	// Build gives the runner what builds images, as template.build of a RunnerPool does. BuildKit: a BuildKit daemon in the user namespace
+	// of the pod (hostUsers: false), which "docker build", "docker buildx" and "buildctl" of jobs use.
+	// +optional
+	Build BuildMode `json:"build,omitempty"`
+
+	// BuildKit configures the daemon of build: BuildKit.
+	// +optional
+	BuildKit *BuildKit `json:"buildKit,omitempty"`
 
 	// AgentResources are the requests and limits of each container that Bullpen adds to the template: agent, idle, and externals with
 	// containerMode Dind. The defaults are requests of 10m cpu and 32Mi memory, limits of 500m cpu and 128Mi memory, and 128Mi

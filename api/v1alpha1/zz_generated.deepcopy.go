@@ -1229,6 +1229,11 @@ func (in *RunnerSpec) DeepCopyInto(out *RunnerSpec) {
 		*out = new(KubernetesMode)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.BuildKit != nil {
+		in, out := &in.BuildKit, &out.BuildKit
+		*out = new(BuildKit)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.AgentResources != nil {
 		in, out := &in.AgentResources, &out.AgentResources
 		*out = new(ContainerResources)

@@ -40,4 +40,5 @@ func TestSupervise_ShowsNoSignsBeforeTheSocketThatItsJobNeeds(t *testing.T) {
 	c.stop()
 	require.Zero(t, c.code(), "a pod whose daemon never starts can be deleted")
 	require.Empty(t, c.out.String())
+	require.FileExists(t, filepath.Join(c.dir, "runner.exited"), "and its container idle ends")
 }

@@ -170,6 +170,7 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 		return fail("adding the CA of GitHub to the runner's certificates: %v", err)
 	}
 	if !s.awaitSocket(ctx) {
+		_ = os.WriteFile(s.files.exited, nil, 0o600) // the container idle may be waiting for signs of this process
 		return nil
 	}
 	events, stop := s.watch()

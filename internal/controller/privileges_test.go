@@ -51,6 +51,7 @@ func TestRunner_NET7_LeavesItsPodUnderAMicroVMOnly(t *testing.T) {
 		}, "hostPath volume"},
 		"sysadmin": {func(p *corev1.Pod) { p.Spec.Containers[1].SecurityContext = capability("SYS_ADMIN") }, "without a user namespace"},
 		"all":      {func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext = capability("ALL") }, "without a user namespace"},
+		"small":    {func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext = capability("sys_admin") }, "without a user namespace"},
 		"sysadmininit": {func(p *corev1.Pod) {
 			p.Spec.HostUsers = ptr.To(true)
 			p.Spec.InitContainers = []corev1.Container{{Name: "first", Image: "none", SecurityContext: capability("SYS_ADMIN")}}

@@ -25,8 +25,12 @@ const (
 	buildKitAddress = "unix://" + jobcontainer.BuildKitSocket
 )
 
+// buildInMicroVM says what to do. Outside of a user namespace BuildKit has its steps make cgroups, which a container that is not privileged
+// cannot, and a microVM shares the volume of the layers with the node in a way that overlays cannot be on.
+const buildInMicroVM = "use dind there, whose Docker daemon builds images, or remove runtimeClassName"
+
 // checkBuild refuses a pool whose runners could not have a BuildKit daemon.
-func checkBuild(pool *v1alpha1.RunnerPool) error {
+func checkBuild(pool *v1alpha1.RunnerPool, options Options) error {
 	template := &pool.Spec.Template
 	switch {
 	case template.Build == "" && template.BuildKit != nil:
@@ -39,6 +43,9 @@ func checkBuild(pool *v1alpha1.RunnerPool) error {
 		return refuse("spec.template.build is for platform linux: remove it")
 	case template.Dind != nil:
 		return refuse("spec.template.build and spec.template.dind exclude each other, because a Docker daemon builds images itself: remove one of them")
+	}
+	if options.microVM(template.RuntimeClassName) {
+		return refuse("spec.template.build gives the pod a user namespace, which pods in microVMs do not have: " + buildInMicroVM) // NET-7
 	}
 	for _, m := range template.VolumeMounts {
 		if overlaps(m.MountPath, jobcontainer.Dir) {
@@ -63,66 +70,79 @@ func buildKitDefaults(given *v1alpha1.BuildKit) *v1alpha1.BuildKit {
 	return &filled
 }
 
-// addBuildKit gives the pod a BuildKit daemon, and a user namespace: what the daemon may do, it may in this namespace alone (NET-7). A
-// microVM confines it by itself, and few run pods with user namespaces.
+// addBuildKit gives the pod a BuildKit daemon, and a user namespace: what the daemon may do, it may in this namespace alone (NET-7).
 //
 // It is a container like the others, and no sidecar: its first process waits for the first use of the daemon, so that an idle runner costs
 // neither the daemon's memory nor its start, and ends with the runner (JOB-2).
-func addBuildKit(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool, options Options) {
+func addBuildKit(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool) {
 	template := &pool.Spec.Template
-	microVM := options.microVM(template.RuntimeClassName)
-	if !microVM {
-		spec.HostUsers = ptr.To(false) // NET-7
-	}
+	spec.HostUsers = ptr.To(false) // NET-7
 	kit := buildKitDefaults(template.BuildKit)
-	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: volumeBuildKit, VolumeSource: corev1.VolumeSource{
-		EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(kit.Storage.DeepCopy())},
-	}})
-	job := corev1.VolumeMount{Name: VolumeJob, MountPath: jobcontainer.Dir}
+	spec.Volumes = append(spec.Volumes, buildKitVolume(kit))
 	alone := template.JobContainers == nil // otherwise addJobContainers does the same
 	if alone {
-		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: VolumeJob, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+		spec.Volumes = append(spec.Volumes, jobVolume())
 	}
-	for i := range spec.InitContainers {
-		if c := &spec.InitContainers[i]; c.Name == ContainerAgent {
-			c.Command = append(c.Command, "--buildx-config", jobcontainer.BuildxConfig, "--buildkit-host", buildKitAddress)
-			if alone {
-				c.VolumeMounts = append(c.VolumeMounts, job)
-			}
-		}
+	installBuilder(named(spec.InitContainers, ContainerAgent), alone)
+	runner := named(spec.Containers, ContainerRunner)
+	env := append(buildKitEnv(), corev1.EnvVar{Name: podenv.AwaitSocket, Value: jobcontainer.BuildKitSocket})
+	if alone {
+		env = append(env, corev1.EnvVar{Name: podenv.JobDir, Value: jobcontainer.Dir})
+		runner.VolumeMounts = append(runner.VolumeMounts, jobMount())
 	}
-	for i := range spec.Containers {
-		c := &spec.Containers[i]
-		if c.Name != ContainerRunner {
-			continue
-		}
-		env := []corev1.EnvVar{
-			{Name: "BUILDKIT_HOST", Value: buildKitAddress}, // of buildctl, and of "docker buildx create --driver remote"
-			{Name: "BUILDX_CONFIG", Value: jobcontainer.BuildxConfig},
-			{Name: podenv.AwaitSocket, Value: jobcontainer.BuildKitSocket},
-			{Name: "BUILDX_BUILDER", Value: jobcontainer.BuildxBuilder}, // without it, docker build asks for a Docker daemon
-		}
-		if alone {
-			env = append(env, corev1.EnvVar{Name: podenv.JobDir, Value: jobcontainer.Dir})
-			c.VolumeMounts = append(c.VolumeMounts, job)
-		}
-		c.Env = append(env, c.Env...) // the template's own win
+	runner.Env = append(env, runner.Env...) // the template's own win
+	spec.Containers = append(spec.Containers, buildKitContainer(kit, shapeOf(pool)))
+}
+
+// addBuildKit does the same for a runner that registers itself. additions.add gives the pod its user namespace.
+func (r *Registered) addBuildKit(a *additions, runner *corev1.Container) {
+	kit := buildKitDefaults(r.Spec.BuildKit)
+	a.volumes = append(a.volumes, buildKitVolume(kit), jobVolume())
+	a.mounts = append(a.mounts, jobMount())
+	installBuilder(named(a.first, ContainerAgent), true)
+	a.absent = append(a.absent, buildKitEnv()...)
+	a.set = append(a.set, corev1.EnvVar{Name: podenv.AwaitSocket, Value: jobcontainer.BuildKitSocket}, corev1.EnvVar{Name: podenv.JobDir, Value: jobcontainer.Dir})
+	a.beside = append(a.beside, buildKitContainer(kit, runner.Resources.Limits))
+	a.ownUsers = true
+}
+
+func buildKitVolume(kit *v1alpha1.BuildKit) corev1.Volume {
+	return corev1.Volume{Name: volumeBuildKit, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(kit.Storage.DeepCopy())}}}
+}
+
+func jobVolume() corev1.Volume {
+	return corev1.Volume{Name: VolumeJob, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
+}
+
+func jobMount() corev1.VolumeMount {
+	return corev1.VolumeMount{Name: VolumeJob, MountPath: jobcontainer.Dir}
+}
+
+// installBuilder has the agent's init container write the configuration of docker buildx.
+func installBuilder(agent *corev1.Container, mount bool) {
+	agent.Command = append(agent.Command, "--buildx-config", jobcontainer.BuildxConfig, "--buildkit-host", buildKitAddress)
+	if mount {
+		agent.VolumeMounts = append(agent.VolumeMounts, jobMount())
 	}
-	spec.Containers = append(spec.Containers, buildKitContainer(kit, shapeOf(pool), microVM))
+}
+
+// buildKitEnv is how the clients in a runner's container find the daemon.
+func buildKitEnv() []corev1.EnvVar {
+	return []corev1.EnvVar{
+		{Name: "BUILDKIT_HOST", Value: buildKitAddress}, // of buildctl, and of "docker buildx create --driver remote"
+		{Name: "BUILDX_CONFIG", Value: jobcontainer.BuildxConfig},
+		{Name: "BUILDX_BUILDER", Value: jobcontainer.BuildxBuilder}, // without it, docker build asks for a Docker daemon
+	}
 }
 
 // buildKitContainer runs the daemon as root of the pod's user namespace. Of all that its node has, this root may mount file systems that
-// Linux lets user namespaces mount, and nothing more: mounting layers is what builders need SYS_ADMIN for. The seccomp profile stays the
-// container runtime's. It has no token (NET-3), and what it runs comes from the shared volume, which it cannot write to.
-func buildKitContainer(kit *v1alpha1.BuildKit, runner corev1.ResourceList, microVM bool) corev1.Container {
-	command := []string{agentBinary, "buildkit", "--storage", strconv.FormatInt(kit.Storage.Value(), 10)}
-	if microVM {
-		command = append(command, "--host-users")
-	}
+// Linux lets user namespaces mount, and nothing more: mounting layers is what builders need SYS_ADMIN for. The seccomp profile and the
+// other capabilities stay the container runtime's. It has no token (NET-3).
+func buildKitContainer(kit *v1alpha1.BuildKit, runner corev1.ResourceList) corev1.Container {
 	return corev1.Container{
 		Name:      ContainerBuildKit,
 		Image:     kit.Image,
-		Command:   command,
+		Command:   []string{agentBinary, "buildkit", "--storage", strconv.FormatInt(kit.Storage.Value(), 10)},
 		Resources: daemonResources(runner, kit.Resources), // POD-1
 		// What keeps it from starting is in its log, and with this in the pod's status.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,

@@ -19,26 +19,15 @@ func buildPool() *v1alpha1.RunnerPool {
 	return pool
 }
 
-// What the daemon may do, it may in the pod's own user namespace or in its virtual machine.
-func TestBuild_NET7_BuildKitHasAUserNamespaceOrAMicroVM(t *testing.T) {
-	for name, c := range map[string]struct {
-		class     *string
-		hostUsers *bool
-	}{
-		"the default runtime":   {nil, ptr.To(false)},
-		"a class of containers": {ptr.To("gvisor"), ptr.To(false)},
-		"a microVM":             {ptr.To("kata"), nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			pool := buildPool()
-			pool.Spec.Template.RuntimeClassName = c.class
-			pod, _, err := Build(pool, testOptions, "abcd1234")
-			require.NoError(t, err)
-			require.Equal(t, c.hostUsers, pod.Spec.HostUsers)
-			kit := named(pod.Spec.Containers, ContainerBuildKit)
-			require.NotNil(t, kit)
-			require.Equal(t, c.hostUsers == nil, kit.Command[len(kit.Command)-1] == "--host-users", "the process itself refuses to start otherwise")
-		})
+// What the daemon may do, it may in the pod's own user namespace.
+func TestBuild_NET7_BuildKitHasAUserNamespace(t *testing.T) {
+	for _, class := range []*string{nil, ptr.To("gvisor")} {
+		pool := buildPool()
+		pool.Spec.Template.RuntimeClassName = class
+		pod, _, err := Build(pool, testOptions, "abcd1234")
+		require.NoError(t, err)
+		require.Equal(t, ptr.To(false), pod.Spec.HostUsers)
+		require.NotNil(t, named(pod.Spec.Containers, ContainerBuildKit))
 	}
 	plain, _, err := Build(testPool(), testOptions, "abcd1234")
 	require.NoError(t, err)
@@ -172,4 +161,64 @@ func TestTemplateHash_BuildKitsDefaultsAreItsValues(t *testing.T) {
 	plain, err := TemplateHash(testPool(), testOptions)
 	require.NoError(t, err)
 	require.NotEqual(t, plain, hash(nil))
+}
+
+func builds(s *v1alpha1.RunnerSpec) { s.Build = v1alpha1.BuildWithBuildKit }
+
+func TestBuildRegistered_NET7_BuildKitIsThatOfPools(t *testing.T) {
+	pod, err := BuildRegistered(registered(registeredSpec(builds)), testOptions)
+	require.NoError(t, err)
+	require.Equal(t, ptr.To(false), pod.Spec.HostUsers)
+	kit := named(pod.Spec.Containers, ContainerBuildKit)
+	require.NotNil(t, kit)
+	require.Equal(t, int64(20<<30+helperDisk), kit.Resources.Limits.StorageEphemeral().Value())
+	runner := named(pod.Spec.Containers, ContainerRunner)
+	env := map[string]string{}
+	for _, e := range runner.Env {
+		env[e.Name] = e.Value
+	}
+	require.Equal(t, "unix://"+jobcontainer.BuildKitSocket, env["BUILDKIT_HOST"])
+	require.Equal(t, jobcontainer.Dir, env[podenv.JobDir])
+	require.Equal(t, jobcontainer.BuildKitSocket, env[podenv.AwaitSocket])
+	for _, c := range []*corev1.Container{runner, named(pod.Spec.InitContainers, ContainerAgent), kit} {
+		require.Equal(t, jobcontainer.Dir, mountOf(t, *c, VolumeJob), c.Name)
+	}
+
+	again := registered(registeredSpec(builds, func(s *v1alpha1.RunnerSpec) { s.Template.Spec = *pod.Spec.DeepCopy() }))
+	same, err := BuildRegistered(again, testOptions)
+	require.NoError(t, err)
+	require.Equal(t, pod.Spec, same.Spec, "from its own pod it makes the same one (RUN-5)")
+
+	for text, spoil := range map[string]func(*v1alpha1.RunnerSpec){
+		"exclude each other": func(s *v1alpha1.RunnerSpec) {
+			s.ContainerMode, s.Template.Spec.RuntimeClassName = v1alpha1.ContainerModeDind, ptr.To("kata")
+		},
+		"use dind there":   func(s *v1alpha1.RunnerSpec) { s.Template.Spec.RuntimeClassName = ptr.To("kata") },
+		"must be BuildKit": func(s *v1alpha1.RunnerSpec) { s.Build = "Kaniko" },
+		"set build":        func(s *v1alpha1.RunnerSpec) { s.Build, s.BuildKit = "", &v1alpha1.BuildKit{} },
+		"name is reserved": func(s *v1alpha1.RunnerSpec) {
+			s.Template.Spec.Containers = append(s.Template.Spec.Containers, corev1.Container{Name: "buildkit", Image: "i"})
+		},
+		"overlaps the pod's": func(s *v1alpha1.RunnerSpec) {
+			s.Template.Spec.Volumes = []corev1.Volume{{Name: "own", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+			s.Template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "own", MountPath: "/bullpen"}}
+		},
+		"buildKit.resources": func(s *v1alpha1.RunnerSpec) {
+			s.BuildKit = &v1alpha1.BuildKit{Resources: &v1alpha1.ContainerResources{Limits: corev1.ResourceList{"gpu": resource.MustParse("1")}}}
+		},
+	} {
+		_, err := BuildRegistered(registered(registeredSpec(builds, spoil)), testOptions)
+		require.ErrorContains(t, err, text)
+	}
+}
+
+func TestRegisteredHash_BuildKitsDefaultsAreItsValues(t *testing.T) {
+	hash := func(kit *v1alpha1.BuildKit) string {
+		spec := registeredSpec(builds, func(s *v1alpha1.RunnerSpec) { s.BuildKit = kit })
+		sum, err := RegisteredHash(spec, testOptions)
+		require.NoError(t, err)
+		return sum
+	}
+	require.Equal(t, hash(nil), hash(&v1alpha1.BuildKit{Image: DefaultBuildKitImage, Storage: ptr.To(resource.MustParse("20480Mi"))}))
+	require.NotEqual(t, hash(nil), hash(&v1alpha1.BuildKit{Image: "registry.example.com/buildkit"}))
 }

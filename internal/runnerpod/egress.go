@@ -128,6 +128,7 @@ func (e *Egress) addToRegistered(a *additions, runner *corev1.Container) {
 	}
 	a.absent = append(a.absent, e.variables(runner.Env)...)
 	e.addToDaemon(named(a.first, ContainerDind))
+	e.addToDaemon(named(a.beside, ContainerBuildKit))
 	if e.trustsCA() {
 		a.volumes = append(a.volumes, e.volume())
 		a.mounts = append(a.mounts, mountCA())

@@ -56,7 +56,7 @@ func commonSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.
 		addDind(&spec, pool, template)
 	}
 	if template.Build == v1alpha1.BuildWithBuildKit {
-		addBuildKit(&spec, pool, options)
+		addBuildKit(&spec, pool)
 	}
 	options.Egress.addTo(&spec, pool.Spec.Platform)
 	return spec

@@ -103,7 +103,7 @@ func BuildRegistered(r Registered, options Options) (*corev1.Pod, error) {
 	share := registeredDisk(spec, runner) // TEN-6
 	added := r.additions(runner, options)
 	share.bound(added.first, added.volumes)
-	share.bound(added.beside, nil)
+	share.bound(added.beside, added.volumes)
 	runner = added.strip(spec)
 	if err := r.check(spec, options); err != nil {
 		return nil, err

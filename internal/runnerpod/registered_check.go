@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 )
 
 // check refuses what a self-registering runner's template must not have, once what was added by an earlier building is out
@@ -22,6 +23,9 @@ func (r *Registered) check(spec *corev1.PodSpec, options Options) error {
 		return err
 	}
 	if err := r.checkMode(spec); err != nil {
+		return err
+	}
+	if err := r.checkBuild(spec, options); err != nil {
 		return err
 	}
 	if err := checkResources("agentResources", r.Spec.AgentResources); err != nil {
@@ -46,6 +50,32 @@ func (r *Registered) check(spec *corev1.PodSpec, options Options) error {
 	return r.checkPrivileges(spec, options)
 }
 
+// checkBuild is for a spec that came past the API server, and for mounts.
+func (r *Registered) checkBuild(spec *corev1.PodSpec, options Options) error {
+	switch {
+	case r.Spec.Build == "" && r.Spec.BuildKit != nil:
+		return refuse("buildKit has an effect with build: BuildKit only: set build, or remove buildKit")
+	case r.Spec.Build == "":
+		return nil
+	case r.Spec.Build != v1alpha1.BuildWithBuildKit:
+		return refuse("build is %q, but must be BuildKit", r.Spec.Build)
+	case r.Spec.ContainerMode == v1alpha1.ContainerModeDind:
+		return refuse("build and containerMode Dind exclude each other, because a Docker daemon builds images itself: remove one of them")
+	}
+	if options.microVM(spec.RuntimeClassName) {
+		return refuse("build gives the pod a user namespace, which pods in microVMs do not have: " + buildInMicroVM) // NET-7
+	}
+	for _, m := range named(spec.Containers, ContainerRunner).VolumeMounts {
+		if overlaps(m.MountPath, jobcontainer.Dir) {
+			return refuse("the mount at %s overlaps the pod's own at %s; mount it elsewhere", m.MountPath, jobcontainer.Dir)
+		}
+	}
+	if r.Spec.BuildKit == nil {
+		return nil
+	}
+	return checkResources("buildKit.resources", r.Spec.BuildKit.Resources)
+}
+
 // checkPlaces repeats what the API server has checked, for specs that came past it.
 func (r *Registered) checkPlaces() error {
 	places := 0
@@ -67,6 +97,9 @@ func (r *Registered) checkContainers(spec *corev1.PodSpec) error {
 	reserved := []string{ContainerAgent, ContainerPoller, ContainerIdle}
 	if r.Spec.ContainerMode == v1alpha1.ContainerModeDind {
 		reserved = append(reserved, ContainerDind, ContainerExternals)
+	}
+	if r.Spec.Build != "" {
+		reserved = append(reserved, ContainerBuildKit)
 	}
 	if named(spec.InitContainers, ContainerRunner) != nil {
 		return refuse("init container %s: the name is reserved for the container in which jobs run; choose another", ContainerRunner)

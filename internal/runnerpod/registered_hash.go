@@ -37,6 +37,9 @@ func RegisteredHash(spec *v1alpha1.RunnerSpec, options Options, more ...any) (st
 		given := ptr.Deref(s.Dind, v1alpha1.Dind{})
 		s.Dind = ptr.To(dindDefaults(&given))
 	}
+	if s.Build == v1alpha1.BuildWithBuildKit {
+		s.BuildKit = buildKitDefaults(s.BuildKit)
+	}
 	pod := &s.Template.Spec
 	pod.TerminationGracePeriodSeconds = ptr.To(ptr.Deref(pod.TerminationGracePeriodSeconds, DefaultGraceSeconds))
 	pod.RestartPolicy = "" // it has no effect

@@ -40,6 +40,8 @@ type additions struct {
 	absent  []corev1.EnvVar // of the runner, where the template has none of that name
 	group   int64           // of every process; 0 for none
 	fsGroup int64           // of volumes, where the template names none; 0 for none
+	// ownUsers gives the pod a user namespace (NET-7).
+	ownUsers bool
 }
 
 func (r *Registered) additions(runner *corev1.Container, options Options) *additions {
@@ -71,6 +73,9 @@ func (r *Registered) additions(runner *corev1.Container, options Options) *addit
 		r.addDaemon(a, runner)
 	case v1alpha1.ContainerModeKubernetes:
 		r.addHooks(a)
+	}
+	if r.Spec.Build == v1alpha1.BuildWithBuildKit {
+		r.addBuildKit(a, runner)
 	}
 	options.Egress.addToRegistered(a, runner)
 	return a
@@ -181,6 +186,9 @@ func (a *additions) add(spec *corev1.PodSpec, runner *corev1.Container) {
 		}
 	}
 	runner.Env = append(slices.Clone(a.set), runner.Env...)
+	if a.ownUsers {
+		spec.HostUsers = ptr.To(false)
+	}
 	if a.group == 0 && a.fsGroup == 0 {
 		return
 	}

@@ -85,8 +85,8 @@ func anySpec(t *rapid.T) *v1alpha1.RunnerSpec {
 			Value: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "value")}
 	}), 0, 5)
 	spec := registeredSpec(rapid.SampledFrom([]func(*v1alpha1.RunnerSpec){
-		func(*v1alpha1.RunnerSpec) {}, static, kubernetes, dind,
-		func(s *v1alpha1.RunnerSpec) { static(s); dind(s) }, func(s *v1alpha1.RunnerSpec) { static(s); kubernetes(s) },
+		func(*v1alpha1.RunnerSpec) {}, static, kubernetes, dind, builds,
+		func(s *v1alpha1.RunnerSpec) { static(s); dind(s) }, func(s *v1alpha1.RunnerSpec) { static(s); kubernetes(s); builds(s) },
 	}).Draw(t, "mode"))
 	p := &spec.Template.Spec
 	p.Containers[0].Env = variables.Draw(t, "env")
@@ -279,7 +279,7 @@ func TestBuildRegistered_NET7_PrivilegesNeedAMicroVM(t *testing.T) {
 			s.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}}
 		},
 		"every capability": func(s *v1alpha1.RunnerSpec) {
-			s.Template.Spec.InitContainers = []corev1.Container{{Name: "i", SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"ALL"}}}}}
+			s.Template.Spec.InitContainers = []corev1.Container{{Name: "i", SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"all"}}}}}
 		},
 		"privileged init": func(s *v1alpha1.RunnerSpec) {
 			s.Template.Spec.InitContainers = []corev1.Container{{Name: "i", SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(true)}}}

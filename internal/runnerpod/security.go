@@ -62,12 +62,17 @@ func runtimeProfile() *corev1.SeccompProfile {
 }
 
 func addsAdmin(c *corev1.Capabilities) bool {
-	return c != nil && slices.ContainsFunc(c.Add, func(name corev1.Capability) bool { return strings.TrimPrefix(string(name), "CAP_") == "SYS_ADMIN" })
+	return c != nil && slices.ContainsFunc(c.Add, func(name corev1.Capability) bool { return upper(name) == "SYS_ADMIN" })
+}
+
+// upper is a capability's name as container runtimes read it: in any case.
+func upper(name corev1.Capability) string {
+	return strings.TrimPrefix(strings.ToUpper(string(name)), "CAP_")
 }
 
 // administers reports whether the capabilities include SYS_ADMIN. The same rule is in charts/bullpen/templates/admission/privileges.yaml.
 func administers(c *corev1.Capabilities) bool {
-	return addsAdmin(c) || c != nil && slices.Contains(c.Add, "ALL")
+	return addsAdmin(c) || c != nil && slices.ContainsFunc(c.Add, func(name corev1.Capability) bool { return upper(name) == "ALL" })
 }
 
 // harmless are the capabilities that a container may add without leaving it: those of the Pod Security level baseline.

@@ -167,7 +167,7 @@ func check(pool *v1alpha1.RunnerPool, options Options) error {
 	template := &pool.Spec.Template
 	for _, problem := range []error{
 		checkTemplate(template), checkMetadata(template.Metadata), checkPrivileges(pool, options), checkArchitecture(pool), checkMac(pool), checkDisk(pool),
-		checkResources("spec.template.agentResources", template.AgentResources), checkJobContainers(pool, options), checkBuild(pool),
+		checkResources("spec.template.agentResources", template.AgentResources), checkJobContainers(pool, options), checkBuild(pool, options),
 	} {
 		if problem != nil {
 			return problem

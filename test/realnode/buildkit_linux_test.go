@@ -45,7 +45,7 @@ cp -a /usr/bin /usr/lib /usr/lib64 root/usr && cp -a /bin /lib /lib64 root
 cat >Dockerfile <<'END'
 FROM scratch AS base
 COPY root /
-RUN ["/bin/bash", "-c", "read -r inside outside count </proc/self/uid_map; (( outside > 0 )) && echo user $UID of $count >/built"]
+RUN ["/bin/bash", "-c", "read -r inside outside count </proc/self/uid_map; (( outside > 0 )) && mkdir /made && [[ ! -g /made && -G /made ]] && echo user $UID of $count >/built"]
 FROM scratch
 COPY --from=base /built /built
 END
@@ -191,6 +191,7 @@ func (b *buildNode) pod(ctx context.Context) *corev1.Pod {
 			c.Command = []string{"bash", "-c", `echo x >/tmp/jit && exec "$0" run --jit-file /tmp/jit --status-dir /bullpen/shared -- bash -c "$1"`, c.Command[0], building}
 		}
 	}
+	pod.Spec.SecurityContext.FSGroup = ptr.To[int64](1001)  // as with job containers: it must not get into layers
 	pod.OwnerReferences, account.OwnerReferences = nil, nil // no controller of pools runs here
 	require.NoError(b, b.client.Create(ctx, account))
 	require.NoError(b, b.client.Create(ctx, pod))

@@ -29,10 +29,9 @@ seccomp profile requires.`,
 			var o buildkit.Options
 			flags.StringVar(&o.JobDir, "job-dir", jobcontainer.Dir, "the volume that the runner's supervisor holds while the runner runs")
 			flags.StringVar(&o.Socket, "socket", jobcontainer.BuildKitSocket, "where jobs connect")
-			flags.StringVar(&o.Root, "root", "/var/lib/buildkit", "directory of layers and cache")
+			flags.StringVar(&o.Root, "root", "/var/lib/buildkit", "volume of layers and cache")
 			flags.Int64Var(&o.Storage, "storage", 0, "how many bytes that directory may hold")
 			flags.StringVar(&o.StateDir, "state-dir", "/run/bullpen", "a directory of this container alone")
-			flags.BoolVar(&o.HostUsers, "host-users", false, "the pod needs no user namespace of its own, because it has a virtual machine")
 			become := flags.Bool("exec", false, "become the program in the arguments")
 			return func(ctx context.Context, args []string) error {
 				if *become {

@@ -78,7 +78,10 @@ func observe(pod *corev1.Pod) podView {
 	}
 	poller, runner := podsigns.Container(pod, runnerpod.ContainerPoller), podsigns.Container(pod, runnerpod.ContainerRunner)
 	v.running = runner != nil && runner.State.Running != nil
-	v.ready = !v.terminal && podsigns.Jobless(pod, runner) && poller != nil && poller.State.Running != nil
+	kit := podsigns.Container(pod, runnerpod.ContainerBuildKit)
+	// Without its daemon a runner takes no job. A container that has started never waits again, so ready does not end by that.
+	equipped := kit == nil || kit.State.Waiting == nil
+	v.ready = !v.terminal && podsigns.Jobless(pod, runner) && poller != nil && poller.State.Running != nil && equipped
 	if c := podsigns.Condition(pod, corev1.ContainersReady); v.ready && c != nil && c.Status == corev1.ConditionTrue {
 		v.readySince = c.LastTransitionTime.Time
 	}
@@ -93,8 +96,8 @@ func observe(pod *corev1.Pod) podView {
 			v.broke = ending{exitCode: runner.State.Terminated.ExitCode, exited: true, reason: runner.State.Terminated.Reason}
 		case podsigns.NeverStarted(poller):
 			v.defect = "the poller could not start: " + oneLine(poller.State.Terminated.Message, podsigns.LongestWaiting)
-		default:
-			v.defect = withoutBuildKit(podsigns.Container(pod, runnerpod.ContainerBuildKit))
+		case kit != nil && kit.State.Terminated != nil: // whatever its exit code: it ends after the runner
+			v.defect = strings.TrimSuffix("the container buildkit has exited: "+oneLine(kit.State.Terminated.Message, podsigns.LongestWaiting), ": ")
 		}
 	}
 	if v.terminal {
@@ -103,14 +106,6 @@ func observe(pod *corev1.Pod) podView {
 		v.failed = podsigns.Failed(pod) && !traded
 	}
 	return v
-}
-
-// withoutBuildKit says why a runner that needs a BuildKit daemon has none and takes no job; empty if that is not so.
-func withoutBuildKit(kit *corev1.ContainerStatus) string {
-	if kit == nil || kit.State.Terminated == nil || kit.State.Terminated.ExitCode == 0 {
-		return ""
-	}
-	return "BuildKit could not start: " + oneLine(kit.State.Terminated.Message, podsigns.LongestWaiting)
 }
 
 // signsOfWork reads the signs of work that one observation shows (EXCL-4).

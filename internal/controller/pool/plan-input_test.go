@@ -146,23 +146,32 @@ func TestObserve_EXCL4_APollerThatNeverStartedIsADefect(t *testing.T) {
 	require.Empty(t, v.defect)
 }
 
-// The reason is in the pod as the cache has it.
-func TestObserve_ARunnerWithoutItsBuildKitIsADefect(t *testing.T) {
-	ended := func(code int32) podView {
-		trimmed, err := TrimPod(idlePod(func(p *corev1.Pod) {
-			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
-				Name: runnerpod.ContainerBuildKit, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-					ExitCode: code, Reason: "Error", Message: "the pod has no user namespace of its own\n", FinishedAt: metav1.NewTime(t0),
-				}},
-			})
+// A runner without its daemon takes no job. The reason is in the pod as the cache has it.
+func TestObserve_ARunnerWithoutItsBuildKitIsNotKept(t *testing.T) {
+	with := func(state corev1.ContainerState) lifecycle.Runner {
+		trimmed, err := TrimPod(idlePod(withIdle(runs()), func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: runnerpod.ContainerBuildKit, State: state})
 		}))
 		require.NoError(t, err)
-		return observe(trimmed.(*corev1.Pod)) //nolint:forcetypeassert // it was one
+		v := observe(trimmed.(*corev1.Pod)) //nolint:forcetypeassert // it was one
+		require.Empty(t, v.observed(state.Waiting == nil).Signs.Work(), "it can be removed")
+		s := newTracker().pool(key)
+		s.podSeen(v, t0)
+		r, found := s.runners.Get("pool-aaaaaaaa")
+		require.True(t, found)
+		return r
 	}
-	v := ended(1)
-	require.Empty(t, v.signs.Work())
-	require.Equal(t, "BuildKit could not start: the pod has no user namespace of its own", v.defect)
-	require.Empty(t, ended(0).defect, "it has ended with its runner")
+	exited := func(code int32, message string) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: "Error", Message: message, FinishedAt: metav1.NewTime(t0)}}
+	}
+	require.Equal(t, lifecycle.StageIdle, with(runs()).Stage)
+	require.Empty(t, with(runs()).Unfit)
+	failed := with(exited(1, "the pod has no user namespace of its own\n"))
+	require.Equal(t, lifecycle.Unfit{Reason: lifecycle.ReasonDefective, Detail: "the container buildkit has exited: the pod has no user namespace of its own"}, failed.Unfit)
+	require.Equal(t, lifecycle.Unfit{Reason: lifecycle.ReasonDefective, Detail: "the container buildkit has exited"}, with(exited(0, "")).Unfit)
+	pulling := with(waits("ImagePullBackOff", "no such image"))
+	require.Equal(t, lifecycle.StageBooting, pulling.Stage, "it counts as none that serves, and is replaced after the start timeout")
+	require.Contains(t, pulling.Waiting, "no such image")
 }
 
 func TestObserve_EXCL4_NoLongerReadyIsRemembered(t *testing.T) {

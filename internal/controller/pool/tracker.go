@@ -189,6 +189,9 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 // waits fills in what a runner shows that has no work yet, whether or not its removal was asked for.
 func (m *member) waits(r *lifecycle.Runner, now time.Time) {
 	r.Unfit, r.Doubt, r.ImagesMissing = m.unfitOnItsNode(now), m.doubtOnItsNode(now), m.imageless
+	if m.view.defect != "" {
+		r.Unfit = lifecycle.Unfit{Reason: lifecycle.ReasonDefective, Detail: m.view.defect}
+	}
 	if m.view.ready {
 		r.Stage, r.Since = lifecycle.StageIdle, m.view.readySince
 		if r.Since.IsZero() {
@@ -197,9 +200,6 @@ func (m *member) waits(r *lifecycle.Runner, now time.Time) {
 		return
 	}
 	r.Stage, r.Since, r.Waiting = lifecycle.StageBooting, m.view.placed, m.view.waiting
-	if m.view.defect != "" {
-		r.Unfit = lifecycle.Unfit{Reason: lifecycle.ReasonDefective, Detail: m.view.defect}
-	}
 }
 
 // unfinished reports whether a removal has something to do now, and not only to wait for the pod to be gone.

@@ -11,13 +11,11 @@ type Options struct {
 	JobDir string
 	// Socket is where jobs connect. Required.
 	Socket string
-	// Root is the directory of the daemon's layers and cache, and Storage how many bytes it may hold. Required.
+	// Root is the volume of the daemon's layers and cache, and Storage how many bytes it may hold. Required.
 	Root    string
 	Storage int64
 	// StateDir is a directory of this container alone. Required.
 	StateDir string
-	// HostUsers permits to run without a user namespace of the pod's own, as in a microVM.
-	HostUsers bool
 	// Program is the daemon, and Self the agent's binary; "buildkitd", and the running one, when empty.
 	Program, Self string
 	// LookEvery is the interval at which a runner that has not started is looked for, and Backoff the time until a daemon that has exited

@@ -63,7 +63,9 @@ func awaitRunner(ctx context.Context, o Options) (ended <-chan struct{}, err err
 			return ended, nil
 		case !errors.Is(err, volume.ErrRunnerEnded):
 			return nil, fmt.Errorf("waiting for the runner: %w", err)
-		case errors.Is(err, fs.ErrNotExist) || free.IsZero():
+		case errors.Is(err, fs.ErrNotExist):
+			free = time.Time{}
+		case free.IsZero():
 			free = time.Now()
 		case time.Since(free) > o.Settle:
 			o.Log.Info("the runner has ended before it was seen")
@@ -84,6 +86,7 @@ type daemon struct {
 	file     *os.File // the listener's, to wait for its first connection
 	fd       uintptr  // the same, for the daemon to inherit: os.File.Fd would make it blocking
 	runc     string
+	root     string
 	pid      int // 0: not running
 	started  time.Time
 }
@@ -104,6 +107,9 @@ func newDaemon(o Options) (*daemon, error) {
 		o.Self = self
 	}
 	d := &daemon{o: o, runc: filepath.Join(o.StateDir, RuncName)}
+	if err := d.makeRoot(); err != nil {
+		return nil, fmt.Errorf("making the directory of layers: %w", err)
+	}
 	if err := os.MkdirAll(o.StateDir, 0o755); err != nil { //nolint:gosec // nothing in it is secret
 		return nil, fmt.Errorf("making the state directory: %w", err)
 	}
@@ -145,9 +151,6 @@ func (o Options) withDefaults() Options {
 
 // checkUsers refuses a process whose root is the machine's: one whose map gives it every user (user_namespaces(7)).
 func (o Options) checkUsers() error {
-	if o.HostUsers {
-		return nil
-	}
 	text, err := os.ReadFile(o.UIDMap)
 	if err != nil {
 		return fmt.Errorf("reading the user namespace: %w", err)
@@ -156,6 +159,19 @@ func (o Options) checkUsers() error {
 		return ErrHostUsers // NET-7
 	}
 	return nil
+}
+
+// makeRoot makes the daemon's directory in its volume. With a pod's fsGroup the volume has that group and the bit that hands it down, which
+// would be in every layer that is built.
+func (d *daemon) makeRoot() error {
+	d.root = filepath.Join(d.o.Root, "buildkit")
+	if err := os.MkdirAll(d.root, 0o700); err != nil {
+		return err
+	}
+	if err := os.Chown(d.root, os.Geteuid(), os.Getegid()); err != nil {
+		return err
+	}
+	return os.Chmod(d.root, 0o700) //nolint:gosec // a directory
 }
 
 // listen makes the socket, which every container of the pod that mounts the volume may use, whatever its user: they all belong to one job.
@@ -290,7 +306,7 @@ func (d *daemon) arguments() []string {
 	most := d.o.Storage / 3 * 2 / megabyte
 	return []string{
 		"--addr", "fd://",
-		"--root", d.o.Root,
+		"--root", d.root,
 		"--containerd-worker=false",
 		"--oci-worker=true",
 		"--oci-worker-binary", d.runc,

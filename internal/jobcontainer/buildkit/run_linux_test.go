@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 // "exit", and at once if the file "broken" is in its root.
 func serveAsDaemon(args []string) {
 	root := args[2]
-	if _, err := os.Stat(filepath.Join(root, "broken")); err == nil {
+	if _, err := os.Stat(filepath.Join(root, "..", "broken")); err == nil {
 		os.Exit(3)
 	}
 	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) || os.Getenv("LISTEN_FDS") != "1" {
@@ -79,11 +79,13 @@ func start(t *testing.T, o Options) *running {
 	require.NoError(t, err)
 	o.JobDir, o.Socket, o.StateDir, o.Root = dir, filepath.Join(dir, "buildkitd.sock"), filepath.Join(dir, "state"), filepath.Join(dir, "root")
 	require.NoError(t, os.Mkdir(o.Root, 0o700))
+	o.UIDMap = filepath.Join(dir, "uid_map")
+	require.NoError(t, os.WriteFile(o.UIDMap, []byte("0 2947153920 65536\n"), 0o600))
 	if o.Program == "" {
 		o.Program = self
 	}
 	o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
-	o.Self, o.Storage, o.HostUsers, o.Backoff = self, 30_000_000_000, true, time.Millisecond
+	o.Self, o.Storage, o.Backoff = self, 30_000_000_000, time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
 	r := &running{TB: t, o: o, done: make(chan error, 1), stop: stop}
 	t.Cleanup(func() {
@@ -136,7 +138,11 @@ func TestRun_StartsTheDaemonAtItsFirstUseAndAgainAfterItsExit(t *testing.T) {
 	r := start(t, Options{Shortest: 1})
 	r.take()
 	first, args := r.use("hello")
-	require.Contains(t, args, "fd:// --root "+r.o.Root)
+	root := filepath.Join(r.o.Root, "buildkit")
+	require.Contains(t, args, "fd:// --root "+root)
+	info, err := os.Stat(root)
+	require.NoError(t, err)
+	require.Equal(t, os.ModeDir|0o700, info.Mode())
 	require.Contains(t, args, "--oci-worker-binary "+filepath.Join(r.o.StateDir, RuncName))
 	require.Contains(t, args, "--oci-worker-gc-keepstorage 10000,0,20000", "in megabytes; a third is for what one build needs")
 	target, err := os.Readlink(filepath.Join(r.o.StateDir, RuncName))
@@ -175,10 +181,12 @@ func TestRun_JOB2_EndsAfterARunnerThatItHasNotSeen(t *testing.T) {
 	hold, err := volume.Take(dir)
 	require.NoError(t, err)
 	hold.Release()
+	users := filepath.Join(dir, "uid_map")
+	require.NoError(t, os.WriteFile(users, []byte("0 2947153920 65536\n"), 0o600))
 	done := make(chan error, 1)
 	go func() {
 		done <- Run(t.Context(), Options{
-			JobDir: dir, Socket: filepath.Join(dir, "s"), Root: dir, StateDir: filepath.Join(dir, "state"), Storage: 1, HostUsers: true, Settle: time.Millisecond,
+			JobDir: dir, Socket: filepath.Join(dir, "s"), Root: dir, StateDir: filepath.Join(dir, "state"), Storage: 1, UIDMap: users, Settle: time.Millisecond,
 		})
 	}()
 	require.NoError(t, await.Result(done, "it ends"))
