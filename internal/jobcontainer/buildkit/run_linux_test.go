@@ -79,6 +79,7 @@ func start(t *testing.T, o Options) *running {
 	require.NoError(t, err)
 	o.JobDir, o.Socket, o.StateDir, o.Root = dir, filepath.Join(dir, "buildkitd.sock"), filepath.Join(dir, "state"), filepath.Join(dir, "root")
 	require.NoError(t, os.Mkdir(o.Root, 0o700))
+	require.NoError(t, os.Chmod(o.Root, os.ModeSetgid|0o770)) // as a kubelet leaves it with fsGroup
 	o.UIDMap = filepath.Join(dir, "uid_map")
 	require.NoError(t, os.WriteFile(o.UIDMap, []byte("0 2947153920 65536\n"), 0o600))
 	if o.Program == "" {
