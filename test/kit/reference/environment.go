@@ -12,6 +12,7 @@ type Variable struct{ Name, Programs, Says string }
 func Variables() []Variable {
 	return []Variable{
 		{"BULLPEN_ASSETS", "up, demo", "directory of the control plane's executables, in place of those that `make devcluster` downloads or compiles; `off`: only compiled ones. For `make devcluster` also the URL of a [mirror](../guides/one-machine.md#where-the-control-plane-comes-from)"},
+		{"BULLPEN_AWAIT_SOCKET", "agent", "set in runner pods by the controller: a socket without which the runner takes no job, that of BuildKit"},
 		{"BULLPEN_CACHE", "up, demo", "directory to which the control plane is downloaded or compiled; default `bullpen` in the user's cache directory"},
 		{"BULLPEN_CA_FILE", "agent", "set in runner pods by the controller: certificates that a runner trusts beside those of its image"},
 		{"BULLPEN_CONFIG", "administrators' commands", "configuration file with named servers ([bullpen config](cli/config.md)), in place of `bullpen/config.yaml` in `XDG_CONFIG_HOME` or `~/.config`"},
