@@ -55,7 +55,7 @@ func Run(ctx context.Context, o Options) error {
 func awaitRunner(ctx context.Context, o Options) (ended <-chan struct{}, err error) {
 	look := time.NewTicker(o.LookEvery)
 	defer look.Stop()
-	var free time.Time // since when a lock is there that nobody holds
+	var free time.Time // when the lock was first seen without an owner
 	for {
 		ended, err := volume.Watch(o.JobDir)
 		switch {
