@@ -59,7 +59,7 @@ type RefusalStore interface {
 	RetryRefused(ctx context.Context, served func(PoolRef) []string, now time.Time) (next time.Time, err error)
 	// Refusals lists those that jobs wait for, those that have stood longest first.
 	Refusals(ctx context.Context, most int) ([]Refusal, error)
-	// HastenRefusals makes those of the account due.
+	// HastenRefusals makes those of the account due that jobs wait for.
 	HastenRefusals(ctx context.Context, accountID int64, now time.Time) error
 }
 

@@ -323,6 +323,9 @@ func TestNotAssigned_CLAIM20_TheRepositoryWaitsInThatPool(t *testing.T) {
 	}
 	unassigned()
 	require.Empty(t, h.asks(d, c)["linux"].Refused, "one may be chance")
+	require.NoError(t, h.store.HastenRefusals(t.Context(), acme.ID, c.now()), "the account changes, as with each new repository")
+	_, err := d.RetryRefused(t.Context())
+	require.NoError(t, err)
 	unassigned()
 	h.record(job(fleet.JobEventQueued, 4, in("acme/open")))
 	h.servedPod(d, c)
@@ -333,7 +336,7 @@ func TestNotAssigned_CLAIM20_TheRepositoryWaitsInThatPool(t *testing.T) {
 
 	// The group is opened: one job is tried, and when it has started the others follow.
 	c.pass(3 * time.Hour)
-	_, err := d.RetryRefused(t.Context())
+	_, err = d.RetryRefused(t.Context())
 	require.NoError(t, err)
 	h.started(d, h.pod("linux"), 1)
 	require.EqualValues(t, 2, ledgertest.Int(t, h.url, `SELECT count(*) FROM workflow_jobs WHERE held <> ''`))

@@ -264,7 +264,7 @@ func (s *Store) Refusals(ctx context.Context, most int) ([]dispatch.Refusal, err
 	return out, nil
 }
 
-// HastenRefusals makes what is refused of the account due.
+// HastenRefusals makes what jobs of the account wait for due.
 func (s *Store) HastenRefusals(ctx context.Context, accountID int64, now time.Time) error {
 	return s.queries().HastenRefusals(ctx, now, accountID)
 }

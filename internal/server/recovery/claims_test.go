@@ -233,6 +233,7 @@ func TestPass_CLAIM20_AGroupThatDoesNotServeTheRepository(t *testing.T) {
 		Account: "acme", GroupAccess: map[string]standin.GroupAccess{"Default": {Visibility: "selected", AllowsPublicRepositories: true}},
 	})
 	require.NoError(t, err)
+	w.eventually("both events of the installation have arrived, after which what was refused is tried again", func() bool { return w.installed.Load() == 2 })
 	job, release := w.submit()
 	for range 2 {
 		pod := w.pod()

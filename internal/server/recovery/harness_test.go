@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,6 +58,8 @@ type world struct {
 	now  time.Time
 	real func() time.Time         // instead of now: the database's time, as a server knows it
 	lose func(action string) bool // which webhooks never arrive
+
+	installed atomic.Int64 // events of installations that were taken
 }
 
 type option func(*recovery.Options)
@@ -144,8 +147,11 @@ func (w *world) startGitHub() {
 		taken := in.Take(r.Context(), intake.Delivery{
 			GUID: r.Header.Get(github.HeaderDelivery), Event: r.Header.Get(github.HeaderEvent), Body: body, At: w.clock(),
 		})
-		if taken.Outcome == intake.Failed {
+		switch {
+		case taken.Outcome == intake.Failed:
 			rw.WriteHeader(http.StatusServiceUnavailable)
+		case r.Header.Get(github.HeaderEvent) == "installation":
+			w.installed.Add(1)
 		}
 	}))
 	w.t.Cleanup(hooks.Close)

@@ -95,7 +95,8 @@ WHERE account_id = @account_id AND repository = @repository AND job_id = @job_id
 DELETE FROM refusals WHERE next_at < @before AND repository = '';
 
 -- name: HastenRefusals :exec
-UPDATE refusals SET next_at = @now WHERE account_id = @account_id AND next_at > @now;
+-- What no job waits for is only counted. It would be dropped if it were due, and accounts change often, such as by each new repository.
+UPDATE refusals SET next_at = @now WHERE account_id = @account_id AND next_at > @now AND waits;
 
 -- name: RefusalsOfAccount :many
 SELECT * FROM refusals WHERE account_id = @account_id AND waits ORDER BY repository, job_id, namespace, pool LIMIT @most;

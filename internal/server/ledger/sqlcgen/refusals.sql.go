@@ -195,9 +195,10 @@ func (q *Queries) DueRefusals(ctx context.Context, now time.Time, most int32) ([
 }
 
 const hastenRefusals = `-- name: HastenRefusals :exec
-UPDATE refusals SET next_at = $1 WHERE account_id = $2 AND next_at > $1
+UPDATE refusals SET next_at = $1 WHERE account_id = $2 AND next_at > $1 AND waits
 `
 
+// What no job waits for is only counted. It would be dropped if it were due, and accounts change often, such as by each new repository.
 func (q *Queries) HastenRefusals(ctx context.Context, now time.Time, accountID int64) error {
 	_, err := q.db.Exec(ctx, hastenRefusals, now, accountID)
 	return err
