@@ -11,6 +11,8 @@ type Options struct {
 	JobDir string
 	// Socket is where jobs connect. Required.
 	Socket string
+	// ActionsSocket is where a job's hook connects for containers of actions that have a Dockerfile (package dockerfile); empty: nowhere.
+	ActionsSocket string
 	// Root is the volume of the daemon's layers and cache, and Storage how many bytes it may hold. Required.
 	Root    string
 	Storage int64

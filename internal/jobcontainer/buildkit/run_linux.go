@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,7 +31,8 @@ const (
 var ErrHostUsers = errors.New("the pod has no user namespace of its own: the node or the API server has ignored hostUsers: false, " +
 	"which requires Kubernetes 1.33, containerd 2.0 or CRI-O 1.25, and Linux 6.3")
 
-// Run starts the daemon when a job first connects, and again when it has exited and a job connects. It returns nil when the runner has ended,
+// Run starts the daemon when a job first connects, and again when it has exited and a job connects; and likewise what makes containers of
+// actions that have a Dockerfile, if Options name a socket for it. It returns nil when the runner has ended,
 // and when ctx ends before a runner was there. Once there is one, the end of ctx changes nothing, as it is a signal's: the kubelet sends
 // TERM to all containers of a pod that is being deleted, while the job runs (JOB-2).
 //
@@ -79,19 +79,23 @@ func awaitRunner(ctx context.Context, o Options) (ended <-chan struct{}, err err
 	}
 }
 
-// daemon is used by one goroutine.
+// daemon is what runs in the container: BuildKit, and what makes containers of actions with it. It is used by one goroutine.
 type daemon struct {
 	o        Options
-	listener *net.UnixListener
-	file     *os.File // the listener's, to wait for its first connection
-	fd       uintptr  // the same, for the daemon to inherit: os.File.Fd would make it blocking
 	runc     string
 	root     string
-	pid      int // 0: not running
-	started  time.Time
+	programs []*program
+	used     chan use      // a program is to be started
+	again    chan *program // one that has exited may be started again
 }
 
-func newDaemon(o Options) (*daemon, error) {
+// use is what awaitUse sends.
+type use struct {
+	of  *program
+	err error
+}
+
+func newDaemon(o Options) (_ *daemon, err error) {
 	if o.JobDir == "" || o.Socket == "" || o.Root == "" || o.StateDir == "" || o.Storage <= 0 {
 		return nil, errors.New("volume, socket, root, state directory and storage are required")
 	}
@@ -113,15 +117,24 @@ func newDaemon(o Options) (*daemon, error) {
 	if err := os.MkdirAll(o.StateDir, 0o755); err != nil { //nolint:gosec // nothing in it is secret
 		return nil, fmt.Errorf("making the state directory: %w", err)
 	}
-	for _, old := range []string{d.runc, o.Socket} {
-		if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
+	if err := os.Remove(d.runc); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
 	if err := os.Symlink(o.Self, d.runc); err != nil {
 		return nil, err
 	}
-	return d, d.listen()
+	if o.ActionsSocket != "" { // before the one that the runner awaits
+		d.programs = append(d.programs, &program{name: "the builder of actions", socket: o.ActionsSocket, argv: d.actions})
+	}
+	d.programs = append(d.programs, &program{name: "BuildKit", socket: o.Socket, argv: d.buildkitd})
+	d.used, d.again = make(chan use, len(d.programs)), make(chan *program, len(d.programs))
+	for _, p := range d.programs {
+		if err := p.listen(); err != nil {
+			d.close()
+			return nil, err
+		}
+	}
+	return d, nil
 }
 
 func (o Options) withDefaults() Options {
@@ -174,193 +187,121 @@ func (d *daemon) makeRoot() error {
 	return os.Chmod(d.root, 0o700) //nolint:gosec // a directory
 }
 
-// listen makes the socket, which every container of the pod that mounts the volume may use, whatever its user: they all belong to one job.
-func (d *daemon) listen() error {
-	hidden := d.o.Socket + ".new"
-	_ = os.Remove(hidden)
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: hidden, Net: "unix"})
-	if err != nil {
-		return err
-	}
-	listener.SetUnlinkOnClose(false)
-	d.listener = listener
-	if err := os.Chmod(hidden, 0o666); err != nil { //nolint:gosec // see above
-		return err
-	}
-	if err := os.Rename(hidden, d.o.Socket); err != nil {
-		return err
-	}
-	return d.duplicate()
-}
-
-// duplicate makes the descriptor that the daemon inherits. It stays non-blocking, unlike that of UnixListener.File, so that the runtime can
-// wait for it.
-func (d *daemon) duplicate() error {
-	raw, err := d.listener.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var fd int
-	var failed error
-	if err := raw.Control(func(own uintptr) { fd, failed = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
-		return err
-	}
-	if failed != nil {
-		return fmt.Errorf("duplicating the socket: %w", failed)
-	}
-	d.fd = uintptr(fd) //nolint:gosec // a file descriptor
-	d.file = os.NewFile(d.fd, d.o.Socket)
-	return nil
-}
-
 func (d *daemon) close() {
-	if d.pid != 0 {
-		_ = syscall.Kill(-d.pid, syscall.SIGKILL)
+	for _, p := range d.programs {
+		p.close()
 	}
-	_ = d.file.Close()
-	_ = d.listener.Close()
-	_ = os.Remove(d.o.Socket)
 }
 
 // serve returns when the runner has ended.
 func (d *daemon) serve(runnerEnded <-chan struct{}, children <-chan os.Signal) error {
 	look := time.NewTicker(reapEvery)
 	defer look.Stop()
-	used := d.awaitUse()
-	var again <-chan time.Time
+	for _, p := range d.programs {
+		p.awaitUse(d.used)
+	}
 	for {
 		select {
 		case <-runnerEnded:
 			d.o.Log.Info("the runner has ended")
 			return nil
-		case err := <-used:
-			used = nil
-			if err != nil {
-				return fmt.Errorf("waiting for the first use of BuildKit: %w", err)
+		case u := <-d.used:
+			if u.err != nil {
+				return fmt.Errorf("waiting for the first use of %s: %w", u.of.name, u.err)
 			}
-			if err := d.start(); err != nil {
-				d.o.Log.Error("BuildKit cannot be started", "error", err)
-				d.refuse()
-				again = time.After(d.o.Backoff)
-			}
-		case <-again:
-			again, used = nil, d.awaitUse()
+			d.start(u.of)
+		case p := <-d.again:
+			p.awaitUse(d.used)
 		case <-children:
 		case <-look.C:
 		}
-		if d.reap() {
-			again = time.After(d.o.Backoff)
-		}
+		d.reap()
 	}
 }
 
-// awaitUse sends nil when there is a connection to accept. It accepts none: the daemon does. Its goroutine ends with the listener's file.
-func (d *daemon) awaitUse() <-chan error {
-	used := make(chan error, 1)
-	go func() {
-		raw, err := d.file.SyscallConn()
-		if err == nil {
-			err = raw.Read(connected)
-		}
-		used <- err
-	}()
-	return used
+func (d *daemon) start(p *program) {
+	err := p.start(d.o.Self)
+	if err == nil {
+		d.o.Log.Info(p.name + " is starting, since a job uses it")
+		return
+	}
+	d.o.Log.Error(p.name+" cannot be started", "error", err)
+	p.refuse()
+	d.later(p)
 }
 
-// connected reports whether a connection can be accepted.
-func connected(fd uintptr) bool {
-	ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // a file descriptor
-	n, err := unix.Poll(ready, 0)
-	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
-}
+// later lets a program be started again after a while. The channel has room for each of them.
+func (d *daemon) later(p *program) { time.AfterFunc(d.o.Backoff, func() { d.again <- p }) }
 
-// start starts the daemon with the socket, which it takes over.
-func (d *daemon) start() error {
-	program, err := exec.LookPath(d.o.Program)
-	if err != nil {
-		return fmt.Errorf("the image has no BuildKit: %w", err)
-	}
-	argv := append([]string{d.o.Self, "buildkit", "--exec", "--", program}, d.arguments()...)
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = null.Close() }()
-	pid, err := syscall.ForkExec(d.o.Self, argv, &syscall.ProcAttr{
-		Env:   os.Environ(),
-		Files: []uintptr{null.Fd(), 1, 2, d.fd},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	})
-	if err != nil {
-		return err
-	}
-	d.pid, d.started = pid, time.Now()
-	d.o.Log.Info("BuildKit is starting, since a job uses it", "program", program)
-	return nil
-}
-
-// arguments leave a third of the storage to what one build needs at a time: more than the storage would have the pod evicted, and BuildKit
-// removes cache only between builds.
-func (d *daemon) arguments() []string {
+// buildkitd is how to start BuildKit. It leaves a third of the storage to what one build needs at a time: more than the storage would have
+// the pod evicted, and BuildKit removes cache only between builds.
+func (d *daemon) buildkitd() ([]string, error) {
 	const megabyte = 1_000_000
 	most := d.o.Storage / 3 * 2 / megabyte
+	path, err := exec.LookPath(d.o.Program)
+	if err != nil {
+		return nil, fmt.Errorf("the image has no BuildKit: %w", err)
+	}
 	return []string{
+		d.o.Self, "buildkit", "--exec", "--", path,
 		"--addr", "fd://",
 		"--root", d.root,
 		"--containerd-worker=false",
 		"--oci-worker=true",
 		"--oci-worker-binary", d.runc,
 		"--oci-worker-gc-keepstorage", strings.Join([]string{strconv.FormatInt(most/2, 10), "0", strconv.FormatInt(most, 10)}, ","),
+	}, nil
+}
+
+// actions is how to start what makes containers of actions.
+func (d *daemon) actions() ([]string, error) {
+	return []string{d.o.Self, "dockerfile", "--root", filepath.Join(d.o.Root, "actions"), "--buildkit", d.o.Socket, "--runc", d.runc}, nil
+}
+
+// reap takes the status of all children that have ended, orphans included.
+func (d *daemon) reap() {
+	for _, child := range d.waited() {
+		for {
+			var status syscall.WaitStatus
+			pid, err := syscall.Wait4(child, &status, syscall.WNOHANG, nil)
+			if errors.Is(err, syscall.EINTR) {
+				continue
+			}
+			if pid <= 0 || err != nil {
+				break
+			}
+			d.exited(pid, status)
+		}
 	}
 }
 
-// reap takes the status of all children that have ended, orphans included, and reports whether the daemon is one of them.
-func (d *daemon) reap() (exited bool) {
-	for {
-		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(d.waited(), &status, syscall.WNOHANG, nil)
-		if errors.Is(err, syscall.EINTR) {
+func (d *daemon) exited(pid int, status syscall.WaitStatus) {
+	for _, p := range d.programs {
+		if p.pid != pid {
 			continue
 		}
-		if pid <= 0 || err != nil {
-			return exited
-		}
-		if pid != d.pid {
-			continue
-		}
-		d.pid, exited = 0, true
-		ran := time.Since(d.started)
-		d.o.Log.Warn("BuildKit has exited: it is started again when it is used", "status", status.ExitStatus(), "signal", status.Signal().String(), "after", ran.String())
+		p.pid = 0
+		ran := time.Since(p.started)
+		d.o.Log.Warn(p.name+" has exited: it is started again when it is used", "status", status.ExitStatus(), "signal", status.Signal().String(), "after", ran.String())
 		if ran < d.o.Shortest {
-			d.refuse()
+			p.refuse()
 		}
+		d.later(p)
 	}
 }
 
-// waited is every child of the first process of a container, whose orphans are its children; elsewhere the daemon alone.
-func (d *daemon) waited() int {
+// waited is every child of the first process of a container, whose orphans are its children; elsewhere the programs alone.
+func (d *daemon) waited() []int {
 	if os.Getpid() == 1 {
-		return -1
+		return []int{-1}
 	}
-	if d.pid == 0 {
-		return os.Getpid() // no child has it
-	}
-	return d.pid
-}
-
-// refuse ends the connections that wait for a daemon that does not start: their clients would wait for ever.
-func (d *daemon) refuse() {
-	defer func() { _ = d.listener.SetDeadline(time.Time{}) }()
-	for {
-		if err := d.listener.SetDeadline(time.Now().Add(time.Millisecond)); err != nil {
-			return
+	var running []int
+	for _, p := range d.programs {
+		if p.pid != 0 {
+			running = append(running, p.pid)
 		}
-		conn, err := d.listener.Accept()
-		if err != nil {
-			return
-		}
-		_ = conn.Close()
 	}
+	return running
 }
 
 // Exec becomes the program, with the listening socket that this process was started with. It returns only if it cannot.

@@ -31,6 +31,8 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	case len(os.Args) > 1 && os.Args[1] == "--addr":
 		serveAsDaemon(os.Args[2:])
+	case len(os.Args) > 1 && os.Args[1] == "dockerfile":
+		serveConnections(os.Args[1:])
 	default:
 		os.Exit(m.Run())
 	}
@@ -46,6 +48,10 @@ func serveAsDaemon(args []string) {
 	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) || os.Getenv("LISTEN_FDS") != "1" {
 		os.Exit(4)
 	}
+	serveConnections(args)
+}
+
+func serveConnections(args []string) {
 	listener, err := net.FileListener(os.NewFile(listenDescriptor, "socket"))
 	if err != nil {
 		os.Exit(5)
@@ -85,6 +91,9 @@ func start(t *testing.T, o Options) *running {
 	if o.Program == "" {
 		o.Program = self
 	}
+	if o.ActionsSocket != "" {
+		o.ActionsSocket = filepath.Join(dir, o.ActionsSocket)
+	}
 	o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	o.Self, o.Storage, o.Backoff = self, 30_000_000_000, time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
@@ -92,8 +101,15 @@ func start(t *testing.T, o Options) *running {
 	t.Cleanup(func() {
 		stop()
 		r.release()
+		await.Return(t, func() {
+			for range r.done { //nolint:revive // until it is closed
+			}
+		}, "its daemon ends, too: go test waits for all that has its output")
 	})
-	go func() { r.done <- Run(ctx, o) }()
+	go func() {
+		defer close(r.done)
+		r.done <- Run(ctx, o)
+	}()
 	return r
 }
 
@@ -111,8 +127,10 @@ func (r *running) release() {
 }
 
 // use connects, says something, and returns what the daemon wrote.
-func (r *running) use(say string) (pid int, args string) {
-	conn := r.dial()
+func (r *running) use(say string) (pid int, args string) { return r.useAt(r.o.Socket, say) }
+
+func (r *running) useAt(socket, say string) (pid int, args string) {
+	conn := r.dialAt(socket)
 	defer func() { _ = conn.Close() }()
 	_, err := io.WriteString(conn, say+"\n")
 	require.NoError(r, err)
@@ -124,11 +142,13 @@ func (r *running) use(say string) (pid int, args string) {
 	return pid, args
 }
 
-func (r *running) dial() net.Conn {
+func (r *running) dial() net.Conn { return r.dialAt(r.o.Socket) }
+
+func (r *running) dialAt(socket string) net.Conn {
 	var conn net.Conn
 	require.Eventually(r, func() bool {
 		var err error
-		conn, err = (&net.Dialer{}).DialContext(r.Context(), "unix", r.o.Socket)
+		conn, err = (&net.Dialer{}).DialContext(r.Context(), "unix", socket)
 		return err == nil
 	}, patience, 5*time.Millisecond)
 	require.NoError(r, conn.SetDeadline(time.Now().Add(patience)))
@@ -153,6 +173,20 @@ func TestRun_StartsTheDaemonAtItsFirstUseAndAgainAfterItsExit(t *testing.T) {
 	require.Equal(t, first, same, "one daemon for all builds")
 	again, _ := r.use("hello")
 	require.NotEqual(t, first, again)
+}
+
+// What makes containers of actions is another program, with a socket of its own: one does not start, or end, with the other.
+func TestRun_StartsTheBuilderOfActionsByItself(t *testing.T) {
+	r := start(t, Options{ActionsSocket: "actions.sock", Program: "/nonexistent", Shortest: 1})
+	r.take()
+	first, args := r.useAt(r.o.ActionsSocket, "hello")
+	require.Equal(t, strings.Join([]string{"dockerfile", "--root", filepath.Join(r.o.Root, "actions"), "--buildkit", r.o.Socket, "--runc", filepath.Join(r.o.StateDir, RuncName)}, " "), args)
+	r.useAt(r.o.ActionsSocket, "exit")
+	again, _ := r.useAt(r.o.ActionsSocket, "hello")
+	require.NotEqual(t, first, again)
+	r.release()
+	require.NoError(t, await.Result(r.done, "it ends with the runner"))
+	require.NoFileExists(t, r.o.ActionsSocket)
 }
 
 func TestRun_AnIdleRunnerHasNoDaemon(t *testing.T) {
