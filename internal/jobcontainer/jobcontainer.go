@@ -89,6 +89,8 @@ const (
 	Lock = Dir + "/lock"
 	// BuildKitSocket is where the pod's BuildKit daemon listens, if it has one.
 	BuildKitSocket = Dir + "/buildkitd.sock"
+	// ActionsSocket is where containers of actions with a Dockerfile are asked for, if the pod has a BuildKit daemon (package dockerfile).
+	ActionsSocket = Dir + "/actions.sock"
 	// BuildxConfig is the configuration directory of docker buildx, in which the builder BuildxBuilder is that daemon.
 	BuildxConfig  = Dir + "/buildx"
 	BuildxBuilder = "bullpen"

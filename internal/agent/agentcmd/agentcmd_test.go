@@ -55,17 +55,17 @@ func start(t *testing.T, env []string, args ...string) (stdout, stderr string, c
 // Exit 0 of a poller means that it has delivered a response, so a mistyped command must fail.
 func TestMain_FailsUnlessTheCommandIsKnown(t *testing.T) {
 	for wrong, says := range map[string][]string{
-		"missing subcommand: buildkit, container-hook, courier, guard, guest, idle, install, pause, poll, ready, run": {},
-		`unknown command "pol": use one of buildkit, container-hook`:                                                  {"pol"},
-		`poll takes no arguments, got "again"`:                                                                        {"poll", "again"},
-		"flag provided but not defined":                                                                               {"poll", "--nothing"},
-		"install requires --to":                                                                                       {"install"},
-		"exec requires --id":                                                                                          {"guest", "exec", "--", "true"},
-		"exec requires a command after --":                                                                            {"guest", "exec", "--id", "1"},
-		`guest takes no arguments, got "exe"`:                                                                         {"guest", "exe"},
-		"no shared directory: set $BULLPEN_SHARED_DIR":                                                                {"ready"},
-		"--jit-file and --static exclude each other":                                                                  {"run", "--jit-file", "/f", "--static", "--", "true"},
-		"--static and --registration-dir belong together: give both or neither":                                       {"run", "--static", "--status-dir", "/d", "--", "true"},
+		"missing subcommand: buildkit, container-hook, courier, dockerfile, guard, guest, idle, install, pause, poll, ready, run": {},
+		`unknown command "pol": use one of buildkit, container-hook`:                                                              {"pol"},
+		`poll takes no arguments, got "again"`:                                                                                    {"poll", "again"},
+		"flag provided but not defined":                                                                                           {"poll", "--nothing"},
+		"install requires --to":                                                                                                   {"install"},
+		"exec requires --id":                                                                                                      {"guest", "exec", "--", "true"},
+		"exec requires a command after --":                                                                                        {"guest", "exec", "--id", "1"},
+		`guest takes no arguments, got "exe"`:                                                                                     {"guest", "exe"},
+		"no shared directory: set $BULLPEN_SHARED_DIR":                                                                            {"ready"},
+		"--jit-file and --static exclude each other":                                                                              {"run", "--jit-file", "/f", "--static", "--", "true"},
+		"--static and --registration-dir belong together: give both or neither":                                                   {"run", "--static", "--status-dir", "/d", "--", "true"},
 	} {
 		stdout, stderr, code := start(t, nil, says...)
 		require.Equal(t, 1, code, says)

@@ -15,7 +15,7 @@ func buildKitCommand(name string) Command {
 		Use:   "buildkit",
 		Short: "Start the pod's BuildKit daemon when a job uses it, until the runner ends",
 		Long: `Listens for the jobs of a pod, and starts buildkitd of the container's image when the first one connects. If the daemon exits, it is
-started again at the next connection.
+started again at the next connection. With --actions-socket the same is true of "dockerfile".
 
 It ends when the runner has ended. TERM and other signals have no effect while there is a runner: the kubelet sends them to all containers
 of a pod that is being deleted, while the job still runs.
@@ -29,6 +29,7 @@ seccomp profile requires.`,
 			var o buildkit.Options
 			flags.StringVar(&o.JobDir, "job-dir", jobcontainer.Dir, "the volume that the runner's supervisor holds while the runner runs")
 			flags.StringVar(&o.Socket, "socket", jobcontainer.BuildKitSocket, "where jobs connect")
+			flags.StringVar(&o.ActionsSocket, "actions-socket", "", "where the container hook connects for actions that have a Dockerfile")
 			flags.StringVar(&o.Root, "root", "/var/lib/buildkit", "volume of layers and cache")
 			flags.Int64Var(&o.Storage, "storage", 0, "how many bytes that directory may hold")
 			flags.StringVar(&o.StateDir, "state-dir", "/run/bullpen", "a directory of this container alone")

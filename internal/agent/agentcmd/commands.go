@@ -29,8 +29,8 @@ func Commands(program Program) []Command {
 		name += " " + word
 	}
 	return []Command{
-		buildKitCommand(name), containerHookCommand(name), courierCommand(name), guardCommand(name), guestCommand(program), idleCommand(name), installCommand(name),
-		pauseCommand(name), pollCommand(name), readyCommand(name), runCommand(name),
+		buildKitCommand(name), containerHookCommand(name), courierCommand(name), dockerfileCommand(name), guardCommand(name), guestCommand(program), idleCommand(name),
+		installCommand(name), pauseCommand(name), pollCommand(name), readyCommand(name), runCommand(name),
 	}
 }
 

@@ -1,0 +1,37 @@
+package dockerfile
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os/exec"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/dockerfile/builder"
+)
+
+// build has BuildKit build an image, and write it to dir with layers that are not compressed. An error of the build is a *Failure, and is in
+// its output.
+func build(ctx context.Context, program, buildkit string, request builder.Request, dir string, output io.Writer) (image, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return image{}, builder.Failf("the image of BuildKit has no buildctl. An administrator must set another one in buildKit.image of the pool")
+	}
+	// The context's path is no argument, in which some characters would be separators.
+	command := exec.CommandContext(ctx, path, "--addr", "unix://"+buildkit, "build", "--progress", "plain", "--frontend", "dockerfile.v0",
+		"--local", "context=.", "--local", "dockerfile=.", "--opt", "filename="+request.File,
+		"--output", "type=oci,tar=false,compression=uncompressed,force-compression=true,dest="+dir)
+	command.Dir, command.Stdout, command.Stderr = request.Directory, output, output
+	command.WaitDelay = 5 * time.Second
+	err = command.Run()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return image{}, ctx.Err()
+	case errors.As(err, &exit):
+		return image{}, builder.Failf("the build has failed (exit code %d)", exit.ExitCode())
+	case err != nil:
+		return image{}, builder.Failf("buildctl can't be started: %v", err)
+	}
+	return readLayout(dir)
+}

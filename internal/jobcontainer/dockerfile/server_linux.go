@@ -1,0 +1,285 @@
+package dockerfile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/dockerfile/builder"
+)
+
+const (
+	// headerPatience bounds the wait for a request.
+	headerPatience = 10 * time.Second
+	// guardPatience bounds the time from runc's start to the guard's socket.
+	guardPatience = time.Minute
+	// lookEvery is how often the socket is looked for.
+	lookEvery = 10 * time.Millisecond
+	// maxComplaint bounds what is kept of what runc and its container write, in bytes.
+	maxComplaint = 4 << 10
+)
+
+// Serve makes containers until ctx or the listener ends. Containers outlive it.
+func Serve(ctx context.Context, listener net.Listener, o Options) error {
+	if o.Root == "" || o.BuildKit == "" || o.Runc == "" {
+		return errors.New("making containers of actions: a directory, the socket of BuildKit and runc are required")
+	}
+	s := &server{o: o.withDefaults(), turn: make(chan struct{}, 1)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+builder.Path, s.serve)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerPatience, BaseContext: func(net.Listener) context.Context { return ctx }}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("making containers of actions: %w", err)
+	}
+	return nil
+}
+
+type server struct {
+	o    Options
+	turn chan struct{} // one build at a time: a job's steps follow one another
+}
+
+func (s *server) serve(w http.ResponseWriter, r *http.Request) {
+	var request builder.Request
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, builder.MaxRequest))
+	body.DisallowUnknownFields()
+	if err := body.Decode(&request); err != nil {
+		http.Error(w, "the request is invalid", http.StatusBadRequest)
+		return
+	}
+	out := &events{to: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
+	built, err := s.make(r.Context(), request, out)
+	failure := new(builder.Failure)
+	switch {
+	case err == nil:
+		_ = out.send(builder.Event{Built: &built})
+	case errors.As(err, &failure):
+		_ = out.send(builder.Event{Failure: failure.Text})
+	case r.Context().Err() != nil: // nobody reads it
+	default:
+		s.o.Log.Error("an action's container cannot be made", "container", request.Container, "error", err)
+		_ = out.send(builder.Event{Failure: err.Error()})
+	}
+}
+
+// events is the response. Write is the build's output.
+type events struct {
+	mu    sync.Mutex
+	to    *json.Encoder
+	flush func() error
+}
+
+func (e *events) send(one builder.Event) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.to.Encode(one); err != nil {
+		return err
+	}
+	return e.flush()
+}
+
+func (e *events) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if err := e.send(builder.Event{Output: string(p)}); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (s *server) make(ctx context.Context, request builder.Request, output io.Writer) (_ builder.Built, err error) {
+	if err := request.Check(); err != nil {
+		return builder.Built{}, err
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return builder.Built{}, ctx.Err()
+	}
+	dir := filepath.Join(s.o.Root, request.Container)
+	if err := makeDirectory(s.o.Root, dir); err != nil {
+		return builder.Built{}, err
+	}
+	running := false
+	defer func() {
+		if !running {
+			s.remove(dir)
+		}
+	}()
+	layout := filepath.Join(dir, "image")
+	built, err := build(ctx, s.o.Buildctl, s.o.BuildKit, request, layout, output)
+	if err != nil {
+		return builder.Built{}, err
+	}
+	if err := s.unpack(ctx, filepath.Join(dir, bundleRoot), built.layers); err != nil {
+		return builder.Built{}, err
+	}
+	s.remove(layout)
+	if err := writeBundle(dir, request.Container); err != nil {
+		return builder.Built{}, fmt.Errorf("describing the container: %w", err)
+	}
+	running = true // run removes the directory
+	if err := s.run(ctx, dir, request.Container); err != nil {
+		return builder.Built{}, err
+	}
+	return builder.Built{Image: built.digest, Config: built.config}, nil
+}
+
+// makeDirectory makes that of one container. Volumes may have a group that is handed down, which must not get into an image.
+func makeDirectory(root, dir string) error {
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return fmt.Errorf("making a directory for the container: %w", err)
+	}
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return builder.Failf("there is a container %s already", filepath.Base(dir))
+	}
+	if err == nil {
+		err = os.Mkdir(filepath.Join(dir, bundleRoot), 0o755) //nolint:gosec // the root of a container
+	}
+	for _, path := range []string{dir, filepath.Join(dir, bundleRoot)} {
+		if err == nil {
+			err = os.Chown(path, os.Geteuid(), os.Getegid())
+		}
+		if err == nil {
+			err = os.Chmod(path, 0o755) //nolint:gosec // it is below one of mode 0700, and users of the image are others
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("making a directory for the container: %w", err)
+	}
+	return nil
+}
+
+// remove gives the disk back.
+func (s *server) remove(dir string) {
+	if err := os.RemoveAll(dir); err != nil {
+		s.o.Log.Warn("removing a directory of an action", "directory", dir, "error", err)
+	}
+}
+
+// unpack runs Unpack, in a process of its own.
+func (s *server) unpack(ctx context.Context, dir string, layers []string) error {
+	command := exec.CommandContext(ctx, s.o.Self, append([]string{"dockerfile", "--unpack", dir, "--"}, layers...)...)
+	said := &tail{}
+	command.Stdout, command.Stderr = said, said
+	err := command.Run()
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return builder.Failf("%s", said.or(err.Error()))
+}
+
+// run starts the container, and returns when its guard listens. The container goes on when ctx ends: the hook has its guard end it.
+func (s *server) run(ctx context.Context, dir, name string) error {
+	command := exec.CommandContext(context.WithoutCancel(ctx), s.o.Runc, "--root", filepath.Join(s.o.Root, ".runc"), "run", "--bundle", dir, name)
+	said := &tail{}
+	command.Stdout, command.Stderr = said, said
+	if err := command.Start(); err != nil {
+		s.remove(dir)
+		return builder.Failf("runc can't be started: %v", err)
+	}
+	ended := make(chan error, 1)
+	go func() { // ends with the container, which ends with the runner at the latest (JOB-2)
+		err := command.Wait()
+		s.remove(dir)
+		ended <- err
+	}()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	limit := time.NewTimer(s.o.GuardPatience)
+	defer limit.Stop()
+	socket := filepath.Join(s.o.JobDir, name, filepath.Base(jobcontainer.Socket(name)))
+	for {
+		select {
+		case err := <-ended:
+			return builder.Failf("its container has ended: %s", said.or(fmt.Sprint(err)))
+		case <-limit.C:
+			s.destroy(ctx, name)
+			return builder.Failf("its container did not start within %s: %s", s.o.GuardPatience, said.or("no message"))
+		case <-ctx.Done():
+			s.destroy(ctx, name)
+			return ctx.Err()
+		case <-look.C:
+			if _, err := os.Stat(socket); err == nil {
+				return nil
+			}
+		}
+	}
+}
+
+// destroy ends a container that nobody waits for.
+func (s *server) destroy(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), headerPatience)
+	defer cancel()
+	command := exec.CommandContext(ctx, s.o.Runc, "--root", filepath.Join(s.o.Root, ".runc"), "delete", "--force", name)
+	if output, err := command.CombinedOutput(); err != nil {
+		s.o.Log.Warn("ending an action's container", "container", name, "error", err, "output", strings.TrimSpace(string(output)))
+	}
+}
+
+// tail keeps the end of what is written. It is safe for concurrent use.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	if over := len(t.text) - maxComplaint; over > 0 {
+		t.text = append(t.text[:0], t.text[over:]...)
+	}
+	return len(p), nil
+}
+
+// or is what was written, or another text if that is nothing.
+func (t *tail) or(other string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if text := strings.TrimSpace(string(bytes.ToValidUTF8(t.text, []byte("?")))); text != "" {
+		return text
+	}
+	return other
+}
+
+func (o Options) withDefaults() Options {
+	if o.Self == "" {
+		o.Self = "/proc/self/exe"
+	}
+	if o.Buildctl == "" {
+		o.Buildctl = "buildctl"
+	}
+	if o.JobDir == "" {
+		o.JobDir = jobcontainer.Dir
+	}
+	if o.GuardPatience == 0 {
+		o.GuardPatience = guardPatience
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
