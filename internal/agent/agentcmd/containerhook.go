@@ -11,6 +11,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/courier"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/dockerfile/builder"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/client"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/run"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podenv"
@@ -33,11 +34,15 @@ Exits with the exit code of the step, or with 1 after an error, which is in the 
 				defer signal.Stop(signals)
 				host, _ := os.Hostname() // is the pod's name, too
 				broker := courier.Default()
+				var maker run.Builder
+				if _, err := os.Stat(jobcontainer.ActionsSocket); err == nil {
+					maker = builder.NewClient(jobcontainer.ActionsSocket)
+				}
 				return run.Run(ctx, run.Options{
 					Input: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Signals: signals,
 					Pod: cmp.Or(os.Getenv(podenv.PodName), host), Resources: *resources,
 					JobDir: jobcontainer.Dir, GitHubDir: jobcontainer.GitHubDir, PrivateDir: filepath.Join(courier.Dir, "hook"),
-					WorkVolume: jobcontainer.RunnerWorkDir, Broker: broker,
+					WorkVolume: jobcontainer.RunnerWorkDir, Broker: broker, Builder: maker,
 					Guard: func(container string) run.Guard { return client.New(jobcontainer.Socket(container)) },
 				})
 			}

@@ -38,6 +38,13 @@ func ForScript(args hook.ScriptStepArgs, base []string) (Exec, error) {
 	return Exec{Argv: append([]string{args.EntryPoint}, words...), Env: e.variables, WorkDir: args.WorkingDirectory}, nil
 }
 
+// Context returns the directory in which the image of a step is built, as the containers of a job have it, and the name of the Dockerfile
+// in it. Like GitHub's runner, it is the Dockerfile's own (ContainerActionHandler.cs). It is not known if the directory is not the runner's.
+func Context(step hook.Container, runner Runner) (directory, file string, known bool) {
+	directory, known = runner.withDirectories(step.SystemMountVolumes).translate(path.Dir(step.Dockerfile))
+	return directory, path.Base(step.Dockerfile), known
+}
+
 // ActionName returns the action whose Dockerfile this is, as in `uses:`: owner/repository, or a path of the workspace.
 func ActionName(dockerfile string, runner Runner) string {
 	directory := path.Dir(dockerfile)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/dockerfile/builder"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/client"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
 )
@@ -36,6 +37,11 @@ type Guard interface {
 	End(ctx context.Context, grace time.Duration) (client.Status, error)
 }
 
+// Builder makes containers of actions that have a Dockerfile, as *builder.Client does. Errors are its: *Failure, ErrLost.
+type Builder interface {
+	Make(ctx context.Context, request builder.Request, log io.Writer) (builder.Built, error)
+}
+
 // Options of Run.
 type Options struct {
 	// Input is the runner's command, JSON.
@@ -59,6 +65,8 @@ type Options struct {
 	// the runner's work directory.
 	WorkVolume string
 	Broker     Broker
+	// Builder is nil in a pod without BuildKit.
+	Builder Builder
 	// Guard returns the guard of a container.
 	Guard func(container string) Guard
 	// Bounds; the zero value takes the defaults.

@@ -21,9 +21,14 @@ import (
 // run runs the hook with a command, and returns its exit code.
 func (s *standIn) run(c *call, command, args string) int {
 	s.t.Helper()
+	return s.runWithin(s.t.Context(), c, command, args)
+}
+
+func (s *standIn) runWithin(ctx context.Context, c *call, command, args string) int {
+	s.t.Helper()
 	dir := s.t.TempDir()
 	c.Input = strings.NewReader(fmt.Sprintf(`{"command": %q, "responseFile": %q, "args": %s, "state": null}`, command, filepath.Join(dir, "9c0b.json"), args))
-	err := Run(s.t.Context(), c.Options)
+	err := Run(ctx, c.Options)
 	var exit *ExitError
 	if err == nil {
 		return 0

@@ -89,14 +89,16 @@ func (s *standIn) tell(failure letter.Failure) {
 
 // guardStandIn is one guard.
 type guardStandIn struct {
-	name   string
-	ready  chan struct{} // closed when it answers
-	health func(check int) (client.HealthResult, error)
-	status func() (client.Status, error)
-	run    func(ctx context.Context, signals <-chan syscall.Signal) (client.Exit, error)
-	output string
-	hosts  error
-	named  []client.HostEntry
+	name    string
+	ready   chan struct{} // closed when it answers
+	health  func(check int) (client.HealthResult, error)
+	status  func() (client.Status, error)
+	run     func(ctx context.Context, signals <-chan syscall.Signal) (client.Exit, error)
+	output  string
+	hosts   error
+	linked  bool            // Links are expected
+	process *client.Process // gets what is executed
+	named   []client.HostEntry
 
 	mu     sync.Mutex
 	checks int
@@ -120,7 +122,12 @@ func (g *guardStandIn) Release(context.Context) (client.Release, error) {
 	return client.Release{Root: true}, nil
 }
 
-func (g *guardStandIn) Links(context.Context, []client.Link) error { return g.unexpected("Links") }
+func (g *guardStandIn) Links(context.Context, []client.Link) error {
+	if !g.linked {
+		return g.unexpected("Links")
+	}
+	return nil
+}
 
 func (g *guardStandIn) Hosts(_ context.Context, entries []client.HostEntry) error {
 	if g.hosts == nil {
@@ -153,9 +160,12 @@ func (g *guardStandIn) Health(ctx context.Context, _ client.Process, _ time.Dura
 	return g.health(check)
 }
 
-func (g *guardStandIn) Exec(ctx context.Context, _ client.Process, streams client.Streams) (client.Exit, error) {
+func (g *guardStandIn) Exec(ctx context.Context, process client.Process, streams client.Streams) (client.Exit, error) {
 	if g.run == nil {
 		return client.Exit{}, g.unexpected("Exec")
+	}
+	if g.process != nil {
+		*g.process = process
 	}
 	return g.run(ctx, streams.Signals)
 }

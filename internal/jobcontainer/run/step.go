@@ -103,7 +103,7 @@ func (c *call) finish(exit client.Exit, program, image string, state []byte) err
 func (c *call) containerStep(ctx context.Context) error {
 	step := c.input.Step
 	if step.Dockerfile != "" {
-		return refuse("%s", plan.DockerfileText(c.action()))
+		return c.dockerfileStep(ctx)
 	}
 	s, err := c.load()
 	if err != nil {
@@ -147,12 +147,4 @@ func (c *call) runStepContainer(ctx context.Context, s *session, at int, p plan.
 		return c.reason(&m, err)
 	}
 	return c.finish(exit, p.Argv[0], m.Image, nil)
-}
-
-// action is how texts name the action of the step.
-func (c *call) action() string {
-	if repository := c.variable("GITHUB_ACTION_REPOSITORY"); repository != "" {
-		return repository
-	}
-	return c.variable("GITHUB_ACTION")
 }
