@@ -92,6 +92,9 @@ func addBuildKit(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool) {
 	}
 	runner.Env = append(env, runner.Env...) // the template's own win
 	spec.Containers = append(spec.Containers, buildKitContainer(kit, shapeOf(pool)))
+	if !alone {
+		joinActions(&spec.Containers[len(spec.Containers)-1])
+	}
 }
 
 // addBuildKit does the same for a runner that registers itself. additions.add gives the pod its user namespace.
@@ -104,6 +107,16 @@ func (r *Registered) addBuildKit(a *additions, runner *corev1.Container) {
 	a.set = append(a.set, corev1.EnvVar{Name: podenv.AwaitSocket, Value: jobcontainer.BuildKitSocket}, corev1.EnvVar{Name: podenv.JobDir, Value: jobcontainer.Dir})
 	a.beside = append(a.beside, buildKitContainer(kit, runner.Resources.Limits))
 	a.ownUsers = true
+}
+
+// joinActions lets containers of actions with a Dockerfile run in BuildKit's container: with the mounts of the job's other containers (JOB-1).
+func joinActions(kit *corev1.Container) {
+	kit.Command = append(kit.Command, "--actions-socket", jobcontainer.ActionsSocket)
+	for _, mount := range JobMounts() {
+		if mount.Name != VolumeJob { // which it has
+			kit.VolumeMounts = append(kit.VolumeMounts, mount)
+		}
+	}
 }
 
 func buildKitVolume(kit *v1alpha1.BuildKit) corev1.Volume {

@@ -1,6 +1,7 @@
 package runnerpod
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,9 +48,14 @@ func TestBuild_NET7_BuildKitGetsOneCapabilityAndNoToken(t *testing.T) {
 			var mounts []string
 			for _, m := range kit.VolumeMounts {
 				mounts = append(mounts, m.Name)
-				require.Equal(t, m.Name == VolumeShared, m.ReadOnly, m.Name)
+				require.Equal(t, m.Name == VolumeShared || m.Name == VolumeExternals, m.ReadOnly, m.Name)
 			}
-			require.ElementsMatch(t, []string{VolumeShared, VolumeJob, volumeBuildKit}, mounts, "neither the token (NET-3) nor the work directory")
+			want := []string{VolumeShared, VolumeJob, volumeBuildKit}
+			if pool.Spec.Template.JobContainers != nil { // actions with a Dockerfile run there (JOB-1)
+				want = append(want, VolumeWork, VolumeGitHub, VolumeExternals)
+			}
+			require.Equal(t, pool.Spec.Template.JobContainers != nil, slices.Contains(kit.Command, "--actions-socket"))
+			require.ElementsMatch(t, want, mounts, "not the token (NET-3)")
 			for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 				for _, c := range list {
 					if c.Name == ContainerBuildKit {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,7 +74,8 @@ func TestBuildKit_NET7_JOB2_OnAKubelet(t *testing.T) {
 	cache := netip.MustParseAddrPort(cacheAt)
 	require.NoError(t, b.cluster.Address(cache.Addr()))
 	require.NoError(t, b.cluster.Forward(ctx, cache, registry.Host))
-	pod := b.pod(ctx)
+	b.buildsAndRunsActions(ctx)
+	pod := b.pod(ctx, "builds", nil)
 	defer func() {
 		if t.Failed() {
 			for _, c := range []string{runnerpod.ContainerRunner, runnerpod.ContainerBuildKit} {
@@ -144,15 +146,17 @@ func newBuildNode(ctx context.Context, t *testing.T, programs string) *buildNode
 	require.NoError(t, err)
 	runc, err := realnode.HostProgram(filepath.Join(parts, "runc"), "/usr/bin/buildkit-runc")
 	require.NoError(t, err)
-	tools, err := realnode.HostPrograms("bash", "cat", "cp", "mkdir", "wc", "sleep")
+	look, err := realnode.HostPrograms("bash")
+	require.NoError(t, err)
+	tools, err := realnode.HostPrograms("bash", "cat", "cp", "mkdir", "rm", "wc", "sleep")
 	require.NoError(t, err)
 	passwd := realnode.File{Path: "/etc/passwd", Content: []byte("root:x:0:0:root:/:/\nrunner:x:1001:1001:runner:/tmp:/\n"), Mode: 0o644}
 	tmp := realnode.File{Path: "/tmp", Mode: 0o777 | fs.ModeSticky}
-	links := []realnode.File{{Path: "/lib", Link: "usr/lib"}, {Path: "/lib64", Link: "usr/lib64"}}
 	for _, i := range []realnode.Image{
 		{Ref: agentRef, User: "1001:1001", Files: []realnode.File{passwd, tmp, {Path: runnerpod.DefaultAgentCommand, From: filepath.Join(dir, "bullpen-agent")}}},
-		{Ref: buildKitRef, Env: []string{"PATH=/usr/bin"}, Files: append(append(links, runc...), passwd, tmp,
-			realnode.File{Path: "/usr/bin/buildkitd", From: filepath.Join(programs, "buildkitd")})},
+		{Ref: buildKitRef, Env: []string{"PATH=/usr/bin"}, Files: append(slices.Concat(look, runc), passwd, tmp,
+			realnode.File{Path: "/usr/bin/buildkitd", From: filepath.Join(programs, "buildkitd")},
+			realnode.File{Path: "/usr/bin/buildctl", From: filepath.Join(programs, "buildctl")})},
 		{Ref: builderRef, User: "1001:1001", Env: []string{"PATH=/usr/local/bin:/usr/bin", "HOME=/tmp"}, Files: append(tools, passwd, tmp,
 			realnode.File{Path: "/usr/local/bin/buildctl", From: filepath.Join(programs, "buildctl")},
 			realnode.File{Path: "/usr/local/bin/buildx", From: filepath.Join(programs, "buildx")})},
@@ -172,19 +176,19 @@ func newBuildNode(ctx context.Context, t *testing.T, programs string) *buildNode
 }
 
 // pod makes the pod of a pool's runner. Its supervisor has a configuration at once.
-func (b *buildNode) pod(ctx context.Context) *corev1.Pod {
+func (b *buildNode) pod(ctx context.Context, name string, jobs *v1alpha1.JobContainers) *corev1.Pod {
 	pool := &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "builders", UID: "1"},
 		Spec: v1alpha1.RunnerPoolSpec{
 			Platform: v1alpha1.PlatformLinux, Labels: []string{"builders"}, Replicas: ptr.To[int32](0),
 			Resources: v1alpha1.RunnerResources{CPU: resource.MustParse("1"), Memory: resource.MustParse("1Gi")},
 			Template: v1alpha1.RunnerTemplate{
-				Image: builderRef, TerminationGracePeriodSeconds: ptr.To[int64](3600),
+				Image: builderRef, Command: []string{"bash"}, TerminationGracePeriodSeconds: ptr.To[int64](3600), JobContainers: jobs,
 				Build: v1alpha1.BuildWithBuildKit, BuildKit: &v1alpha1.BuildKit{Image: buildKitRef, Storage: ptr.To(resource.MustParse("2Gi"))},
 			},
 		},
 	}
-	pod, account, err := runnerpod.Build(pool, runnerpod.Options{DispatchURL: "http://127.0.0.1:1", AgentImage: agentRef}, "abcd1234")
+	pod, account, err := runnerpod.Build(pool, runnerpod.Options{DispatchURL: "http://127.0.0.1:1", AgentImage: agentRef, JobContainersKey: "unused"}, name)
 	require.NoError(b, err)
 	for i := range pod.Spec.Containers {
 		if c := &pod.Spec.Containers[i]; c.Name == runnerpod.ContainerRunner {
