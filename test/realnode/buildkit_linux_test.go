@@ -148,7 +148,7 @@ func newBuildNode(ctx context.Context, t *testing.T, programs string) *buildNode
 	require.NoError(t, err)
 	look, err := realnode.HostPrograms("bash")
 	require.NoError(t, err)
-	tools, err := realnode.HostPrograms("bash", "cat", "cp", "mkdir", "rm", "wc", "sleep")
+	tools, err := realnode.HostPrograms("bash", "cat", "cp", "mkdir", "rm", "touch", "wc", "sleep")
 	require.NoError(t, err)
 	passwd := realnode.File{Path: "/etc/passwd", Content: []byte("root:x:0:0:root:/:/\nrunner:x:1001:1001:runner:/tmp:/\n"), Mode: 0o644}
 	tmp := realnode.File{Path: "/tmp", Mode: 0o777 | fs.ModeSticky}

@@ -14,7 +14,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// anAction is an action as a repository has it. Its image has a file that a step of the build removes, and a link from the root.
+// anAction is an action as a repository has it. Its image has a file that a step of the build removes. Two others of the repository differ in a file
+// that has the same size and time in both, as those of a commit do.
 const anAction = `set -eu
 work=/home/runner/_work
 action=$work/_actions/acme/greet/v1
@@ -40,6 +41,16 @@ echo "result=done" >>"$GITHUB_OUTPUT"
 [[ $2 != wait ]] || { echo >/github/workspace/waits; while :; do sleep 1; done; }
 exit 7
 END
+for other in A B; do
+  mkdir $action/$other
+  cp -a $action/root $action/$other
+  echo "echo I am $other" >$action/$other/say
+  echo 'FROM scratch
+COPY root /
+COPY say /
+ENTRYPOINT ["/bin/bash", "/say"]' >$action/$other/Dockerfile
+  touch -d @1700000000 $action/$other $action/$other/say $action/$other/Dockerfile
+done
 `
 
 // runAction gives the hook what GitHub's runner gives it for such an action. The action is cancelled when it waits.
@@ -99,6 +110,8 @@ func (b *buildNode) buildsAndRunsActions(ctx context.Context) {
 	require.Contains(b, said, "exited with 7")
 	require.Contains(b, b.exec(ctx, pod, runnerpod.ContainerRunner, "cat /home/runner/_work/app/app/written /home/runner/_work/_temp/_runner_file_commands/out"), "content\n\nresult=done")
 
+	require.Contains(b, run("a", "A/Dockerfile", "now"), "I am A\nexited with 0")
+	require.Contains(b, run("b", "B/Dockerfile", "now"), "I am B\nexited with 0", "and not what BuildKit has of the other")
 	require.Contains(b, run("two", "Dockerfile", "wait"), "exited with 1", "it is cancelled")
 	require.Contains(b, run("three", "nofile", "now"), "::error::Action 'acme/greet' can't be built from its nofile: the build has failed (exit code 1).")
 	b.leavesNothing(ctx, pod)

@@ -233,11 +233,14 @@ func (d *daemon) start(p *program) {
 // later lets a program be started again after a while. The channel has room for each of them.
 func (d *daemon) later(p *program) { time.AfterFunc(d.o.Backoff, func() { d.again <- p }) }
 
-// buildkitd is how to start BuildKit. It leaves a third of the storage to what one build needs at a time: more than the storage would have
-// the pod evicted, and BuildKit removes cache only between builds.
+// buildkitd is how to start BuildKit. It leaves a third of the storage, or a half, to what one build needs at a time: more than the storage would
+// have the pod evicted, and BuildKit removes cache only between builds.
 func (d *daemon) buildkitd() ([]string, error) {
 	const megabyte = 1_000_000
 	most := d.o.Storage / 3 * 2 / megabyte
+	if d.o.ActionsSocket != "" { // whose images are exported and unpacked beside it
+		most = d.o.Storage / 2 / megabyte
+	}
 	path, err := exec.LookPath(d.o.Program)
 	if err != nil {
 		return nil, fmt.Errorf("the image has no BuildKit: %w", err)
@@ -280,6 +283,7 @@ func (d *daemon) exited(pid int, status syscall.WaitStatus) {
 		if p.pid != pid {
 			continue
 		}
+		_ = syscall.Kill(-pid, syscall.SIGKILL) // such as a build's client; containers have groups of their own
 		p.pid = 0
 		ran := time.Since(p.started)
 		d.o.Log.Warn(p.name+" has exited: it is started again when it is used", "status", status.ExitStatus(), "signal", status.Signal().String(), "after", ran.String())

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
@@ -29,6 +30,9 @@ const (
 	guardPatience = time.Minute
 	// lookEvery is how often the socket is looked for.
 	lookEvery = 10 * time.Millisecond
+	// endPatience bounds the time that a container may take to end, which is asked every endEvery.
+	endPatience = 20 * time.Second
+	endEvery    = 100 * time.Millisecond
 	// maxComplaint bounds what is kept of what runc and its container write, in bytes.
 	maxComplaint = 4 << 10
 )
@@ -39,6 +43,7 @@ func Serve(ctx context.Context, listener net.Listener, o Options) error {
 		return errors.New("making containers of actions: a directory, the socket of BuildKit and runc are required")
 	}
 	s := &server{o: o.withDefaults(), turn: make(chan struct{}, 1)}
+	s.clean()
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+builder.Path, s.serve)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerPatience, BaseContext: func(net.Listener) context.Context { return ctx }}
@@ -64,11 +69,13 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := &events{to: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
-	built, err := s.make(r.Context(), request, out)
+	built, running, err := s.make(r.Context(), request, out)
 	failure := new(builder.Failure)
 	switch {
 	case err == nil:
-		_ = out.send(builder.Event{Built: &built})
+		if out.send(builder.Event{Built: &built}) != nil || r.Context().Err() != nil {
+			s.destroy(running) // its hook is gone
+		}
 	case errors.As(err, &failure):
 		_ = out.send(builder.Event{Failure: failure.Text})
 	case r.Context().Err() != nil: // nobody reads it
@@ -98,49 +105,50 @@ func (e *events) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if err := e.send(builder.Event{Output: string(p)}); err != nil {
+	if err := e.send(builder.Event{Output: p}); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-func (s *server) make(ctx context.Context, request builder.Request, output io.Writer) (_ builder.Built, err error) {
+func (s *server) make(ctx context.Context, request builder.Request, output io.Writer) (builder.Built, *running, error) {
 	if err := request.Check(); err != nil {
-		return builder.Built{}, err
+		return builder.Built{}, nil, err
 	}
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
-		return builder.Built{}, ctx.Err()
+		return builder.Built{}, nil, ctx.Err()
 	}
 	dir := filepath.Join(s.o.Root, request.Container)
 	if err := makeDirectory(s.o.Root, dir); err != nil {
-		return builder.Built{}, err
+		return builder.Built{}, nil, err
 	}
-	running := false
+	handedOver := false
 	defer func() {
-		if !running {
+		if !handedOver {
 			s.remove(dir)
 		}
 	}()
 	layout := filepath.Join(dir, "image")
 	built, err := build(ctx, s.o.Buildctl, s.o.BuildKit, request, layout, output)
 	if err != nil {
-		return builder.Built{}, err
+		return builder.Built{}, nil, err
 	}
 	if err := s.unpack(ctx, filepath.Join(dir, bundleRoot), built.layers); err != nil {
-		return builder.Built{}, err
+		return builder.Built{}, nil, err
 	}
 	s.remove(layout)
 	if err := writeBundle(dir, request.Container); err != nil {
-		return builder.Built{}, fmt.Errorf("describing the container: %w", err)
+		return builder.Built{}, nil, fmt.Errorf("describing the container: %w", err)
 	}
-	running = true // run removes the directory
-	if err := s.run(ctx, dir, request.Container); err != nil {
-		return builder.Built{}, err
+	handedOver = true // run removes the directory
+	container, err := s.run(ctx, dir, request.Container)
+	if err != nil {
+		return builder.Built{}, nil, err
 	}
-	return builder.Built{Image: built.digest, Config: built.config}, nil
+	return builder.Built{Image: built.digest, Config: built.config}, container, nil
 }
 
 // makeDirectory makes that of one container. Volumes may have a group that is handed down, which must not get into an image.
@@ -191,20 +199,28 @@ func (s *server) unpack(ctx context.Context, dir string, layers []string) error 
 	return builder.Failf("%s", said.or(err.Error()))
 }
 
+// running is a container.
+type running struct {
+	name    string
+	process *os.Process // runc's, which ends with the container
+	ended   chan error  // one element
+}
+
 // run starts the container, and returns when its guard listens. The container goes on when ctx ends: the hook has its guard end it.
-func (s *server) run(ctx context.Context, dir, name string) error {
-	command := exec.CommandContext(context.WithoutCancel(ctx), s.o.Runc, "--root", filepath.Join(s.o.Root, ".runc"), "run", "--bundle", dir, name)
+func (s *server) run(ctx context.Context, dir, name string) (*running, error) {
+	command := exec.CommandContext(context.WithoutCancel(ctx), s.o.Runc, "--root", s.runcRoot(), "run", "--bundle", dir, name)
 	said := &tail{}
 	command.Stdout, command.Stderr = said, said
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what is left of this process's group is killed with it (package buildkit)
 	if err := command.Start(); err != nil {
 		s.remove(dir)
-		return builder.Failf("runc can't be started: %v", err)
+		return nil, builder.Failf("runc can't be started: %v", err)
 	}
-	ended := make(chan error, 1)
+	container := &running{name: name, process: command.Process, ended: make(chan error, 1)}
 	go func() { // ends with the container, which ends with the runner at the latest (JOB-2)
 		err := command.Wait()
 		s.remove(dir)
-		ended <- err
+		container.ended <- err
 	}()
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -213,29 +229,53 @@ func (s *server) run(ctx context.Context, dir, name string) error {
 	socket := filepath.Join(s.o.JobDir, name, filepath.Base(jobcontainer.Socket(name)))
 	for {
 		select {
-		case err := <-ended:
-			return builder.Failf("its container has ended: %s", said.or(fmt.Sprint(err)))
+		case err := <-container.ended:
+			return nil, builder.Failf("its container has ended: %s", said.or(fmt.Sprint(err)))
 		case <-limit.C:
-			s.destroy(ctx, name)
-			return builder.Failf("its container did not start within %s: %s", s.o.GuardPatience, said.or("no message"))
+			s.destroy(container)
+			return nil, builder.Failf("its container did not start within %s: %s", s.o.GuardPatience, said.or("no message"))
 		case <-ctx.Done():
-			s.destroy(ctx, name)
-			return ctx.Err()
+			s.destroy(container)
+			return nil, ctx.Err()
 		case <-look.C:
 			if _, err := os.Stat(socket); err == nil {
-				return nil
+				return container, nil
 			}
 		}
 	}
 }
 
-// destroy ends a container that nobody waits for.
-func (s *server) destroy(ctx context.Context, name string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), headerPatience)
+// runcRoot is where runc has its states.
+func (s *server) runcRoot() string { return filepath.Join(s.o.Root, ".runc") }
+
+// destroy ends a container that nobody waits for. runc may only just have started, and knows nothing of the container yet: it is asked until the
+// container has ended, and in the end is killed itself.
+func (s *server) destroy(c *running) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.EndPatience)
 	defer cancel()
-	command := exec.CommandContext(ctx, s.o.Runc, "--root", filepath.Join(s.o.Root, ".runc"), "delete", "--force", name)
-	if output, err := command.CombinedOutput(); err != nil {
-		s.o.Log.Warn("ending an action's container", "container", name, "error", err, "output", strings.TrimSpace(string(output)))
+	again := time.NewTicker(endEvery)
+	defer again.Stop()
+	for {
+		output, err := exec.CommandContext(ctx, s.o.Runc, "--root", s.runcRoot(), "delete", "--force", c.name).CombinedOutput()
+		select {
+		case <-c.ended:
+			return
+		case <-again.C:
+		case <-ctx.Done():
+			s.o.Log.Warn("an action's container does not end, and is given up", "container", c.name, "error", err, "output", strings.TrimSpace(string(output)))
+			_ = c.process.Kill()
+			return
+		}
+	}
+}
+
+// clean removes what a server before this one has left: it may have been killed, and its containers go on.
+func (s *server) clean() {
+	left, _ := os.ReadDir(s.o.Root) // there may be nothing
+	for _, dir := range left {
+		if _, err := os.Stat(filepath.Join(s.runcRoot(), dir.Name())); dir.Name() != filepath.Base(s.runcRoot()) && errors.Is(err, fs.ErrNotExist) {
+			s.remove(filepath.Join(s.o.Root, dir.Name()))
+		}
 	}
 }
 
@@ -277,6 +317,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.GuardPatience == 0 {
 		o.GuardPatience = guardPatience
+	}
+	if o.EndPatience == 0 {
+		o.EndPatience = endPatience
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

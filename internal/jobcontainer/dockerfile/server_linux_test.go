@@ -46,6 +46,9 @@ func TestMain(m *testing.M) {
 
 // buildctl goes by the Dockerfile: it fails, waits until it is killed, or writes the image that is in the context.
 func buildctl(args []string) int {
+	if slices.Equal(args, []string{"--addr", "unix:///socket", "prune", "--filter", "type==source.local"}) {
+		return 0
+	}
 	want := []string{"--addr", "unix:///socket", "build", "--progress", "plain", "--frontend", "dockerfile.v0", "--local", "context=.", "--local", "dockerfile=.",
 		"--opt", "filename=Dockerfile", "--output"}
 	output, found := strings.CutPrefix(args[len(args)-1], "type=oci,tar=false,compression=uncompressed,force-compression=true,dest=")
@@ -75,8 +78,13 @@ func buildctl(args []string) int {
 
 // runc runs one container until the file "end" is in its root; of the bundle it does what a test can see without root.
 func runc(args []string) int {
-	if len(args) == 5 && args[2] == "delete" && args[3] == "--force" {
-		return ended(os.WriteFile(filepath.Join(filepath.Dir(args[1]), args[4], bundleRoot, "end"), nil, 0o600))
+	if len(args) == 5 && args[2] == "delete" && args[3] == "--force" { // of what it does not know yet, it says nothing (delete.go of runc 1.5)
+		root := filepath.Join(filepath.Dir(args[1]), args[4], bundleRoot)
+		if _, err := os.Stat(filepath.Join(root, "known")); err != nil {
+			_ = os.WriteFile(filepath.Join(root, "asked"), nil, 0o600)
+			return 0
+		}
+		return ended(os.WriteFile(filepath.Join(root, "end"), nil, 0o600))
 	}
 	if len(args) != 6 || args[0] != "--root" || args[2] != "run" || args[3] != "--bundle" {
 		fmt.Println("unknown arguments", args)
@@ -97,6 +105,8 @@ func runc(args []string) int {
 	case string(how) == "refused":
 		fmt.Fprintln(os.Stderr, "runc run failed: it is refused")
 		return 1
+	case string(how) == "deaf":
+		<-time.After(time.Hour) // bounded: it is killed
 	case string(how) == "guarded": // the guard's directory is in the volume, which is three above
 		guard := filepath.Join(bundle, "..", "..", "job", name)
 		if err := os.MkdirAll(guard, 0o700); err != nil {
@@ -106,7 +116,12 @@ func runc(args []string) int {
 			return ended(err)
 		}
 	}
+	known := string(how) != "late"
 	for {
+		if _, err := os.Stat(filepath.Join(root, "asked")); err == nil || known {
+			known = true
+			_ = os.WriteFile(filepath.Join(root, "known"), nil, 0o600)
+		}
 		if _, err := os.Stat(filepath.Join(root, "end")); err == nil {
 			return 0
 		}
@@ -245,7 +260,7 @@ func TestServe_RefusesWhatNoHookSends(t *testing.T) {
 		require.Contains(t, failure.Text, "invalid", "%+v", r)
 	}
 	_, err := p.client.Make(t.Context(), builder.Request{Container: "a", Directory: "/" + strings.Repeat("x", builder.MaxRequest)}, io.Discard)
-	require.ErrorIs(t, err, builder.ErrLost)
+	require.EqualError(t, err, "the builder does not understand the request")
 	require.Empty(t, p.left())
 }
 
@@ -289,6 +304,38 @@ func TestServe_AContainerThatNobodyWaitsForEnds(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, await.Result(made, "it ends"), context.Canceled)
 	require.Eventually(t, func() bool { return len(p.left()) == 0 }, patience, 5*time.Millisecond)
+}
+
+// runc is asked to end a container before it knows of it.
+func TestServe_AContainerThatStartsLateEnds(t *testing.T) {
+	p := newPod(t, func(o *Options) { o.GuardPatience = time.Millisecond })
+	_, err := p.make(t.Context(), "action-1", p.context("builds", "late"))
+	require.ErrorContains(t, err, "did not start within 1ms")
+	require.Empty(t, p.left(), "it has ended")
+}
+
+// runc itself hangs.
+func TestServe_GivesUpWhatDoesNotEnd(t *testing.T) {
+	p := newPod(t, func(o *Options) { o.GuardPatience, o.EndPatience = time.Millisecond, 50*time.Millisecond })
+	_, err := p.make(t.Context(), "action-1", p.context("builds", "deaf"))
+	require.ErrorContains(t, err, "did not start within 1ms")
+	require.Eventually(t, func() bool { return len(p.left()) == 0 }, patience, 5*time.Millisecond)
+}
+
+// A server that was killed has left files, and a container that still runs.
+func TestServe_RemovesWhatOneBeforeHasLeft(t *testing.T) {
+	var left, runs string
+	p := newPod(t, func(o *Options) {
+		left, runs = filepath.Join(o.Root, "action-1"), filepath.Join(o.Root, "action-2")
+		require.NoError(t, os.MkdirAll(filepath.Join(left, "image"), 0o700))
+		require.NoError(t, os.MkdirAll(filepath.Join(runs, bundleRoot), 0o700))
+		require.NoError(t, os.MkdirAll(filepath.Join(o.Root, ".runc", "action-2"), 0o700))
+	})
+	_, err := p.make(t.Context(), "action-3", p.context("fails", ""))
+	require.ErrorContains(t, err, "the build has failed", "it serves")
+	require.NoDirExists(t, left)
+	require.DirExists(t, runs)
+	require.NoError(t, os.RemoveAll(runs))
 }
 
 func TestServe_RequiresItsOptions(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unpack writes the files of an image's layers, the lowest first, into an empty directory. It makes that directory the root of this
-// process, in which it must be the last that happens: links in an image lead nowhere else.
+// Unpack writes the files of an image's layers, the lowest first, into an empty directory, and removes the layers meanwhile. It makes that
+// directory the root of this process, in which it must be the last that happens: links in an image lead nowhere else.
 func Unpack(dir string, layers []string) error {
 	var files []*os.File
 	for _, layer := range layers {
@@ -28,6 +28,11 @@ func Unpack(dir string, layers []string) error {
 		}
 		defer func() { _ = file.Close() }()
 		files = append(files, file)
+	}
+	for _, layer := range layers { // the disk is free again when the file is closed; one layer may occur twice
+		if err := os.Remove(layer); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("unpacking the image: %w", err)
+		}
 	}
 	if err := syscall.Chroot(dir); err != nil {
 		return fmt.Errorf("unpacking the image: changing the root to %s: %w", dir, err)
@@ -40,6 +45,7 @@ func Unpack(dir string, layers []string) error {
 		if err := newLayer("/").apply(tar.NewReader(file)); err != nil {
 			return fmt.Errorf("unpacking layer %d of the image: %w", i+1, err)
 		}
+		_ = file.Close()
 	}
 	return nil
 }
@@ -79,8 +85,8 @@ func (l *layer) apply(files *tar.Reader) error {
 		}
 	}
 	for _, s := range slices.Backward(l.times) {
-		if err := os.Chtimes(s.path, s.at, s.at); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		if err := os.Chtimes(s.path, s.at, s.at); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			return err // others were replaced in this layer
 		}
 	}
 	return nil
@@ -104,11 +110,43 @@ func (l *layer) entry(header *tar.Header, content io.Reader) error {
 	if file == filepath.Clean(l.root) { // a layer may have the root directory itself
 		return l.attributes(file, header)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a directory of an image, as Docker makes it
+	if err := makeParents(dir, maxLinks); err != nil {
 		return err
 	}
 	l.make(file)
 	return l.write(file, header, content)
+}
+
+// maxLinks bounds the links that a path leads through, as Linux does.
+const maxLinks = 40
+
+// makeParents makes a directory. Where the path leads through a link whose target is not there, it makes that.
+func makeParents(dir string, links int) error {
+	err := os.MkdirAll(dir, 0o755) //nolint:gosec // a directory of an image, as Docker makes it
+	if err == nil || links == 0 || !errors.Is(err, fs.ErrExist) && !errors.Is(err, syscall.ENOTDIR) {
+		return err
+	}
+	if parent := filepath.Dir(dir); parent != dir {
+		if err := makeParents(parent, links); err != nil {
+			return err
+		}
+	}
+	target, readErr := os.Readlink(dir)
+	if readErr != nil {
+		if again := os.Mkdir(dir, 0o755); again == nil || errors.Is(again, fs.ErrExist) && isDirectory(dir) { //nolint:gosec // see above
+			return nil
+		}
+		return err
+	}
+	if !filepath.IsAbs(target) {
+		target = filepath.Join(filepath.Dir(dir), target)
+	}
+	return makeParents(target, links-1)
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // make records what is in this layer.
@@ -145,6 +183,9 @@ func (l *layer) removeLower(dir string) error {
 
 // write makes one file in place of what is there. A directory stays, with its content.
 func (l *layer) write(file string, header *tar.Header, content io.Reader) error {
+	if header.Typeflag == tar.TypeLink && l.path(header.Linkname) == file {
+		return nil
+	}
 	before, err := os.Lstat(file)
 	if err == nil && !(before.IsDir() && header.Typeflag == tar.TypeDir) {
 		if err := os.RemoveAll(file); err != nil {

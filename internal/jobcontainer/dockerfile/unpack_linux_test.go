@@ -141,6 +141,13 @@ func TestUnpack(t *testing.T) {
 			{{name: "real/"}, {name: "abs", content: "/real", kind: tar.TypeSymlink}, {name: "up", content: "../../../../real", kind: tar.TypeSymlink}},
 			{{name: "abs/x", content: "2"}, {name: "up/y", content: "2"}, {name: "../../z", content: "2"}, {name: "h", content: "../../real/x", kind: tar.TypeLink}},
 		}, []string{"abs -> /real", "h 2", "real/", "real/x 2", "real/y 2", "up -> ../../../../real", "z 2"}},
+		"parents are links to what is not there yet": {[][]file{{
+			{name: "run", content: "var/run", kind: tar.TypeSymlink}, {name: "run/x", content: "1"}, {name: "abs", content: "/a/b", kind: tar.TypeSymlink}, {name: "abs/c/d", content: "1"},
+			{name: "one", content: "two", kind: tar.TypeSymlink}, {name: "two", content: "/three", kind: tar.TypeSymlink}, {name: "one/y", content: "1"},
+		}}, []string{"a/", "a/b/", "a/b/c/", "a/b/c/d 1", "abs -> /a/b", "one -> two", "run -> var/run", "three/", "three/y 1", "two -> /three", "var/", "var/run/", "var/run/x 1"}},
+		"what a layer has twice": {[][]file{{
+			{name: "d/"}, {name: "d/e/"}, {name: "d", content: "1"}, {name: "a", content: "1"}, {name: "./a", content: "a", kind: tar.TypeLink},
+		}}, []string{"a 1", "d 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -200,6 +207,8 @@ func TestUnpack_SaysWhatIsWrong(t *testing.T) {
 		"unpacking layer 2 of the image: a has the unknown type":   archive(t, file{name: "a", kind: 'Z'}),
 		"unpacking layer 2 of the image: archive/tar: invalid tar": bytes.Repeat([]byte("x"), 1024),
 		"no such file or directory":                                archive(t, file{name: "h", content: "absent", kind: tar.TypeLink}),
+		"file exists":                                              archive(t, file{name: "l", content: "l", kind: tar.TypeSymlink}, file{name: "l/x"}),
+		"a: not a directory":                                       archive(t, file{name: "a/b/c"}),
 	} {
 		_, said := unpacked(t, whole, layer)
 		require.Contains(t, said, want)

@@ -44,6 +44,9 @@ func (c *Client) Make(ctx context.Context, request Request, log io.Writer) (Buil
 		return Built{}, lost(ctx, err)
 	}
 	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode == http.StatusBadRequest {
+		return Built{}, Failf("the builder does not understand the request")
+	}
 	if response.StatusCode != http.StatusOK {
 		return Built{}, fmt.Errorf("%w: status %s", ErrLost, response.Status)
 	}
@@ -65,7 +68,7 @@ func follow(ctx context.Context, body io.Reader, log io.Writer) (Built, error) {
 		case e.Built != nil:
 			return *e.Built, nil
 		}
-		if _, err := io.WriteString(log, e.Output); err != nil {
+		if _, err := log.Write(e.Output); err != nil {
 			return Built{}, fmt.Errorf("writing the build's output: %w", err)
 		}
 	}

@@ -31,7 +31,7 @@ func Failf(format string, args ...any) error { return &Failure{Text: fmt.Sprintf
 
 // Event is one line of the response.
 type Event struct {
-	Output  string `json:"output,omitempty"` // of the build
+	Output  []byte `json:"output,omitempty"` // of the build
 	Built   *Built `json:"built,omitempty"`  // the last one, if all went well
 	Failure string `json:"failure,omitempty"`
 }
