@@ -102,7 +102,7 @@ func start(t *testing.T, o Options) *running {
 		stop()
 		r.release()
 		await.Return(t, func() {
-			for range r.done { //nolint:revive // until it is closed
+			for range r.done { // until it is closed
 			}
 		}, "its daemon ends, too: go test waits for all that has its output")
 	})

@@ -202,8 +202,9 @@ func (s *server) unpack(ctx context.Context, dir string, layers []string) error 
 // running is a container.
 type running struct {
 	name    string
-	process *os.Process // runc's, which ends with the container
-	ended   chan error  // one element
+	process *os.Process   // runc's, which ends with the container
+	ended   chan struct{} // closed when it has ended; how is in exit
+	exit    error
 }
 
 // run starts the container, and returns when its guard listens. The container goes on when ctx ends: the hook has its guard end it.
@@ -216,11 +217,11 @@ func (s *server) run(ctx context.Context, dir, name string) (*running, error) {
 		s.remove(dir)
 		return nil, builder.Failf("runc can't be started: %v", err)
 	}
-	container := &running{name: name, process: command.Process, ended: make(chan error, 1)}
+	container := &running{name: name, process: command.Process, ended: make(chan struct{})}
 	go func() { // ends with the container, which ends with the runner at the latest (JOB-2)
-		err := command.Wait()
+		container.exit = command.Wait()
 		s.remove(dir)
-		container.ended <- err
+		close(container.ended)
 	}()
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -229,8 +230,8 @@ func (s *server) run(ctx context.Context, dir, name string) (*running, error) {
 	socket := filepath.Join(s.o.JobDir, name, filepath.Base(jobcontainer.Socket(name)))
 	for {
 		select {
-		case err := <-container.ended:
-			return nil, builder.Failf("its container has ended: %s", said.or(fmt.Sprint(err)))
+		case <-container.ended:
+			return nil, builder.Failf("its container has ended: %s", said.or(fmt.Sprint(container.exit)))
 		case <-limit.C:
 			s.destroy(container)
 			return nil, builder.Failf("its container did not start within %s: %s", s.o.GuardPatience, said.or("no message"))

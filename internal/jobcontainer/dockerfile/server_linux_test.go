@@ -76,38 +76,42 @@ func buildctl(args []string) int {
 	return 0
 }
 
-// runc runs one container until the file "end" is in its root; of the bundle it does what a test can see without root.
+// runc runs one container until it is deleted; of the bundle it does what a test can see without root. Its state is a directory, as runc's is: of a
+// container that has none yet, "delete" says nothing (delete.go of runc 1.5).
 func runc(args []string) int {
-	if len(args) == 5 && args[2] == "delete" && args[3] == "--force" { // of what it does not know yet, it says nothing (delete.go of runc 1.5)
-		root := filepath.Join(filepath.Dir(args[1]), args[4], bundleRoot)
-		if _, err := os.Stat(filepath.Join(root, "known")); err != nil {
-			_ = os.WriteFile(filepath.Join(root, "asked"), nil, 0o600)
-			return 0
+	if len(args) == 5 && args[0] == "--root" && args[2] == "delete" && args[3] == "--force" {
+		state := filepath.Join(args[1], args[4])
+		if _, err := os.Stat(state); err != nil {
+			return ended(os.WriteFile(state+".asked", nil, 0o600))
 		}
-		return ended(os.WriteFile(filepath.Join(root, "end"), nil, 0o600))
+		_ = os.WriteFile(filepath.Join(state, "end"), nil, 0o600) // unless it has just ended
+		return 0
 	}
 	if len(args) != 6 || args[0] != "--root" || args[2] != "run" || args[3] != "--bundle" {
 		fmt.Println("unknown arguments", args)
 		return 99
 	}
-	bundle, name := args[4], args[5]
+	state, bundle, name := filepath.Join(args[1], args[5]), args[4], args[5]
 	content, err := os.ReadFile(filepath.Join(bundle, "config.json"))
 	var spec specs.Spec
 	if err != nil || json.Unmarshal(content, &spec) != nil || !slices.Equal(spec.Process.Args, jobcontainer.Command(name)) {
 		fmt.Println("the bundle is invalid")
 		return 97
 	}
-	root := filepath.Join(bundle, spec.Root.Path)
-	how, err := os.ReadFile(filepath.Join(root, "how"))
-	switch {
-	case err != nil:
+	how, err := os.ReadFile(filepath.Join(bundle, spec.Root.Path, "how"))
+	if err == nil {
+		err = os.MkdirAll(args[1], 0o700)
+	}
+	if err != nil {
 		return ended(err)
-	case string(how) == "refused":
+	}
+	switch string(how) {
+	case "refused":
 		fmt.Fprintln(os.Stderr, "runc run failed: it is refused")
 		return 1
-	case string(how) == "deaf":
+	case "deaf":
 		<-time.After(time.Hour) // bounded: it is killed
-	case string(how) == "guarded": // the guard's directory is in the volume, which is three above
+	case "guarded": // the guard's directory is in the volume, which is two above
 		guard := filepath.Join(bundle, "..", "..", "job", name)
 		if err := os.MkdirAll(guard, 0o700); err != nil {
 			return ended(err)
@@ -116,20 +120,22 @@ func runc(args []string) int {
 			return ended(err)
 		}
 	}
-	known := string(how) != "late"
-	for {
-		if _, err := os.Stat(filepath.Join(root, "asked")); err == nil || known {
-			known = true
-			_ = os.WriteFile(filepath.Join(root, "known"), nil, 0o600)
-		}
-		if _, err := os.Stat(filepath.Join(root, "end")); err == nil {
-			return 0
-		}
-		time.Sleep(5 * time.Millisecond) // bounded: the test's end kills nothing, but makes the file
-		if _, err := os.Stat(root); err != nil {
-			return 0
-		}
+	return contain(state, bundle, string(how) == "late")
+}
+
+// contain is a container from its state's beginning to its end. Without its files it ends, too: the test is over.
+func contain(state, bundle string, late bool) int {
+	exists := func(path string) bool { _, err := os.Stat(path); return err == nil }
+	for late && !exists(state+".asked") && exists(bundle) {
+		<-time.After(5 * time.Millisecond) // bounded: see above
 	}
+	if err := os.Mkdir(state, 0o700); err != nil {
+		return ended(err)
+	}
+	for !exists(filepath.Join(state, "end")) && exists(bundle) {
+		<-time.After(5 * time.Millisecond) // bounded: see above
+	}
+	return ended(os.RemoveAll(state))
 }
 
 func ended(err error) int {
@@ -197,7 +203,8 @@ func (p *pod) make(ctx context.Context, name, dir string) (builder.Built, error)
 }
 
 func (p *pod) end(name string) {
-	require.NoError(p, os.WriteFile(filepath.Join(p.dir, "actions", name, bundleRoot, "end"), nil, 0o600))
+	state := filepath.Join(p.dir, "actions", ".runc", name)
+	require.Eventually(p, func() bool { return os.WriteFile(filepath.Join(state, "end"), nil, 0o600) == nil }, patience, 5*time.Millisecond)
 }
 
 func TestServe_MakesAContainer(t *testing.T) {
