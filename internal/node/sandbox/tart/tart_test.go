@@ -204,7 +204,7 @@ func TestRemove_NODE2_EndsAMachineThatTartCallsStopped(t *testing.T) {
 	for _, effect := range []tart.Effect{tart.EffectUnlocked, tart.EffectIgnoreInterrupt} {
 		m := newMac(t)
 		m.script(tart.Script{Rules: []tart.Rule{{Command: "run", Effect: effect}}})
-		s := m.open()
+		s := m.open(func(o *Options) { o.StayUp = 100 * time.Millisecond })
 		// Without its lock the guest cannot be reached from the host: it starts its agent on boot.
 		pod, c := m.newPod(runs)
 		require.NoError(t, m.tryStart(t.Context(), s, pod, c))
