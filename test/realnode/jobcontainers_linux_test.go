@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -67,7 +68,8 @@ func TestJobContainers_JOB2_JOB4_OnAKubelet(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	j := newJobNode(ctx, t)
-	pod := j.runner(ctx)
+	pod := j.runner(ctx, "abcd1234", "500m", "/asker")
+	j.running(ctx, pod)
 	lines := j.follow(ctx, pod)
 
 	first := await.ReceiveWithin(t, patience, lines, "the first response")
@@ -96,18 +98,18 @@ func TestJobContainers_JOB2_JOB4_OnAKubelet(t *testing.T) {
 }
 
 type jobNode struct {
-	*testing.T
+	testing.TB
+	admin     *rest.Config
 	kube      kubernetes.Interface
 	client    client.Client
 	key       *letter.PrivateKey
-	pool      *v1alpha1.RunnerPool
 	namespace string
 }
 
 const askerRef, agentRef = "registry.test/asker:v1", "registry.test/agent:v1"
 
 // newJobNode starts a node with the images, and the controller of job containers.
-func newJobNode(ctx context.Context, t *testing.T) *jobNode {
+func newJobNode(ctx context.Context, t testing.TB) *jobNode {
 	dir := t.TempDir()
 	for program, source := range map[string]string{"bullpen-agent": "./cmd/bullpen-agent", "asker": "./test/realnode/asker"} {
 		require.NoError(t, compile(ctx, filepath.Join(dir, program), ".", "-tags=production", source))
@@ -133,7 +135,7 @@ func newJobNode(ctx context.Context, t *testing.T) *jobNode {
 	admin := cluster.Plane().AdminConfig()
 	_, err = envtest.InstallCRDs(admin, envtest.CRDInstallOptions{Paths: []string{filepath.Join(root, "charts", "bullpen", "crds")}})
 	require.NoError(t, err)
-	j := &jobNode{T: t, namespace: "runners"}
+	j := &jobNode{TB: t, admin: admin, namespace: "runners"}
 	j.kube, err = kubernetes.NewForConfig(admin)
 	require.NoError(t, err)
 	j.client, err = client.New(admin, client.Options{Scheme: controller.NewScheme()})
@@ -157,38 +159,42 @@ func newJobNode(ctx context.Context, t *testing.T) *jobNode {
 	return j
 }
 
-// runner makes the pod of a pool's runner, in which asker runs in place of the supervisor.
-func (j *jobNode) runner(ctx context.Context) *corev1.Pod {
-	j.pool = &v1alpha1.RunnerPool{
-		ObjectMeta: metav1.ObjectMeta{Namespace: j.namespace, Name: "jobs"},
+// runner makes the pod of a pool's runner, in which a command runs in place of the supervisor.
+func (j *jobNode) runner(ctx context.Context, name, cpu string, command ...string) *corev1.Pod {
+	pool := &v1alpha1.RunnerPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: j.namespace, Name: "jobs-" + name},
 		Spec: v1alpha1.RunnerPoolSpec{
 			Platform: v1alpha1.PlatformLinux, Labels: []string{"jobs"}, Replicas: ptr.To[int32](0),
-			Resources: v1alpha1.RunnerResources{CPU: resource.MustParse("500m"), Memory: resource.MustParse("256Mi")},
+			Resources: v1alpha1.RunnerResources{CPU: resource.MustParse(cpu), Memory: resource.MustParse("256Mi")},
 			Template: v1alpha1.RunnerTemplate{
 				Image: askerRef, Command: []string{"/asker"}, JobContainers: &v1alpha1.JobContainers{}, TerminationGracePeriodSeconds: ptr.To[int64](3600),
 			},
 		},
 	}
-	require.NoError(j, j.client.Create(ctx, j.pool))
-	pod, account, err := runnerpod.Build(j.pool, runnerpod.Options{
+	require.NoError(j, j.client.Create(ctx, pool))
+	pod, account, err := runnerpod.Build(pool, runnerpod.Options{
 		DispatchURL: "http://127.0.0.1:1", AgentImage: agentRef, JobContainersKey: j.key.Public(),
-	}, "abcd1234")
+	}, name)
 	require.NoError(j, err)
 	for i := range pod.Spec.Containers {
 		if c := &pod.Spec.Containers[i]; c.Name == runnerpod.ContainerRunner {
-			c.Command = []string{"/asker"}
+			c.Command = command
 		}
 	}
 	pod.OwnerReferences, account.OwnerReferences = nil, nil // no controller of pools runs here
 	require.NoError(j, j.client.Create(ctx, account))
 	require.NoError(j, j.client.Create(ctx, pod))
+	return pod
+}
+
+// running returns when a pod runs.
+func (j *jobNode) running(ctx context.Context, pod *corev1.Pod) {
 	require.Eventually(j, func() bool {
 		read, err := j.kube.CoreV1().Pods(j.namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 		require.NoError(j, err)
 		*pod = *read
 		return pod.Status.Phase == corev1.PodRunning
 	}, patience, interval, "the pod runs")
-	return pod
 }
 
 // follow reads what asker prints.
