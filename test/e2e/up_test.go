@@ -267,6 +267,14 @@ func theFleetAtAGlance(t *testing.T, dir string) {
 func eachJobOnce(t *testing.T, dir string) {
 	t.Helper()
 	var ran, counted int
+	defer func() {
+		if t.Failed() { // what differs, to read
+			for _, args := range [][]string{{"jobs", "--ended", "--limit", "1000"}, {"usage"}, {"runners"}} {
+				stdout, _, _ := run(t, append(args, "--state-dir", dir, "-o", "json")...)
+				t.Logf("%v:\n%s", args, stdout)
+			}
+		}
+	}()
 	require.Eventually(t, func() bool {
 		ran, counted = jobsThatRan(t, dir), jobsCounted(t, dir)
 		return ran == counted
