@@ -139,6 +139,9 @@ func (e *eventTx) apply(ctx context.Context) error {
 			if err := e.moveClaims(ctx, change); err != nil {
 				return err
 			}
+			if err := e.heardOf(ctx, change); err != nil {
+				return err
+			}
 			if err := e.parkIfLast(ctx, change); err != nil {
 				return err
 			}
@@ -311,6 +314,24 @@ func (e *eventTx) moveClaims(ctx context.Context, change dispatch.Change) error 
 		return e.requestAdoption(ctx, change.Adopt)
 	}
 	return nil
+}
+
+// heardOf notes which job a runner of ours has run whose claim is over, or whose pod is forgotten: usage counts it.
+func (e *eventTx) heardOf(ctx context.Context, change dispatch.Change) error {
+	podUID, ours := runnerpod.PodUID(e.ev.RunnerName)
+	if !ours || change.Execute != "" || change.Spend != "" || e.ev.Kind != fleet.JobEventStarted && e.ev.Kind != fleet.JobEventCompleted {
+		return nil
+	}
+	arg := sqlcgen.SessionHeardOfParams{
+		JobID: e.ev.JobID, Repository: e.ev.Repository, JobStartedAt: nonZero(e.ev.StartedAt), PodUid: podUID, RunnerName: e.ev.RunnerName,
+		AccountID: e.ev.Account.ID,
+	}
+	if e.ev.Kind == fleet.JobEventCompleted {
+		arg.JobEndedAt = e.completedAt()
+	} else {
+		arg.JobStartedAt = e.startedAt()
+	}
+	return e.q.SessionHeardOf(ctx, arg)
 }
 
 func (e *eventTx) execute(ctx context.Context, podUID string) error {

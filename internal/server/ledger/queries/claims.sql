@@ -229,6 +229,12 @@ ON CONFLICT (pod_uid) DO UPDATE SET executed_job_id = excluded.executed_job_id, 
 UPDATE runner_sessions SET executed_job_id = @job_id::bigint, job_started_at = coalesce(job_started_at, @job_started_at),
     job_ended_at = @job_ended_at WHERE pod_uid = @pod_uid;
 
+-- name: SessionHeardOf :exec
+-- What GitHub says of a job whose claim is over: webhooks may be late by longer than pods are remembered.
+UPDATE runner_sessions SET executed_job_id = @job_id::bigint, repository = @repository, job_started_at = coalesce(job_started_at, sqlc.narg(job_started_at)),
+    job_ended_at = coalesce(job_ended_at, sqlc.narg(job_ended_at))
+WHERE pod_uid = @pod_uid AND runner_name = @runner_name AND account_id = @account_id AND (executed_job_id IS NULL OR executed_job_id = @job_id::bigint);
+
 -- name: SessionPodEnded :exec
 UPDATE runner_sessions SET ended_at = coalesce(ended_at, @ended_at), exit_code = coalesce(exit_code, sqlc.narg(exit_code))
 WHERE pod_uid = @pod_uid;

@@ -987,6 +987,36 @@ func (q *Queries) RetirePods(ctx context.Context, arg RetirePodsParams) error {
 	return err
 }
 
+const sessionHeardOf = `-- name: SessionHeardOf :exec
+UPDATE runner_sessions SET executed_job_id = $1::bigint, repository = $2, job_started_at = coalesce(job_started_at, $3),
+    job_ended_at = coalesce(job_ended_at, $4)
+WHERE pod_uid = $5 AND runner_name = $6 AND account_id = $7 AND (executed_job_id IS NULL OR executed_job_id = $1::bigint)
+`
+
+type SessionHeardOfParams struct {
+	JobID        int64
+	Repository   string
+	JobStartedAt *time.Time
+	JobEndedAt   *time.Time
+	PodUid       string
+	RunnerName   string
+	AccountID    int64
+}
+
+// What GitHub says of a job whose claim is over: webhooks may be late by longer than pods are remembered.
+func (q *Queries) SessionHeardOf(ctx context.Context, arg SessionHeardOfParams) error {
+	_, err := q.db.Exec(ctx, sessionHeardOf,
+		arg.JobID,
+		arg.Repository,
+		arg.JobStartedAt,
+		arg.JobEndedAt,
+		arg.PodUid,
+		arg.RunnerName,
+		arg.AccountID,
+	)
+	return err
+}
+
 const sessionJobEnded = `-- name: SessionJobEnded :exec
 UPDATE runner_sessions SET executed_job_id = $1::bigint, job_started_at = coalesce(job_started_at, $2),
     job_ended_at = $3 WHERE pod_uid = $4
