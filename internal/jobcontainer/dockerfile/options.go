@@ -17,7 +17,7 @@ type Options struct {
 	Self, Buildctl string
 	// GuardPatience is how long a container's guard may take to listen; a minute when zero.
 	GuardPatience time.Duration
-	// EndPatience is how long a container may take to end that nobody waits for; 20 s when zero.
+	// EndPatience bounds how long a container may take to end when its hook is gone; 20 s when zero.
 	EndPatience time.Duration
 	// Log; discarded when nil. No output of a build is in it.
 	Log *slog.Logger

@@ -78,7 +78,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	case errors.As(err, &failure):
 		_ = out.send(builder.Event{Failure: failure.Text})
-	case r.Context().Err() != nil: // nobody reads it
+	case r.Context().Err() != nil: // the hook is gone
 	default:
 		s.o.Log.Error("an action's container cannot be made", "container", request.Container, "error", err)
 		_ = out.send(builder.Event{Failure: err.Error()})
@@ -249,8 +249,8 @@ func (s *server) run(ctx context.Context, dir, name string) (*running, error) {
 // runcRoot is where runc has its states.
 func (s *server) runcRoot() string { return filepath.Join(s.o.Root, ".runc") }
 
-// destroy ends a container that nobody waits for. runc may only just have started, and knows nothing of the container yet: it is asked until the
-// container has ended, and in the end is killed itself.
+// destroy ends a container whose hook is gone, or whose guard has not started. runc may have no state of the container yet, and then "delete" does
+// nothing. So it is repeated until the container has ended, and after EndPatience runc itself is killed.
 func (s *server) destroy(c *running) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.EndPatience)
 	defer cancel()

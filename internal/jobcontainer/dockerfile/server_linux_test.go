@@ -9,9 +9,11 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,6 +36,8 @@ func TestMain(m *testing.M) {
 		os.Exit(buildctl(os.Args[1:]))
 	case name == "runc":
 		os.Exit(runc(os.Args[1:]))
+	case len(os.Args) > 2 && os.Args[1] == "dockerfile" && os.Args[2] == "--unpack" && os.Geteuid() != 0:
+		os.Exit(asRoot(os.Args[1:]))
 	case len(os.Args) > 2 && os.Args[1] == "dockerfile" && os.Args[2] == "--unpack":
 		if err := Unpack(os.Args[3], os.Args[5:]); err != nil {
 			fmt.Println(err)
@@ -42,6 +46,20 @@ func TestMain(m *testing.M) {
 	default:
 		os.Exit(m.Run())
 	}
+}
+
+// asRoot starts this program again as root of a user namespace of its own, as BuildKit's container has one.
+func asRoot(args []string) int {
+	command := exec.CommandContext(context.Background(), "/proc/self/exe", args...)
+	command.Stdout, command.Stderr = os.Stdout, os.Stderr
+	command.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
+	}
+	if err := command.Run(); err != nil {
+		return 1
+	}
+	return 0
 }
 
 // buildctl goes by the Dockerfile: it fails, waits until it is killed, or writes the image that is in the context.
@@ -294,7 +312,7 @@ func TestServe_ABuildEndsWithItsClient(t *testing.T) {
 	p.end("action-3")
 }
 
-// The hook is killed while its container starts: nobody else would end it.
+// A hook that is killed while its container starts cannot end it.
 func TestServe_AContainerThatNobodyWaitsForEnds(t *testing.T) {
 	p := newPod(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unpack writes the files of an image's layers, the lowest first, into an empty directory, and removes the layers meanwhile. It makes that
+// Unpack writes the files of an image's layers, the lowest first, into an empty directory, and removes the layers' files. It makes that
 // directory the root of this process, in which it must be the last that happens: links in an image lead nowhere else.
 func Unpack(dir string, layers []string) error {
 	var files []*os.File

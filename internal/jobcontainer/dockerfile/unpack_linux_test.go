@@ -83,7 +83,7 @@ func tree(t *testing.T, root string) []string {
 	return found
 }
 
-// unpacked writes layers as Unpack does, in a process that has root in a user namespace of its own, if it has none here.
+// unpacked writes layers as the server does.
 func unpacked(t *testing.T, layers ...[]byte) (root string, output string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -98,12 +98,6 @@ func unpacked(t *testing.T, layers ...[]byte) (root string, output string) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	command := exec.CommandContext(t.Context(), self, args...)
-	if os.Geteuid() != 0 {
-		command.SysProcAttr = &syscall.SysProcAttr{
-			Cloneflags:  syscall.CLONE_NEWUSER,
-			UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
-		}
-	}
 	said, err := command.CombinedOutput()
 	if err == nil {
 		require.Empty(t, string(said))
@@ -165,19 +159,22 @@ func TestUnpack(t *testing.T) {
 // Programs of an image need their modes, owners, times and capabilities.
 func TestUnpack_KeepsAttributes(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can give files away")
+	owner := func(uid int) int { // others than root have one user in their namespace
+		if os.Geteuid() != 0 {
+			return 0
+		}
+		return uid
 	}
 	capability := string([]byte{1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) // CAP_NET_BIND_SERVICE
 	root, said := unpacked(t, archive(t,
-		file{name: "./", mode: 0o711}, file{name: "d/", mode: 0o2775, uid: 7}, file{name: "d/suid", mode: 0o4755, uid: 8},
-		file{name: "cap", uid: 9, extended: map[string]string{xattr + "security.capability": capability, xattr + "unknown.name": "x"}},
-		file{name: "tmp/", mode: 0o1777}, file{name: "link", kind: tar.TypeSymlink, content: "nowhere", uid: 10},
+		file{name: "./", mode: 0o711}, file{name: "d/", mode: 0o2775, uid: owner(7)}, file{name: "d/suid", mode: 0o4755, uid: owner(8)},
+		file{name: "cap", uid: owner(9), extended: map[string]string{xattr + "security.capability": capability, xattr + "unknown.name": "x"}},
+		file{name: "tmp/", mode: 0o1777}, file{name: "link", kind: tar.TypeSymlink, content: "nowhere", uid: owner(10)},
 	))
 	require.Empty(t, said)
 	for name, want := range map[string]struct {
 		mode fs.FileMode
-		uid  uint32
+		uid  int
 	}{
 		".": {fs.ModeDir | 0o711, 0}, "d": {fs.ModeDir | fs.ModeSetgid | 0o775, 7}, "d/suid": {fs.ModeSetuid | 0o755, 8}, "tmp": {fs.ModeDir | fs.ModeSticky | 0o777, 0},
 		"cap": {0o755, 9}, "link": {fs.ModeSymlink | 0o777, 10},
@@ -187,8 +184,8 @@ func TestUnpack_KeepsAttributes(t *testing.T) {
 		stat, ok := info.Sys().(*syscall.Stat_t)
 		require.True(t, ok)
 		require.Equal(t, want.mode, info.Mode(), name)
-		require.Equal(t, want.uid, stat.Uid, name)
-		require.Equal(t, want.uid, stat.Gid, name)
+		require.EqualValues(t, os.Geteuid()+owner(want.uid), stat.Uid, name)
+		require.EqualValues(t, os.Getegid()+owner(want.uid), stat.Gid, name)
 		if name != "link" {
 			require.True(t, aTime.Equal(info.ModTime()), "%s: %s", name, info.ModTime())
 		}
@@ -196,7 +193,8 @@ func TestUnpack_KeepsAttributes(t *testing.T) {
 	value := make([]byte, 64)
 	n, err := syscall.Getxattr(filepath.Join(root, "cap"), "security.capability", value)
 	require.NoError(t, err)
-	require.Equal(t, capability, string(value[:n]))
+	require.Equal(t, capability[4:], string(value[4:len(capability)]), "beside its version, which names the namespace's root")
+	require.GreaterOrEqual(t, n, len(capability))
 }
 
 func TestUnpack_SaysWhatIsWrong(t *testing.T) {
