@@ -107,12 +107,15 @@ type KubernetesMode struct {
 	ServiceAccountName string `json:"serviceAccountName"`
 }
 
-// RunnerSpec is the desired state of a self-registering runner. Changes do not affect existing runners.
+// RunnerSpec is the desired state of a self-registering runner. Changes do not affect existing runners, except that jobContainers of a Runner
+// decides on each request of its job.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.containerMode) && self.containerMode == 'Kubernetes') == has(self.kubernetes)",message="kubernetes and containerMode Kubernetes require each other: set both or neither"
 // +kubebuilder:validation:XValidation:rule="!has(self.dind) || has(self.containerMode) && self.containerMode == 'Dind'",message="dind requires containerMode Dind: set it, or remove dind"
 // +kubebuilder:validation:XValidation:rule="!has(self.build) || !has(self.containerMode) || self.containerMode != 'Dind'",message="build and containerMode Dind exclude each other, because a Docker daemon builds images itself: remove one of them"
 // +kubebuilder:validation:XValidation:rule="!has(self.buildKit) || has(self.build) && self.build == 'BuildKit'",message="buildKit has an effect with build: BuildKit only: set build, or remove buildKit"
+// +kubebuilder:validation:XValidation:rule="!has(self.jobContainers) || !has(self.containerMode) || self.containerMode == 'None'",message="jobContainers and containerMode exclude each other: remove one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.jobContainers) || !has(self.ephemeral) || self.ephemeral",message="jobContainers is for ephemeral runners, because a pod keeps the containers of a job until it ends: remove ephemeral: false, or jobContainers"
 // +kubebuilder:validation:XValidation:rule="self.template.spec.containers.exists(c, c.name == 'runner')",message="template has no container named runner, in which jobs run: add it, or rename another one"
 type RunnerSpec struct {
 	Registration `json:",inline"`
@@ -131,6 +134,13 @@ type RunnerSpec struct {
 	// +optional
 	Kubernetes *KubernetesMode `json:"kubernetes,omitempty"`
 
+	// JobContainers allows jobs to run in containers (container:), to have services (services:), and to use container actions, as
+	// template.jobContainers of a RunnerPool does: in the runner's own pod, without privileges and without a Docker daemon. Every container
+	// of the template needs limits for CPU and memory, or the pod does. The controller must run with --job-containers (the chart's
+	// jobContainers.enabled). For ephemeral runners, except those of a RunnerSet.
+	// +optional
+	JobContainers *JobContainers `json:"jobContainers,omitempty"`
+
 	// Build gives the runner what builds images, as template.build of a RunnerPool does. BuildKit: a BuildKit daemon in the user namespace
 	// of the pod (hostUsers: false), which "docker build", "docker buildx" and "buildctl" of jobs use.
 	// +optional
@@ -140,9 +150,9 @@ type RunnerSpec struct {
 	// +optional
 	BuildKit *BuildKit `json:"buildKit,omitempty"`
 
-	// AgentResources are the requests and limits of each container that Bullpen adds to the template: agent, idle, and externals with
-	// containerMode Dind. The defaults are requests of 10m cpu and 32Mi memory, limits of 500m cpu and 128Mi memory, and 128Mi
-	// ephemeral-storage for both.
+	// AgentResources are the requests and limits of each container that Bullpen adds to the template: agent, idle, courier with
+	// jobContainers, and externals with jobContainers or containerMode Dind. The defaults are requests of 10m cpu and 32Mi memory, limits
+	// of 500m cpu and 128Mi memory, and 128Mi ephemeral-storage for both.
 	// +optional
 	AgentResources *ContainerResources `json:"agentResources,omitempty"`
 

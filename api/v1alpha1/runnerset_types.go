@@ -64,6 +64,8 @@ const (
 )
 
 // RunnerSetSpec is the desired state of a RunnerSet.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.jobContainers)",message="jobContainers is not for RunnerSets, because Kubernetes restarts the containers of their pods: use a RunnerDeployment"
 type RunnerSetSpec struct {
 	RunnerSpec `json:",inline"`
 

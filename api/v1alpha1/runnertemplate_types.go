@@ -278,9 +278,9 @@ const (
 	ProfileRestricted SecurityProfile = "Restricted"
 )
 
-// JobContainers are what jobs of a pool may have in containers. A job can choose an image, and nothing else of the pod: a job
+// JobContainers are what jobs of a runner may have in containers. A job can choose an image, and nothing else of the pod: a job
 // container, up to 16 services, and up to 32 steps that run in containers of their own. Together with their runner they may use
-// the resources of the pool.
+// the resources of the runner's pod.
 type JobContainers struct {
 	// AllowedImages are patterns of images that jobs may use, such as "postgres", "ghcr.io/acme/**" or "registry.example.com/ci/*:v1".
 	// "*" is any text within one part of a name, "/**" at the end any number of parts. A pattern without a registry is one of Docker

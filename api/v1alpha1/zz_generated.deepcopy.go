@@ -1229,6 +1229,11 @@ func (in *RunnerSpec) DeepCopyInto(out *RunnerSpec) {
 		*out = new(KubernetesMode)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.JobContainers != nil {
+		in, out := &in.JobContainers, &out.JobContainers
+		*out = new(JobContainers)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.BuildKit != nil {
 		in, out := &in.BuildKit, &out.BuildKit
 		*out = new(BuildKit)

@@ -74,6 +74,12 @@ func TestKinds_BadRunnersAreRefusedWithASentence(t *testing.T) {
 				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany},
 			}}
 		}, "the first of accessModes must be ReadWriteOnce or ReadWriteMany"},
+		"containers of jobs, and a daemon": {func(s *v1alpha1.RunnerSpec) {
+			s.JobContainers, s.ContainerMode = &v1alpha1.JobContainers{}, v1alpha1.ContainerModeDind
+		}, "jobContainers and containerMode exclude each other"},
+		"containers of jobs for many jobs": {func(s *v1alpha1.RunnerSpec) {
+			s.JobContainers, s.Ephemeral = &v1alpha1.JobContainers{}, ptr.To(false)
+		}, "jobContainers is for ephemeral runners"},
 		"no name for the Secret":  {func(s *v1alpha1.RunnerSpec) { s.Credentials = &v1alpha1.GitHubCredentials{} }, "secretName"},
 		"no time to register":     {func(s *v1alpha1.RunnerSpec) { s.RegistrationTimeout = lasting(time.Second) }, "at least 1m, such as 10m"},
 		"an absolute work folder": {func(s *v1alpha1.RunnerSpec) { s.WorkFolder = "/work" }, "should match"},
@@ -91,6 +97,17 @@ func TestKinds_BadRunnersAreRefusedWithASentence(t *testing.T) {
 	}
 	for kind, object := range kindsOf(namespace, "good", selfRegistering()) {
 		require.NoError(t, admin.Create(t.Context(), object), kind)
+		require.NoError(t, admin.Delete(t.Context(), object), kind)
+	}
+	contained := selfRegistering()
+	contained.JobContainers = &v1alpha1.JobContainers{}
+	for kind, object := range kindsOf(namespace, "contained", contained) {
+		err := admin.Create(t.Context(), object)
+		if kind == v1alpha1.KindRunnerSet {
+			require.ErrorContains(t, err, "jobContainers is not for RunnerSets", kind)
+			continue
+		}
+		require.NoError(t, err, kind)
 		require.NoError(t, admin.Delete(t.Context(), object), kind)
 	}
 }

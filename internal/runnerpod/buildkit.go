@@ -100,12 +100,19 @@ func addBuildKit(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool) {
 // addBuildKit does the same for a runner that registers itself. additions.add gives the pod its user namespace.
 func (r *Registered) addBuildKit(a *additions, runner *corev1.Container) {
 	kit := buildKitDefaults(r.Spec.BuildKit)
-	a.volumes = append(a.volumes, buildKitVolume(kit), jobVolume())
-	a.mounts = append(a.mounts, jobMount())
-	installBuilder(named(a.first, ContainerAgent), true)
+	daemon := buildKitContainer(kit, runner.Resources.Limits)
+	a.volumes = append(a.volumes, buildKitVolume(kit))
+	alone := r.Spec.JobContainers == nil // otherwise addJobContainers does the same
+	installBuilder(named(a.first, ContainerAgent), alone)
 	a.absent = append(a.absent, buildKitEnv()...)
-	a.set = append(a.set, corev1.EnvVar{Name: podenv.AwaitSocket, Value: jobcontainer.BuildKitSocket}, corev1.EnvVar{Name: podenv.JobDir, Value: jobcontainer.Dir})
-	a.beside = append(a.beside, buildKitContainer(kit, runner.Resources.Limits))
+	a.set = append(a.set, corev1.EnvVar{Name: podenv.AwaitSocket, Value: jobcontainer.BuildKitSocket})
+	if alone {
+		a.volumes, a.mounts = append(a.volumes, jobVolume()), append(a.mounts, jobMount())
+		a.set = append(a.set, corev1.EnvVar{Name: podenv.JobDir, Value: jobcontainer.Dir})
+	} else {
+		joinActions(&daemon)
+	}
+	a.beside = append(a.beside, daemon)
 	a.ownUsers = true
 }
 

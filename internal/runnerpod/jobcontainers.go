@@ -4,6 +4,8 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
@@ -31,6 +33,19 @@ const envContainerHooks = "ACTIONS_RUNNER_CONTAINER_HOOKS"
 // PullSecret is the name of the Secret with the credentials that images of a pod's job are pulled with. Pods name it from their beginning,
 // because that cannot change; the controller makes and fills it.
 func PullSecret(pod string) string { return pod + "-pull" }
+
+// PullSecretOf is the name of a pod's own. That of a Runner's pod has the Runner's UID in it: whoever creates a Runner chooses its name, and could name a
+// Secret of somebody else.
+func PullSecretOf(pod *corev1.Pod) string {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && pod.Labels[LabelSelfRegistering] == "true" {
+		return registeredPullSecret(pod.Name, owner.UID)
+	}
+	return PullSecret(pod.Name)
+}
+
+func registeredPullSecret(pod string, owner types.UID) string {
+	return PullSecret(pod + "-" + string(owner))
+}
 
 // checkJobContainers refuses a pool whose pods could not have them, or not be bounded with them (JOB-5).
 func checkJobContainers(pool *v1alpha1.RunnerPool, options Options) error {
@@ -75,41 +90,52 @@ func addJobContainers(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool, options O
 	if template.UserAssignment != v1alpha1.UserFromCluster && runAsUser(template) != 0 {
 		spec.SecurityContext.FSGroup = ptr.To(runAsUser(template))
 	}
-	for i := range spec.InitContainers {
-		if c := &spec.InitContainers[i]; c.Name == ContainerAgent {
-			c.Command = append(c.Command, "--container-hook", ContainerHook, jobcontainer.Binary)
-			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: VolumeJob, MountPath: jobcontainer.Dir})
-		}
-	}
+	installHook(named(spec.InitContainers, ContainerAgent))
 	if externals, ok := externalsContainer(template.Image, template.Command, template.AgentResources); ok {
 		spec.InitContainers = append(spec.InitContainers, externals)
 	}
-	for i := range spec.Containers {
-		if c := &spec.Containers[i]; c.Name == ContainerRunner {
-			joinJob(c, pool, options)
-		}
-	}
+	runner := named(spec.Containers, ContainerRunner)
+	runner.VolumeMounts = append(runner.VolumeMounts, runnerMounts()...)
+	runner.Env = append(hookEnv(shapeOf(pool), options), runner.Env...)
 	spec.Containers = append(spec.Containers, courierContainer(options, template.AgentResources))
-	first := &spec.Containers[len(spec.Containers)-1]
-	first.Command = append(first.Command, "--limit", strconv.Itoa(letter.Limit(len(spec.InitContainers)+len(spec.Containers))))
+	limitCourier(spec)
 }
 
-// joinJob gives the runner what it shares with the containers of its job. The work directory is where GitHub's runner has it, with
+// installHook has the agent's init container write the hook, and its own binary for the containers of the job.
+func installHook(agent *corev1.Container) {
+	agent.Command = append(agent.Command, "--container-hook", ContainerHook, jobcontainer.Binary)
+	agent.VolumeMounts = append(agent.VolumeMounts, jobMount())
+}
+
+// runnerMounts are what the runner shares with the containers of its job. The work directory is where GitHub's runner has it, with
 // the tool cache in it: the runner names that by its path in the work directory (ContainerInfo.cs of actions/runner).
-func joinJob(runner *corev1.Container, pool *v1alpha1.RunnerPool, options Options) {
-	runner.VolumeMounts = append(runner.VolumeMounts,
-		corev1.VolumeMount{Name: VolumeJob, MountPath: jobcontainer.Dir},
-		corev1.VolumeMount{Name: VolumeCourier, MountPath: courier.Dir},
-		corev1.VolumeMount{Name: VolumeGitHub, MountPath: jobcontainer.GitHubDir},
-		corev1.VolumeMount{Name: VolumeWork, MountPath: jobcontainer.RunnerWorkDir},
-	)
-	runner.Env = append([]corev1.EnvVar{
+func runnerMounts() []corev1.VolumeMount {
+	return []corev1.VolumeMount{
+		jobMount(),
+		{Name: VolumeCourier, MountPath: courier.Dir},
+		{Name: VolumeGitHub, MountPath: jobcontainer.GitHubDir},
+		{Name: VolumeWork, MountPath: jobcontainer.RunnerWorkDir},
+	}
+}
+
+// hookEnv is for a runner with those limits.
+func hookEnv(limits corev1.ResourceList, options Options) []corev1.EnvVar {
+	return []corev1.EnvVar{
 		{Name: podenv.JobDir, Value: jobcontainer.Dir},
-		{Name: podenv.Resources, Value: pool.Spec.Resources.CPU.String() + " CPU, " + pool.Spec.Resources.Memory.String()},
+		{Name: podenv.Resources, Value: limits.Cpu().String() + " CPU, " + limits.Memory().String()},
 		{Name: courier.EnvPublicKey, Value: options.JobContainersKey},
 		{Name: envContainerHooks, Value: ContainerHook},
-	}, runner.Env...)
+	}
 }
+
+// limitCourier says how much of a request the first courier may carry: containers of a pod share the size of its termination messages.
+func limitCourier(spec *corev1.PodSpec) {
+	first := named(spec.Containers, ContainerCourier)
+	first.Command = append(first.Command, argLimit, strconv.Itoa(letter.Limit(len(spec.InitContainers)+len(spec.Containers))))
+}
+
+// argLimit is an argument of the courier.
+const argLimit = "--limit"
 
 // courierContainer runs the binary of its own image: the volume of the job's containers is theirs to change.
 func courierContainer(options Options, resources *v1alpha1.ContainerResources) corev1.Container {
@@ -142,18 +168,34 @@ func JobMounts() []corev1.VolumeMount {
 }
 
 // checkBounded refuses a pod in which a container has no limit: its cgroup would have none, and a container of a job, which can have none
-// of its own, could take the whole node (JOB-5). A kubelet limits a pod only if each of its containers is limited
-// (ResourceConfigForPod in pkg/kubelet/cm/helpers_linux.go of Kubernetes 1.36).
+// of its own, could take the whole node (JOB-5).
 func checkBounded(spec *corev1.PodSpec) error {
-	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range list {
-			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-				if limit := list[i].Resources.Limits[name]; limit.Sign() <= 0 {
-					return refuse("spec.template.jobContainers requires a limit for each container, and container %s has none for %s: set it in spec.template.agentResources.limits",
-						list[i].Name, name)
+	if name, resource := Unbounded(spec); name != "" {
+		return refuse("spec.template.jobContainers requires a limit for each container, and container %s has none for %s: set it in spec.template.agentResources.limits",
+			name, resource)
+	}
+	return nil
+}
+
+// Unbounded names a container without a limit, if that leaves the pod without one; empty: the pod is limited. A kubelet limits a pod only if each of its
+// containers is limited, or the pod is (ResourceConfigForPod in pkg/kubelet/cm/helpers_linux.go of Kubernetes 1.36).
+func Unbounded(spec *corev1.PodSpec) (container string, resource corev1.ResourceName) {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if r := spec.Resources; r != nil && limited(r.Limits, name) {
+			continue
+		}
+		for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+			for i := range list {
+				if !limited(list[i].Resources.Limits, name) {
+					return list[i].Name, name
 				}
 			}
 		}
 	}
-	return nil
+	return "", ""
+}
+
+func limited(limits corev1.ResourceList, name corev1.ResourceName) bool {
+	limit := limits[name]
+	return limit.Sign() > 0
 }

@@ -54,6 +54,8 @@ type Registered struct {
 	Labels, Annotations map[string]string
 	// Owners of the pod; none for a pod of a StatefulSet, which adds itself.
 	Owners []metav1.OwnerReference
+	// PullSecrets are those of the pod's ServiceAccount. A pod with job containers names a Secret of its own, and so would lack them (POD-4).
+	PullSecrets []corev1.LocalObjectReference
 	// Facts of its registration.
 	Facts RegistrationFacts
 	// StatefulSet demands that containers are started again, which the supervisor undoes. Claims are the names of the
@@ -100,8 +102,11 @@ func BuildRegistered(r Registered, options Options) (*corev1.Pod, error) {
 	if runner.Image == "" {
 		return nil, refuse("container %s has no image: set the runner's image", ContainerRunner)
 	}
+	if err := r.checkHooks(runner); err != nil {
+		return nil, err
+	}
 	share := registeredDisk(spec, runner) // TEN-6
-	added := r.additions(runner, options)
+	added := r.additions(spec, runner, options)
 	share.bound(added.first, added.volumes)
 	share.bound(added.beside, added.volumes)
 	runner = added.strip(spec)
@@ -112,6 +117,9 @@ func BuildRegistered(r Registered, options Options) (*corev1.Pod, error) {
 	added.add(spec, runner)
 	share.boundRunner(runner)
 	spec.Containers = append(spec.Containers, added.beside...) // the last change: the runner may move
+	if err := r.bound(spec); err != nil {
+		return nil, err
+	}
 	r.settle(spec)
 	meta, err := r.objectMeta(&template.ObjectMeta)
 	if err != nil {

@@ -28,6 +28,9 @@ func (r *Registered) check(spec *corev1.PodSpec, options Options) error {
 	if err := r.checkBuild(spec, options); err != nil {
 		return err
 	}
+	if err := r.checkJobContainers(spec, options); err != nil {
+		return err
+	}
 	if err := checkResources("agentResources", r.Spec.AgentResources); err != nil {
 		return err
 	}
@@ -94,9 +97,12 @@ func (r *Registered) checkPlaces() error {
 }
 
 func (r *Registered) checkContainers(spec *corev1.PodSpec) error {
-	reserved := []string{ContainerAgent, ContainerPoller, ContainerIdle}
+	reserved := []string{ContainerAgent, ContainerPoller, ContainerIdle, ContainerCourier} // JOB-6: a pod with a courier is one that may be added to
 	if r.Spec.ContainerMode == v1alpha1.ContainerModeDind {
 		reserved = append(reserved, ContainerDind, ContainerExternals)
+	}
+	if r.Spec.JobContainers != nil {
+		reserved = append(reserved, ContainerExternals)
 	}
 	if r.Spec.Build != "" {
 		reserved = append(reserved, ContainerBuildKit)

@@ -40,6 +40,9 @@ func RegisteredHash(spec *v1alpha1.RunnerSpec, options Options, more ...any) (st
 	if s.Build == v1alpha1.BuildWithBuildKit {
 		s.BuildKit = buildKitDefaults(s.BuildKit)
 	}
+	if s.JobContainers != nil && s.JobContainers.SecurityProfile == "" {
+		s.JobContainers.SecurityProfile = v1alpha1.ProfileBaseline
+	}
 	pod := &s.Template.Spec
 	pod.TerminationGracePeriodSeconds = ptr.To(ptr.Deref(pod.TerminationGracePeriodSeconds, DefaultGraceSeconds))
 	pod.RestartPolicy = "" // it has no effect
@@ -47,6 +50,9 @@ func RegisteredHash(spec *v1alpha1.RunnerSpec, options Options, more ...any) (st
 	parts = append(parts, more...)
 	if options.Egress != nil { // absent: runners that connect directly are as good as those that were made before it was part of the hash
 		parts = append(parts, options.Egress)
+	}
+	if s.JobContainers != nil {
+		parts = append(parts, options.JobContainersKey) // JOB-3: requests of other pods could not be opened
 	}
 	sum := sha256.New()
 	for i, part := range parts {

@@ -13,7 +13,6 @@ import (
 
 // Variables by which GitHub's container hooks know in which pod they are, and what jobs may do (containerMode Kubernetes).
 const (
-	envHooks       = "ACTIONS_RUNNER_CONTAINER_HOOKS"
 	envHookPod     = "ACTIONS_RUNNER_POD_NAME"
 	envJobRequired = "ACTIONS_RUNNER_REQUIRE_JOB_CONTAINER"
 
@@ -40,11 +39,14 @@ type additions struct {
 	absent  []corev1.EnvVar // of the runner, where the template has none of that name
 	group   int64           // of every process; 0 for none
 	fsGroup int64           // of volumes, where the template names none; 0 for none
+	user    *int64          // of the pod, where the template names none; nil for none
 	// ownUsers gives the pod a user namespace (NET-7).
 	ownUsers bool
+	pull     string                        // the Secret that images of the job's containers are pulled with; empty for none
+	pulls    []corev1.LocalObjectReference // beside it, where the template names none
 }
 
-func (r *Registered) additions(runner *corev1.Container, options Options) *additions {
+func (r *Registered) additions(spec *corev1.PodSpec, runner *corev1.Container, options Options) *additions {
 	a := &additions{
 		volumes: []corev1.Volume{
 			{Name: VolumeShared, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
@@ -77,6 +79,9 @@ func (r *Registered) additions(runner *corev1.Container, options Options) *addit
 	if r.Spec.Build == v1alpha1.BuildWithBuildKit {
 		r.addBuildKit(a, runner)
 	}
+	if r.Spec.JobContainers != nil {
+		r.addJobContainers(a, spec, runner, options)
+	}
 	options.Egress.addToRegistered(a, runner)
 	return a
 }
@@ -108,6 +113,7 @@ func (r *Registered) addDaemon(a *additions, runner *corev1.Container) {
 	sidecar := dindContainer(dind, runner.Resources.Limits)
 	sidecar.VolumeMounts = []corev1.VolumeMount{{Name: volumeDocker, MountPath: mountDisk}, work, socket}
 	if externals, ok := externalsContainer(runner.Image, runner.Command, r.Spec.AgentResources); ok {
+		externals.ImagePullPolicy = runner.ImagePullPolicy
 		a.volumes = append(a.volumes, corev1.Volume{Name: volumeExternals, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 		sidecar.VolumeMounts = append(sidecar.VolumeMounts, corev1.VolumeMount{Name: volumeExternals, MountPath: runnerExternals})
 		a.first = append(a.first, externals)
@@ -128,7 +134,7 @@ func (r *Registered) addHooks(a *additions) {
 		corev1.VolumeMount{Name: volumeKubeAccess, MountPath: mountKubeAccess, ReadOnly: true})
 	a.set = append(a.set, fieldEnv(envHookPod, "metadata.name"))
 	a.absent = append(a.absent,
-		corev1.EnvVar{Name: envHooks, Value: defaultHooks}, corev1.EnvVar{Name: envJobRequired, Value: "true"})
+		corev1.EnvVar{Name: envContainerHooks, Value: defaultHooks}, corev1.EnvVar{Name: envJobRequired, Value: "true"})
 	a.fsGroup = DefaultRunAsUser
 }
 
@@ -157,7 +163,9 @@ func same[T any](list []T) func(T) bool {
 // strip removes from a template exactly what add adds, and every variable that the product sets (RUN-5). The CA is found by its name: a
 // template may have been built while another one was trusted. It returns the runner, which may have moved.
 func (a *additions) strip(spec *corev1.PodSpec) *corev1.Container {
+	unlimit(spec.Containers)
 	spec.Containers = slices.DeleteFunc(spec.Containers, same(a.beside))
+	spec.ImagePullSecrets = slices.DeleteFunc(spec.ImagePullSecrets, func(s corev1.LocalObjectReference) bool { return a.pull != "" && s.Name == a.pull })
 	runner := named(spec.Containers, ContainerRunner)
 	addedVolume := same(a.volumes)
 	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == VolumeCA || addedVolume(v) })
@@ -189,11 +197,20 @@ func (a *additions) add(spec *corev1.PodSpec, runner *corev1.Container) {
 	if a.ownUsers {
 		spec.HostUsers = ptr.To(false)
 	}
-	if a.group == 0 && a.fsGroup == 0 {
+	if a.pull != "" {
+		if len(spec.ImagePullSecrets) == 0 {
+			spec.ImagePullSecrets = slices.Clone(a.pulls) // as the API server would
+		}
+		spec.ImagePullSecrets = append(spec.ImagePullSecrets, corev1.LocalObjectReference{Name: a.pull})
+	}
+	if a.group == 0 && a.fsGroup == 0 && a.user == nil {
 		return
 	}
 	if spec.SecurityContext == nil {
 		spec.SecurityContext = &corev1.PodSecurityContext{}
+	}
+	if spec.SecurityContext.RunAsUser == nil {
+		spec.SecurityContext.RunAsUser = a.user
 	}
 	if a.group != 0 && !slices.Contains(spec.SecurityContext.SupplementalGroups, a.group) {
 		spec.SecurityContext.SupplementalGroups = append(spec.SecurityContext.SupplementalGroups, a.group)

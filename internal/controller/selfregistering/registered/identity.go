@@ -32,6 +32,8 @@ type Identity struct {
 	Spec *v1alpha1.RunnerSpec
 	// TemplateHash is runnerpod.RegisteredHash of its owner's template.
 	TemplateHash string
+	// PullSecrets are those of the pod's ServiceAccount: see runnerpod.Registered.
+	PullSecrets []corev1.LocalObjectReference
 	// Labels and Annotations that the pod has beside those of the template and of this package: LabelReplicaSet and such.
 	Labels, Annotations map[string]string
 }
@@ -111,6 +113,7 @@ func BuildPod(i Identity, options runnerpod.Options) (*corev1.Pod, error) {
 	r := runnerpod.Registered{
 		Namespace: i.Namespace, Name: i.Name, Secret: SecretName(i.Name), Spec: i.Spec, TemplateHash: i.TemplateHash,
 		Labels: i.Labels, Annotations: i.Annotations, Facts: facts, StatefulSet: i.StatefulSet, Claims: i.Claims,
+		PullSecrets: i.PullSecrets,
 	}
 	if !i.StatefulSet {
 		r.Owners = []metav1.OwnerReference{i.Owner}

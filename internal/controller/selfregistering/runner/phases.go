@@ -1,11 +1,13 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -272,6 +274,10 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 	if p.spent {
 		return true, nil // RUN-7
 	}
+	var err error
+	if p.who.PullSecrets, err = r.pullSecrets(ctx, p.runner); err != nil {
+		return false, err
+	}
 	pod, err := registered.BuildPod(p.who, r.options.Pod)
 	if err != nil {
 		return false, err
@@ -301,6 +307,21 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 	p.spent = true
 	r.pauses.end(p.key())
 	return true, nil
+}
+
+// pullSecrets are what the API server adds to pods that name none, of the pod's ServiceAccount. With job containers a pod names one.
+func (r *Reconciler) pullSecrets(ctx context.Context, runner *v1alpha1.Runner) ([]corev1.LocalObjectReference, error) {
+	template := &runner.Spec.Template.Spec
+	if runner.Spec.JobContainers == nil || len(template.ImagePullSecrets) > 0 {
+		return nil, nil
+	}
+	name := cmp.Or(template.ServiceAccountName, template.DeprecatedServiceAccount, "default")
+	var account corev1.ServiceAccount
+	err := r.reader.Get(ctx, client.ObjectKey{Namespace: runner.Namespace, Name: name}, &account)
+	if client.IgnoreNotFound(err) != nil { // the API server says itself that there is none
+		return nil, fmt.Errorf("reading the pull secrets of ServiceAccount %s/%s: %w", runner.Namespace, name, err)
+	}
+	return account.ImagePullSecrets, nil
 }
 
 // reasonRefused: the API server has refused a pod that was built from the spec.
