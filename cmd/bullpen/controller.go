@@ -93,7 +93,7 @@ func (f *controllerFlags) register(command *cobra.Command) {
 	f.registering.register(set)
 	f.macs.register(set)
 	set.BoolVar(&f.jobContainers, "job-containers", false,
-		"add the containers, services and container actions of jobs to the pods of pools with spec.template.jobContainers; needs the\n"+
+		"add the containers, services and container actions of jobs to the pods of runners with jobContainers; needs the\n"+
 			"Secret "+jobcontainers.KeySecret+" in --leader-elect-namespace")
 	f.registries.register(set)
 	set.BoolVar(&f.verbose, "verbose", false, "log at debug level")

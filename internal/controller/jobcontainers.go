@@ -42,6 +42,6 @@ func setupJobContainers(mgr manager.Manager, options Options) (public string, er
 		}
 	}
 	return key.Public(), jobcontainers.Setup(mgr, jobcontainers.Options{
-		Key: key, Images: o.Images, Registry: options.Registry, Log: options.Log, Now: options.Now,
+		Key: key, Images: o.Images, SelfRegistering: options.SelfRegistering != nil, Registry: options.Registry, Log: options.Log, Now: options.Now,
 	})
 }

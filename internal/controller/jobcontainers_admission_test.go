@@ -93,7 +93,7 @@ func TestAddedContainers_JOB6_OnlyByTheControllerToRunnersMadeForThem(t *testing
 	require.ErrorContains(t, f.try(f.admin, f.other, debugger), "use kubectl exec")
 	job := f.job()
 	job.VolumeMounts = nil // the pod has none of the volumes
-	require.ErrorContains(t, f.try(f.controller, f.other, job), "only to runners of pools with spec.template.jobContainers")
+	require.ErrorContains(t, f.try(f.controller, f.other, job), "only to runners with jobContainers")
 	server := f.env.ClientAs(t, f.env.As(t, "system:serviceaccount:bullpen-system:bullpen-server", "system:serviceaccounts", "system:authenticated"))
 	require.True(t, apierrors.IsForbidden(f.try(server, f.pod, f.job())), "the server has no right to it")
 }

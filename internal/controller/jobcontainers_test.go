@@ -79,10 +79,7 @@ type jobBench struct {
 
 func newJobBench(t *testing.T, change ...func(*v1alpha1.RunnerPool)) *jobBench {
 	t.Helper()
-	b := &jobBench{bench: newBench(t), registry: &registry{asked: make(chan image.Query, 16)}}
-	b.stop()
-	b.env.ShippedJobContainers(t, b.namespace)
-	b.env.RegisterNode(t, "node-"+b.namespace, func(n *corev1.Node) { n.Labels[corev1.LabelArchStable] = "amd64" })
+	b := newJobBenchWithout(t)
 	b.startJobs()
 	b.bench.pool("jobs", 1, append(change, func(p *v1alpha1.RunnerPool) {
 		if p.Spec.Template.JobContainers == nil {
@@ -90,15 +87,34 @@ func newJobBench(t *testing.T, change ...func(*v1alpha1.RunnerPool)) *jobBench {
 		}
 	})...)
 	b.pod = b.havePods("jobs", 1)[0].Name
-	b.eventually("the pod is bound to a node", func() bool { return b.read().Spec.NodeName != "" })
-	b.eventually("its pull Secret is there", func() bool { return b.secret() != nil })
-	b.states(map[string]corev1.ContainerState{runnerpod.ContainerPoller: exited(0), runnerpod.ContainerIdle: exited(0)})
+	b.occupy()
 	return b
 }
 
-func (b *jobBench) startJobs() {
+// newJobBenchWithout has no pool yet, and no controller.
+func newJobBenchWithout(t *testing.T) *jobBench {
+	t.Helper()
+	b := &jobBench{bench: newBench(t), registry: &registry{asked: make(chan image.Query, 16)}}
+	b.stop()
+	b.env.ShippedJobContainers(t, b.namespace)
+	b.env.RegisterNode(t, "node-"+b.namespace, func(n *corev1.Node) { n.Labels[corev1.LabelArchStable] = "amd64" })
+	return b
+}
+
+// occupy waits until the runner is prepared for containers, and reports a job of it.
+func (b *jobBench) occupy() {
+	b.t.Helper()
+	b.eventually("the pod is bound to a node", func() bool { return b.read().Spec.NodeName != "" })
+	b.eventually("its pull Secret is there", func() bool { return b.secret() != nil })
+	b.states(map[string]corev1.ContainerState{runnerpod.ContainerPoller: exited(0), runnerpod.ContainerIdle: exited(0)})
+}
+
+func (b *jobBench) startJobs(change ...func(*controller.Options)) {
 	options := b.options()
 	options.JobContainers = &controller.JobContainersOptions{Images: b.registry, KeyNamespace: kit.SystemNamespace}
+	for _, c := range change {
+		c(&options)
+	}
 	b.stop = b.run(options)
 }
 
@@ -110,7 +126,7 @@ func (b *jobBench) read() *corev1.Pod {
 
 func (b *jobBench) secret() *corev1.Secret {
 	var secret corev1.Secret
-	err := b.admin.Get(b.t.Context(), types.NamespacedName{Namespace: b.namespace, Name: b.pod + "-pull"}, &secret)
+	err := b.admin.Get(b.t.Context(), types.NamespacedName{Namespace: b.namespace, Name: runnerpod.PullSecretOf(b.read())}, &secret)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -105,11 +105,12 @@ func setupSelfRegistering(mgr manager.Manager, taints nodes.Taints, loads *nodel
 
 // trimPod removes the fields of a pod that are not read of its kind, before it enters the cache (P8).
 func trimPod(object any) (any, error) {
-	if pod, is := object.(*corev1.Pod); is && pod.Labels[runnerpod.LabelSelfRegistering] == "true" {
-		return registered.TrimPod(object)
-	}
-	trimmed, err := pool.TrimPod(object)
 	pod, is := object.(*corev1.Pod)
+	trim := pool.TrimPod
+	if is && pod.Labels[runnerpod.LabelSelfRegistering] == "true" {
+		trim = registered.TrimPod
+	}
+	trimmed, err := trim(object)
 	if small, trims := trimmed.(*corev1.Pod); is && trims && small != pod {
 		jobcontainers.Keep(pod, small)
 	}

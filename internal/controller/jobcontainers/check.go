@@ -7,6 +7,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/ephemeral"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // limits are how many containers of each role a job may have (JOB-5), and ask for at once. Over all of its requests there are MaxTries of each.
@@ -15,22 +16,11 @@ var limits = map[jobcontainer.Role]int{jobcontainer.RoleJob: 1, jobcontainer.Rol
 // maxSpec is how large a pod may become, in bytes. etcd refuses objects of more than 1.5 MiB, and a kubelet adds statuses.
 const maxSpec = 900 << 10
 
-// unbounded names a container of the pod without a limit, such as one that was injected: the pod has none then, and containers of a job, which
-// can have none of their own, could take the whole node (JOB-5). Limits of the pod itself do as well.
+// unbounded refuses a pod with a container without a limit, such as one that was injected: the pod has none then, and containers of a job, which
+// can have none of their own, could take the whole node (JOB-5).
 func unbounded(pod *corev1.Pod) string {
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		if r := pod.Spec.Resources; r != nil {
-			if limit := r.Limits[name]; limit.Sign() > 0 {
-				continue
-			}
-		}
-		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-			for i := range list {
-				if limit := list[i].Resources.Limits[name]; limit.Sign() <= 0 {
-					return fmt.Sprintf("Containers cannot be added to this runner, because its container %s has no limit for %s.", list[i].Name, name)
-				}
-			}
-		}
+	if name, resource := runnerpod.Unbounded(&pod.Spec); name != "" {
+		return fmt.Sprintf("Containers cannot be added to this runner, because its container %s has no limit for %s.", name, resource)
 	}
 	return ""
 }

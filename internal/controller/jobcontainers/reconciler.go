@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/courier"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/ephemeral"
@@ -25,7 +24,7 @@ import (
 // Reconciler answers the requests of runners' pods.
 type Reconciler struct {
 	options Options
-	client  client.Client // pods past the cache; pools and nodes from it
+	client  client.Client // pods past the cache; pools, Runners and nodes from it
 	secrets *pullSecrets
 	events  events.EventRecorder
 	metrics *metrics
@@ -136,21 +135,21 @@ func (r *Reconciler) answer(ctx context.Context, pod *corev1.Pod, v ephemeral.Vi
 	if sentence != "" {
 		return r.refuse(ctx, pod, v, d.id, sentence)
 	}
-	pool, policy, sentence, err := r.policy(ctx, pod)
+	permitted, sentence, err := r.permitted(ctx, pod)
 	if err != nil {
 		return err
 	}
 	if sentence != "" {
 		return r.refuse(ctx, pod, v, d.id, sentence)
 	}
-	images, sentence, err := r.resolve(ctx, pod, request, policy)
+	images, sentence, err := r.resolve(ctx, pod, request, permitted)
 	if err != nil {
 		return err
 	}
 	if sentence != "" {
 		return r.refuse(ctx, pod, v, d.id, sentence)
 	}
-	a, err := grant(pod, v, request, images, pool.Spec.Template.JobContainers.SecurityProfile)
+	a, err := grant(pod, v, request, images, permitted.profile)
 	if err != nil {
 		return err
 	}
@@ -213,43 +212,20 @@ func (r *Reconciler) open(d decision) (jobcontainer.Request, string) {
 	return request, ""
 }
 
-// policy is what the pod's pool allows now.
-func (r *Reconciler) policy(ctx context.Context, pod *corev1.Pod) (*v1alpha1.RunnerPool, image.Policy, string, error) {
-	var pool v1alpha1.RunnerPool
-	name := pod.Labels[runnerpod.LabelPool]
-	err := r.client.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: name}, &pool)
-	if apierrors.IsNotFound(err) || err == nil && pool.Spec.Template.JobContainers == nil {
-		return nil, image.Policy{}, fmt.Sprintf("Pool %s no longer allows jobs to have containers.", name), nil
-	}
-	if err != nil {
-		return nil, image.Policy{}, "", fmt.Errorf("reading pool %s: %w", name, err)
-	}
-	allowed := pool.Spec.Template.JobContainers
-	policy, err := image.ParsePolicy(allowed.AllowedImages, allowed.Registries)
-	if err != nil {
-		return nil, image.Policy{}, fmt.Sprintf("spec.template.jobContainers of pool %s is invalid: %s.", name, err), nil
-	}
-	return &pool, policy, "", nil
-}
-
 // resolve looks all images up, at the same time.
-func (r *Reconciler) resolve(ctx context.Context, pod *corev1.Pod, request jobcontainer.Request, policy image.Policy) ([]image.Resolved, string, error) {
+func (r *Reconciler) resolve(ctx context.Context, pod *corev1.Pod, request jobcontainer.Request, p permission) ([]image.Resolved, string, error) {
 	platform, err := r.platform(ctx, pod)
 	if err != nil {
 		return nil, "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.options.Lookup)
 	defer cancel()
-	tenant := pod.Labels[runnerpod.LabelOwner]
-	if tenant == "" {
-		tenant = pod.Labels[runnerpod.LabelPool]
-	}
 	found, failures := make([]image.Resolved, len(request.Containers)), make([]error, len(request.Containers))
 	done := make(chan int)
 	for i, c := range request.Containers {
 		go func() {
 			found[i], failures[i] = r.options.Images.Resolve(ctx, image.Query{
-				Tenant: tenant, Image: c.Image, Platform: platform, Credentials: c.Credentials, Policy: policy,
+				Tenant: p.tenant, Image: c.Image, Platform: platform, Credentials: c.Credentials, Policy: p.images,
 			})
 			done <- i
 		}()

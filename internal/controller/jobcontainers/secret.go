@@ -36,7 +36,7 @@ func (p *pullSecrets) begin(ctx context.Context, pod *corev1.Pod, now time.Time)
 	}
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: runnerpod.PullSecret(pod.Name), Labels: map[string]string{runnerpod.LabelRunner: "true"},
+			Namespace: pod.Namespace, Name: runnerpod.PullSecretOf(pod), Labels: map[string]string{runnerpod.LabelRunner: "true"},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
 		},
 		Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(noCredentials)},
@@ -64,7 +64,7 @@ func (p *pullSecrets) fill(ctx context.Context, pod *corev1.Pod, request jobcont
 	if err != nil {
 		return fmt.Errorf("writing the pull Secret of pod %s: %w", pod.Name, err)
 	}
-	secret := applycorev1.Secret(runnerpod.PullSecret(pod.Name), pod.Namespace).
+	secret := applycorev1.Secret(runnerpod.PullSecretOf(pod), pod.Namespace).
 		WithLabels(map[string]string{runnerpod.LabelRunner: "true"}).
 		WithOwnerReferences(applymetav1.OwnerReference().WithAPIVersion("v1").WithKind("Pod").WithName(pod.Name).WithUID(pod.UID)).
 		WithType(corev1.SecretTypeDockerConfigJson).

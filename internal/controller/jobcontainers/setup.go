@@ -36,6 +36,8 @@ type Options struct {
 	Key *letter.PrivateKey
 	// Images is asked for each image of a request. Required.
 	Images Images
+	// SelfRegistering says that the manager has self-registering runners. Without, the job of one gets no containers.
+	SelfRegistering bool
 	// Lookup is how long the images of one request may take; the default is 45 s.
 	Lookup time.Duration
 	// Pods is how many pods are answered at once; the default is 32. Each may wait for a registry.
@@ -64,8 +66,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Setup adds the controller to the manager, whose cache must hold RunnerPools, nodes with their labels, and pods with what Keep keeps of
-// them.
+// Setup adds the controller to the manager, whose cache must hold RunnerPools, with SelfRegistering Runners, nodes with their labels, and pods with
+// what Keep keeps of them.
 func Setup(mgr manager.Manager, options Options) error {
 	options, err := options.withDefaults()
 	if err != nil {
