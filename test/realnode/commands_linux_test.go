@@ -22,6 +22,7 @@ github:
 server: {resources: &small {requests: {cpu: 50m, memory: 64Mi}, limits: {cpu: "1", memory: 512Mi}}}
 controller: {resources: *small}
 jobContainers: {enabled: true, registryCASecret: {name: registries}}
+selfRegistering: {enabled: true}
 pools:
   first: &pool
     platform: linux

@@ -21,6 +21,23 @@ spec:
     image: ` + runnerRef + `
     command: [/usr/local/bin/bullpen, dev, runner, --work, /home/runner]
     jobContainers: {registries: [` + registryHost + `]}
+---
+apiVersion: bullpen.dev/v1alpha1
+kind: RunnerDeployment
+metadata: {name: own, namespace: ` + runnersNamespace + `}
+spec:
+  template:
+    spec:
+      repository: acme/app
+      labels: [own]
+      jobContainers: {registries: [` + registryHost + `], allowedImages: ["` + registryHost + `/contained/*"]}
+      template:
+        spec:
+          containers:
+            - name: runner
+              image: ` + runnerRef + `
+              command: [/usr/local/bin/bullpen, dev, runner, --work, /home/runner]
+              resources: {requests: {cpu: 50m}, limits: {cpu: 500m, memory: 512Mi}}
 `
 
 // containedWorkflow has what common workflows use containers for: a job in one, a database beside it that has to become healthy, a step in an image of
@@ -66,6 +83,19 @@ jobs:
           exec 3<>/dev/tcp/localhost/15432
           read -r line <&3
           test "$line" = hello && test ! -e /etc/image
+  own:
+    runs-on: [own]
+    container: {image: "` + registryHost + `/contained/tools:v1", credentials: *puller}
+    services:
+      db: *db
+    steps:
+      - shell: bash
+        run: |
+          exec 3<>/dev/tcp/db/5432
+          read -r line <&3
+          test "$line" = hello && test "$(cat /etc/image)" = tools && echo made > made
+      - uses: docker://` + registryHost + `/contained/tools:v1
+        with: {entrypoint: /usr/bin/cat, args: made}
 `
 
 // runJobContainers runs jobs whose containers the controller adds to the runners' pods (JOB-1), with images that the node pulls from a registry.
@@ -73,10 +103,10 @@ func (w *world) runJobContainers() {
 	w.startRegistry()
 	require.NoError(w, os.WriteFile(filepath.Join(w.dir, "work", "contained.pool.yaml"), []byte(containedPool), 0o600))
 	w.run("kubectl apply -f contained.pool.yaml")
-	w.submit("contained.yaml", containedWorkflow, 3)
+	w.submit("contained.yaml", containedWorkflow, 4)
 	w.awaitJobs("jobs with containers", 0)
 	for _, job := range w.jobs() {
-		if slices.Contains(job.Labels, "contained") {
+		if slices.Contains(job.Labels, "contained") || slices.Contains(job.Labels, "own") {
 			said, err := w.github.Admin.JobLog(w.Context(), job.ID)
 			require.NoError(w, err)
 			require.Equal(w, "success", job.Conclusion, "job %s\n%s", job.Name, said)
