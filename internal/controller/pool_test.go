@@ -113,9 +113,7 @@ func TestPool_EXCL2_ADrainedPoolKeepsWhoeverWorks(t *testing.T) {
 	idle := pods[slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Name == names[2] })]
 	b.server.claim(string(idle.UID), fleet.ClaimMinted) // chosen for a job, and does not show it yet
 	intake := func(want v1alpha1.Intake) {
-		pool := b.get("drained")
-		pool.Spec.Intake = want
-		require.NoError(t, b.admin.Update(t.Context(), pool))
+		b.edit("drained", func(p *v1alpha1.RunnerPool) { p.Spec.Intake = want })
 	}
 	intake(v1alpha1.IntakePaused)
 	b.eventually("a paused pool is reconciled", func() bool { p := b.get("drained"); return p.Status.ObservedGeneration == p.Generation })

@@ -125,9 +125,9 @@ func TestPool_NET7_BuildKitNeedsNoMicroVM(t *testing.T) {
 			r.BuildKit = &v1alpha1.BuildKit{Storage: ptr.To(resource.MustParse("20"))}
 		},
 	} {
-		changed := pool.DeepCopy()
-		spoil(&changed.Spec.Template)
-		require.ErrorContains(t, b.admin.Update(t.Context(), changed, client.DryRunAll), text)
+		spoiled := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: "spoiled"}, Spec: *pool.Spec.DeepCopy()}
+		spoil(&spoiled.Spec.Template)
+		require.ErrorContains(t, b.admin.Create(t.Context(), spoiled, client.DryRunAll), text)
 	}
 }
 

@@ -262,7 +262,7 @@ func TestDoctor_Definitions(t *testing.T) {
 	require.NoError(t, err)
 	unstructured.RemoveNestedField(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "status", "properties", "conditions")
 	require.NoError(t, unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions"))
-	require.NoError(t, s.admin.Update(t.Context(), definition))
+	require.NoError(t, s.admin.Patch(t.Context(), definition, client.MergeFrom(whole)))
 	s.finds("definition-old", "machosts.bullpen.dev", "status.conditions")
 
 	require.NoError(t, s.admin.Delete(t.Context(), definition))
@@ -295,8 +295,9 @@ func TestDoctor_PodsRefused(t *testing.T) {
 		s := newSite(t)
 		namespace := &corev1.Namespace{}
 		require.NoError(t, s.admin.Get(t.Context(), client.ObjectKey{Name: s.look.Release.RunnerNamespace}, namespace))
+		before := namespace.DeepCopy()
 		namespace.Labels["pod-security.kubernetes.io/enforce"] = "restricted"
-		require.NoError(t, s.admin.Update(t.Context(), namespace))
+		require.NoError(t, s.admin.Patch(t.Context(), namespace, client.MergeFrom(before)))
 		s.change("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Template.RunAsUser = ptr.To[int64](0) })
 		require.Eventually(t, func() bool { return len(s.examine().Findings) > 0 }, patience, 100*time.Millisecond)
 		f := s.finds("pods-refused", "linux", "PodSecurity")

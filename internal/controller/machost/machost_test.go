@@ -312,8 +312,9 @@ func TestMacHost_RefusesContradictionsInSentences(t *testing.T) {
 	}
 	b.mac("one", func(m *v1alpha1.MacHost) { m.Spec.Paused, m.Spec.NodeName = true, "" })
 	mac := b.get("one")
-	mac.Spec.NodeName = "other"
-	require.ErrorContains(t, b.admin.Update(t.Context(), mac), "nodeName cannot be changed")
+	renamed := mac.DeepCopy()
+	renamed.Spec.NodeName = "other"
+	require.ErrorContains(t, b.admin.Patch(t.Context(), renamed, client.MergeFrom(mac)), "nodeName cannot be changed")
 }
 
 // HOST-6: a Mac that repeats every secret that it received, in all forms of a text, gets none of them shown.

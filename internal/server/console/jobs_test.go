@@ -159,8 +159,8 @@ func TestConsole_LiveIsFresh(t *testing.T) {
 	b.open("/ui/jobs")
 	b.live()
 	broken.Store(true)
-	b.shows(`#live[data-state=old]`)
-	require.Contains(t, b.text(), "not live: no new data for 1s")
+	// Not once shown, but at last: on a busy machine it was old before, and what was being read then has made it live again.
+	b.eventually(`document.querySelector("#live[data-state=old]")?.textContent === "not live: no new data for 1s"`, "it does not grow old")
 	broken.Store(false)
 	b.live()
 	b.content()
