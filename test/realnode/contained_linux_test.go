@@ -30,7 +30,7 @@ spec:
     spec:
       repository: acme/app
       labels: [own]
-      jobContainers: {registries: [` + registryHost + `], allowedImages: ["` + registryHost + `/contained/*"]}
+      jobContainers: {registries: [` + registryHost + `], allowedImages: ["` + registryHost + `/contained/*", "` + registryHost + `/public/*"]}
       template:
         spec:
           containers:
@@ -94,7 +94,7 @@ jobs:
           exec 3<>/dev/tcp/db/5432
           read -r line <&3
           test "$line" = hello && test "$(cat /etc/image)" = tools && echo made > made
-      - uses: docker://` + registryHost + `/contained/tools:v1
+      - uses: docker://` + registryHost + `/public/tools:v1
         with: {entrypoint: /usr/bin/cat, args: made}
 `
 
