@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
-	"github.com/bullpen-ci/bullpen/internal/jobcontainer/image"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // permission is what a pod's job may have in containers.
 type permission struct {
-	images  image.Policy
+	images  imagename.Policy
 	profile v1alpha1.SecurityProfile
 	tenant  string // whose lookups of images may serve the job
 }
@@ -44,7 +44,7 @@ func (r *Reconciler) permitted(ctx context.Context, pod *corev1.Pod) (permission
 		return permission{}, owner + " no longer allows jobs to have containers.", nil
 	}
 	p.profile = containers.SecurityProfile
-	if p.images, err = image.ParsePolicy(containers.AllowedImages, containers.Registries); err != nil {
+	if p.images, err = imagename.ParsePolicy(containers.AllowedImages, containers.Registries); err != nil {
 		return permission{}, fmt.Sprintf("%s of %s is invalid: %s.", field, owner, err), nil
 	}
 	return p, "", nil

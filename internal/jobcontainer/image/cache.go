@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 )
 
 // key is what a result depends on. Credentials and the pool's named registries are part of it, so a private image is shown only to
 // those who could read it, and a registry with a private address only to pools that permit it.
 type key struct {
-	name        Name
+	name        imagename.Name
 	platform    Platform
 	credentials [sha256.Size]byte
 	reach       [sha256.Size]byte

@@ -8,10 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 )
 
 func TestCache_IsBoundedAndKeepsWhatWasUsedLast(t *testing.T) {
-	at := func(n int) key { return key{name: Name{Registry: "r.io", Repository: fmt.Sprint("x", n), Tag: "1"}} }
+	at := func(n int) key {
+		return key{name: imagename.Name{Registry: "r.io", Repository: fmt.Sprint("x", n), Tag: "1"}}
+	}
 	value := cached{digest: someDigest, config: jobcontainer.ImageConfig{Env: []string{"A=" + strings.Repeat("x", 10_000)}}}
 	size := sizeOf(at(1), value)
 	require.Greater(t, size, 10_000)

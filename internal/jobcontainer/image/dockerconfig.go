@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 )
 
 // Pull is an image and the credentials that its registry is given. Without credentials it is pulled anonymously.
@@ -62,7 +63,7 @@ func DockerConfigJSON(pulls []Pull) ([]byte, error) {
 
 // credentialsFor is the credentials if they are for the image's registry, and nil otherwise: no registry is given what is meant for
 // another.
-func credentialsFor(name Name, given *jobcontainer.Credentials) *jobcontainer.Credentials {
+func credentialsFor(name imagename.Name, given *jobcontainer.Credentials) *jobcontainer.Credentials {
 	if given == nil || given.Username == "" && given.Password == "" || serverOf(given.Server) != name.Registry {
 		return nil
 	}
@@ -72,7 +73,7 @@ func credentialsFor(name Name, given *jobcontainer.Credentials) *jobcontainer.Cr
 // serverOf is the registry of Credentials.Server, which may be written as Docker does: https://index.docker.io/v1/.
 func serverOf(server string) string {
 	if server == "" {
-		return dockerHub
+		return imagename.DockerHub
 	}
 	if _, rest, ok := strings.Cut(server, "://"); ok {
 		server = rest
@@ -83,7 +84,7 @@ func serverOf(server string) string {
 	}
 	switch host := strings.ToLower(parsed.Host); host {
 	case "index.docker.io", "registry-1.docker.io":
-		return dockerHub
+		return imagename.DockerHub
 	default:
 		return host
 	}

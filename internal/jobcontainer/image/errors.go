@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 )
 
 // Reason classifies why an image was not resolved. It is short and fixed, so it may be the label of a metric.
@@ -57,7 +59,7 @@ func invalidName(image, why string) *Error {
 }
 
 // failure is an Error about an image whose name was parsed. The sentence's %[1]s is the image, %[2]s its registry; args follow.
-func failure(reason Reason, image string, name Name, sentence string, args ...any) *Error {
+func failure(reason Reason, image string, name imagename.Name, sentence string, args ...any) *Error {
 	image = printable(image)
 	return &Error{
 		Reason: reason, Image: image, Registry: name.Registry,
@@ -65,7 +67,7 @@ func failure(reason Reason, image string, name Name, sentence string, args ...an
 	}
 }
 
-func platformMissing(image string, name Name, wanted Platform, found []string) *Error {
+func platformMissing(image string, name imagename.Name, wanted Platform, found []string) *Error {
 	list := "none"
 	if len(found) > 0 {
 		list = strings.Join(found, ", ")

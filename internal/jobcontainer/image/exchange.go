@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 )
 
 // What a registry may make the controller do for one image. The largest manifests and configs in use have some hundred kilobytes.
@@ -57,9 +59,9 @@ func (e *proxyError) Error() string {
 // included. Its connections are its own: one that a pool may open is of no use to another pool.
 type exchange struct {
 	transport *http.Transport
-	name      Name
+	name      imagename.Name
 	mirror    *Mirror // of the name's registry, if it is asked instead
-	policy    Policy
+	policy    imagename.Policy
 	options   *Options
 
 	mu         sync.Mutex
@@ -70,7 +72,7 @@ type exchange struct {
 	retryAfter time.Duration // of the last 429
 }
 
-func newExchange(name Name, mirror *Mirror, policy Policy, options *Options) *exchange {
+func newExchange(name imagename.Name, mirror *Mirror, policy imagename.Policy, options *Options) *exchange {
 	e := &exchange{name: name, mirror: mirror, policy: policy, options: options}
 	e.transport = &http.Transport{
 		Proxy:                  options.Proxy,
@@ -138,7 +140,7 @@ func (e *exchange) admitScheme(u *url.URL) error {
 		return nil
 	case e.mirror != nil && u.Host == e.mirror.URL.Host:
 		return &schemeError{fmt.Sprintf("request by %s to %s, whose URL has %s", u.Scheme, u.Host, e.mirror.URL.Scheme)}
-	case u.Scheme == "https" || e.policy.permitsPlain(u.Host):
+	case u.Scheme == "https" || e.policy.PermitsPlain(u.Host):
 		return nil
 	case e.mirror == nil && u.Host == e.name.Registry:
 		return &schemeError{plain}
@@ -176,7 +178,7 @@ func (e *exchange) admitProxied(request *http.Request) error {
 		}
 		return nil
 	}
-	named := e.mirror.owns(request.URL) || e.policy.names(request.URL.Host)
+	named := e.mirror.owns(request.URL) || e.policy.Names(request.URL.Host)
 	addresses, err := e.options.DNS.LookupNetIP(request.Context(), "ip", absolute(host, named))
 	if err != nil {
 		var unknown *net.DNSError
@@ -205,7 +207,7 @@ func (e *exchange) dial(ctx context.Context, network, hostport string) (net.Conn
 		return dialer.DialContext(ctx, network, hostport)
 	}
 	bare := unbracketed(host)
-	named := e.mirror.listens(hostport) || e.policy.names(hostport) || port == "443" && e.policy.names(bare) || port == "80" && e.policy.permitsPlain(bare)
+	named := e.mirror.listens(hostport) || e.policy.Names(hostport) || port == "443" && e.policy.Names(bare) || port == "80" && e.policy.PermitsPlain(bare)
 	dialer := net.Dialer{
 		Resolver: e.options.DNS,
 		ControlContext: func(_ context.Context, _, target string, _ syscall.RawConn) error {

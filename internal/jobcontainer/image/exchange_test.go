@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 )
 
 // Search domains of the controller's pod would lead postgres.database to a Service of that name.
@@ -51,7 +53,7 @@ func TestExchange_LimitsAllRequestsAndBytes(t *testing.T) {
 	}))
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
-	policy, err := ParsePolicy(nil, []string{"http://" + host})
+	policy, err := imagename.ParsePolicy(nil, []string{"http://" + host})
 	require.NoError(t, err)
 	get := func(e *exchange, path string) error {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
@@ -66,7 +68,7 @@ func TestExchange_LimitsAllRequestsAndBytes(t *testing.T) {
 	}
 	options := New(Options{}).options
 
-	e := newExchange(Name{Registry: host}, nil, policy, &options)
+	e := newExchange(imagename.Name{Registry: host}, nil, policy, &options)
 	defer e.close()
 	for range maxRequests {
 		require.NoError(t, get(e, "/"))
@@ -75,7 +77,7 @@ func TestExchange_LimitsAllRequestsAndBytes(t *testing.T) {
 	require.ErrorAs(t, get(e, "/"), &limit)
 	require.Equal(t, "more than 24 requests for one image", limit.what)
 
-	e = newExchange(Name{Registry: host}, nil, policy, &options)
+	e = newExchange(imagename.Name{Registry: host}, nil, policy, &options)
 	defer e.close()
 	for range maxBytes / maxBody {
 		require.NoError(t, get(e, "/large"))

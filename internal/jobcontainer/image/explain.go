@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 )
 
 // failedExchange is an error with what the exchange saw, which the client's error does not contain.
@@ -142,7 +144,7 @@ func classifyStatus(err *transport.Error) Reason {
 }
 
 // explain makes the error of a caller. Errors that are not about the image, such as that of the caller's context, stay as they are.
-func explain(err error, image string, name Name, credentials bool, timeout time.Duration) error {
+func explain(err error, image string, name imagename.Name, credentials bool, timeout time.Duration) error {
 	if errors.Is(err, errClosed) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -155,7 +157,7 @@ func explain(err error, image string, name Name, credentials bool, timeout time.
 	return e
 }
 
-func explainReason(reason Reason, detail string, err error, image string, name Name, timeout time.Duration) *Error {
+func explainReason(reason Reason, detail string, err error, image string, name imagename.Name, timeout time.Duration) *Error {
 	const pull = "Image '%[1]s' could not be pulled: "
 	switch reason {
 	case PlatformMissing:
@@ -189,7 +191,7 @@ func explainReason(reason Reason, detail string, err error, image string, name N
 	return failure(ResponseInvalid, image, name, pull+"registry '%[2]s' sent %[3]s.", responseDetail(err, detail))
 }
 
-func explainLimit(err error, image string, name Name, pull string) *Error {
+func explainLimit(err error, image string, name imagename.Name, pull string) *Error {
 	var seen *failedExchange
 	wait := time.Duration(0)
 	if errors.As(err, &seen) {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/image"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 	"github.com/bullpen-ci/bullpen/test/kit/registrytest"
 )
 
@@ -68,7 +69,7 @@ func TestResolve_JOB7_ConnectsToNoAddressOfTheClusterOrTheController(t *testing.
 		"metadata.internal":     {netip.MustParseAddr("169.254.169.254")},
 	})
 	r := newResolver(t, newClock(), image.Options{DNS: dns.Resolver(), ClusterNetworks: []netip.Prefix{netip.MustParsePrefix("20.5.0.0/16")}})
-	policy, err := image.ParsePolicy(nil, []string{"named.internal:" + port, "metadata.internal", "169.254.169.254", "http://169.254.169.254:80"})
+	policy, err := imagename.ParsePolicy(nil, []string{"named.internal:" + port, "metadata.internal", "169.254.169.254", "http://169.254.169.254:80"})
 	require.NoError(t, err)
 	for _, host := range []string{
 		"127.0.0.1:" + port, "localhost:" + port, "[::1]:" + port, "[::ffff:7f00:1]:" + port, "0.0.0.0:" + port, "[::]:" + port, "127.0.0.2:" + port,
@@ -162,13 +163,13 @@ func TestResolve_APoolSeesNothingThatOnlyAnotherReaches(t *testing.T) {
 	h := newHostile(t)
 	succeeds(t, h.resolver, h.query)
 	other := h.query
-	other.Policy = image.Policy{}
+	other.Policy = imagename.Policy{}
 	h.front.Forget()
 	fails(t, h.resolver, other, image.AddressRefused, strings.Replace(refusedAddress, "HOST", h.front.Host, 1))
 	require.Empty(t, h.front.Requests())
 
 	// A policy that names a registry by its images alone permits it, with TLS.
-	policy, err := image.ParsePolicy([]string{h.front.Host + "/acme/*"}, nil)
+	policy, err := imagename.ParsePolicy([]string{h.front.Host + "/acme/*"}, nil)
 	require.NoError(t, err)
 	other.Policy = policy
 	fails(t, h.resolver, other, image.CertificateInvalid, "Image 'IMAGE' could not be pulled: the connection to registry '"+h.front.Host+"' is not secure: no TLS.")

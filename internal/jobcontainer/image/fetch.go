@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 )
 
 // errSize says that a config has another size than its manifest says, as container runtimes check.
@@ -22,12 +23,12 @@ type session struct {
 	repo     name.Repository
 }
 
-func newSession(e *exchange, image Name, credentials *jobcontainer.Credentials) (*session, error) {
-	host, repository, plain := image.Registry, image.Repository, e.policy.permitsPlain(image.Registry)
+func newSession(e *exchange, image imagename.Name, credentials *jobcontainer.Credentials) (*session, error) {
+	host, repository, plain := image.Registry, image.Repository, e.policy.PermitsPlain(image.Registry)
 	if e.mirror != nil {
 		host, repository, plain = e.mirror.URL.Host, e.mirror.repository(image), e.mirror.URL.Scheme == "http"
 	}
-	if host == dockerHub {
+	if host == imagename.DockerHub {
 		host = name.DefaultRegistry
 	}
 	var options []name.Option
@@ -52,7 +53,7 @@ func newSession(e *exchange, image Name, credentials *jobcontainer.Credentials) 
 	return &session{exchange: e, puller: puller, repo: registry.Repo(repository)}, nil
 }
 
-func (s *session) reference(image Name) name.Reference {
+func (s *session) reference(image imagename.Name) name.Reference {
 	if image.Digest != "" {
 		return s.repo.Digest(image.Digest)
 	}
@@ -60,7 +61,7 @@ func (s *session) reference(image Name) name.Reference {
 }
 
 // head is the digest that a tag has now. Registries do not count it as a pull.
-func (s *session) head(ctx context.Context, image Name) (string, error) {
+func (s *session) head(ctx context.Context, image imagename.Name) (string, error) {
 	found, err := s.puller.Head(ctx, s.reference(image))
 	if err != nil {
 		return "", err
@@ -70,7 +71,7 @@ func (s *session) head(ctx context.Context, image Name) (string, error) {
 
 // fetch reads the image's manifest, that of the platform if it is an index, and its config. The digest of each is that of its
 // content, or was verified by the one that names it.
-func (s *session) fetch(ctx context.Context, image Name, wanted Platform) (cached, error) {
+func (s *session) fetch(ctx context.Context, image imagename.Name, wanted Platform) (cached, error) {
 	top, err := s.puller.Get(ctx, s.reference(image))
 	if err != nil {
 		return cached{}, err

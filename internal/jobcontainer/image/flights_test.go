@@ -9,12 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 )
 
 func TestFlights_APanicIsAnErrorOfOneImage(t *testing.T) {
 	f := newFlights()
 	defer f.close()
-	k := flightKey{tenant: "acme", key: key{name: Name{Registry: "ghcr.io", Repository: "acme/app", Tag: "1"}}}
+	k := flightKey{tenant: "acme", key: key{name: imagename.Name{Registry: "ghcr.io", Repository: "acme/app", Tag: "1"}}}
 	_, err := f.do(t.Context(), k, time.Time{}, time.Second, func(context.Context) (cached, error) {
 		digests := strings.Fields("one")
 		return cached{digest: digests[len(digests)]}, nil

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/image"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/registrytest"
 )
@@ -112,7 +113,7 @@ func TestResolve_EndsItsWaitForAConnectionWithoutTLS(t *testing.T) {
 			accepted <- connection
 		}
 	}()
-	policy, err := image.ParsePolicy(nil, []string{listener.Addr().String()})
+	policy, err := imagename.ParsePolicy(nil, []string{listener.Addr().String()})
 	require.NoError(t, err)
 	now := newClock()
 	r := newResolver(t, now, image.Options{})
@@ -360,7 +361,7 @@ func TestResolve_TLS(t *testing.T) {
 	server := httptest.NewTLSServer(front)
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "https://")
-	policy, err := image.ParsePolicy(nil, []string{host, front.Host})
+	policy, err := imagename.ParsePolicy(nil, []string{host, front.Host})
 	require.NoError(t, err)
 	query := image.Query{Tenant: "acme", Image: host + "/acme/app:1", Platform: amd64, Policy: policy}
 	fails(t, newResolver(t, newClock(), image.Options{}), query, image.CertificateInvalid,

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/image"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 	"github.com/bullpen-ci/bullpen/test/kit/registrytest"
 )
 
@@ -94,7 +95,7 @@ func TestResolve_DockerHubThroughAProxy(t *testing.T) {
 	dns := registrytest.StartDNS(t, nil) // only the proxy can look up names
 	r := newResolver(t, newClock(), image.Options{DNS: dns.Resolver(), RootCAs: roots, Proxy: http.ProxyURL(target)})
 	defer r.Close()
-	policy, err := image.ParsePolicy([]string{"postgres:*"}, nil)
+	policy, err := imagename.ParsePolicy([]string{"postgres:*"}, nil)
 	require.NoError(t, err)
 	for _, name := range []string{"postgres:17", "docker.io/postgres:17", "library/postgres:17", "index.docker.io/library/postgres:17"} {
 		resolved := succeeds(t, r, image.Query{Tenant: "acme", Image: name, Platform: amd64, Policy: policy})

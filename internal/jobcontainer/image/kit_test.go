@@ -13,6 +13,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/image"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/registrytest"
 )
@@ -88,13 +89,13 @@ func newResolver(t *testing.T, c *clock, options image.Options) *image.Resolver 
 }
 
 // plain is a policy that permits these hosts on loopback without TLS.
-func plain(t *testing.T, hosts ...string) image.Policy {
+func plain(t *testing.T, hosts ...string) imagename.Policy {
 	t.Helper()
 	var registries []string
 	for _, host := range hosts {
 		registries = append(registries, "http://"+host)
 	}
-	policy, err := image.ParsePolicy(nil, registries)
+	policy, err := imagename.ParsePolicy(nil, registries)
 	require.NoError(t, err)
 	return policy
 }

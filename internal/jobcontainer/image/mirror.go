@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 )
 
 // everyRegistry is the Registry of a mirror of all registries.
@@ -55,10 +56,10 @@ func parseMirrored(registry string) (string, error) {
 	switch {
 	case registry == everyRegistry:
 		return registry, nil
-	case checkHost(registry) != nil, !strings.ContainsAny(registry, ".:") && registry != "localhost":
+	case imagename.CheckHost(registry) != nil, !strings.ContainsAny(registry, ".:") && registry != "localhost":
 		return "", errors.New(`its registry is not one of an image name. Before the "=" write docker.io, another host or host:port, or "*" for every registry`)
 	case registry == "index.docker.io":
-		return dockerHub, nil
+		return imagename.DockerHub, nil
 	}
 	return registry, nil
 }
@@ -68,7 +69,7 @@ func parseMirrorURL(address string) (*url.URL, error) {
 	switch {
 	case err == nil && u.User != nil:
 		return nil, errors.New("its URL has a user name or a password. Remove them: mirrors are asked without credentials")
-	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Opaque != "", checkHost(u.Host) != nil: // the error of Parse contains the URL
+	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Opaque != "", imagename.CheckHost(u.Host) != nil: // the error of Parse contains the URL
 		return nil, errors.New("its URL is not http:// or https:// and a host or host:port. Write, for example, https://mirror.example.com")
 	case strings.ContainsAny(address, "?#"):
 		return nil, errors.New("its URL has a query or a fragment. Remove it")
@@ -98,7 +99,7 @@ func (m Mirror) isRegistry(registry string) bool {
 }
 
 // repository is where the mirror has the images of a registry's repository.
-func (m Mirror) repository(name Name) string {
+func (m Mirror) repository(name imagename.Name) string {
 	return strings.TrimPrefix(m.URL.Path+"/"+name.Repository, "/")
 }
 
@@ -164,11 +165,11 @@ func (r *Resolver) askMirror(ctx context.Context, query Query, k key, mirror Mir
 // admitMirrored (JOB-7) keeps registries that the pool may not reach from mirrors of every registry, which might connect to them: what a
 // workflow names must not be reached from the mirror's network instead. A name that only the mirror can look up is the mirror's to
 // permit, also where its own lookup does not end in the given time.
-func (r *Resolver) admitMirrored(ctx context.Context, policy Policy, name Name, mirror Mirror, patience time.Duration) error {
-	if mirror.Registry != everyRegistry || name.Registry == dockerHub {
+func (r *Resolver) admitMirrored(ctx context.Context, policy imagename.Policy, name imagename.Name, mirror Mirror, patience time.Duration) error {
+	if mirror.Registry != everyRegistry || name.Registry == imagename.DockerHub {
 		return nil // an administrator chose the registry
 	}
-	host, named := hostOf(name.Registry), policy.names(name.Registry)
+	host, named := imagename.Host(name.Registry), policy.Names(name.Registry)
 	bounded, stop := r.within(ctx, patience, errTimedOut)
 	defer stop()
 	addresses, err := r.options.DNS.LookupNetIP(bounded, "ip", absolute(host, named))
@@ -189,14 +190,6 @@ func (r *Resolver) admitMirrored(ctx context.Context, policy Policy, name Name, 
 // isClusters reports whether a name is looked up in a cluster's search domains, or is of a Service.
 func isClusters(host string) bool {
 	return !strings.Contains(host, ".") || strings.HasSuffix(host, ".svc") || strings.HasSuffix(host, ".cluster.local")
-}
-
-// hostOf is the host of a registry, without port and brackets.
-func hostOf(registry string) string {
-	if host, _, err := net.SplitHostPort(registry); err == nil {
-		return host
-	}
-	return strings.Trim(registry, "[]")
 }
 
 // mirroredError is the registry's error, after its mirrors failed.

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/image"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/registrytest"
 )
@@ -79,7 +80,7 @@ func TestMirror_IsAskedInsteadOfTheRegistry(t *testing.T) {
 	h, mirror := newMirrored(t)
 	want := succeeds(t, newResolver(t, h.now, image.Options{}), h.query)
 	h.front.Forget()
-	h.query.Policy = image.Policy{} // the pool names neither the mirror, nor another host
+	h.query.Policy = imagename.Policy{} // the pool names neither the mirror, nor another host
 	seen := record(mirror)
 	resolved := succeeds(t, h.resolver, h.query)
 	require.Equal(t, want, resolved)
@@ -140,7 +141,7 @@ func TestMirror_ThatFailsIsFollowedByTheRegistry(t *testing.T) {
 	h, mirror := newMirrored(t)
 	target, reached := victim(t)
 	named, namedReached := victim(t)
-	policy, err := image.ParsePolicy(nil, []string{"http://" + h.front.Host, named})
+	policy, err := imagename.ParsePolicy(nil, []string{"http://" + h.front.Host, named})
 	require.NoError(t, err)
 	h.query.Policy = policy
 	other, err := registrytest.Image(t, "linux/amd64", v1.Config{Cmd: []string{"another"}}).RawManifest()

@@ -1,105 +1,21 @@
 package image
 
 import (
-	"errors"
-	"net/netip"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/distribution/reference"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 )
 
-// maxName is the most bytes of an image name: 255 of a repository with its registry, 128 of a tag, and a digest of SHA-512.
-const maxName = 600
-
-// dockerHub is how the kubelet and containerd write the registry of names without one.
-const dockerHub = "docker.io"
-
-// Name is an image name in the form that the kubelet gives it.
-type Name struct {
-	Registry   string // docker.io, or host[:port] in lower case
-	Repository string // library/postgres
-	Tag        string // latest, if the name has neither tag nor digest; empty, if it has a digest
-	Digest     string // sha256:…; empty, if the name has none
-}
-
-// ParseName parses an image name as the kubelet does (github.com/distribution/reference). The error is an *Error with the reason
-// InvalidName.
-func ParseName(text string) (Name, error) {
-	if len(text) > maxName {
-		return Name{}, invalidName(text, "it is longer than any image name")
-	}
-	parsed, err := reference.ParseNormalizedNamed(text)
+// ParseName is imagename.Parse for a job: the error is an *Error with the reason InvalidName.
+func ParseName(text string) (imagename.Name, error) {
+	name, err := imagename.Parse(text)
 	if err != nil {
-		return Name{}, invalidName(text, whyInvalid(text, err))
-	}
-	name := Name{Registry: strings.ToLower(reference.Domain(parsed)), Repository: reference.Path(parsed)}
-	if name.Registry == "index.docker.io" {
-		name.Registry = dockerHub
-	}
-	if !strings.ContainsAny(name.Registry, ".:") && name.Registry != "localhost" {
-		// Acme/app is taken for an image of the registry Acme, and in lower case it is one of Docker Hub.
-		return Name{}, invalidName(text, lowercaseOnly)
-	}
-	if isNumber(hostOf(name.Registry)) { // some resolvers take 127.1 and 0x7f000001 for addresses
-		return Name{}, invalidName(text, "its registry is not a host, or host:port")
-	}
-	if checkHost(name.Registry) != nil { // the kubelet takes [0]:0, which no client connects to
-		return Name{}, invalidName(text, "its registry is not a host, or host:port")
-	}
-	if digested, ok := parsed.(reference.Digested); ok {
-		// A tag beside a digest has no meaning to the kubelet, and must have none to an allowlist.
-		name.Digest = digested.Digest().String()
-		return name, nil
-	}
-	if tagged, ok := reference.TagNameOnly(parsed).(reference.Tagged); ok {
-		name.Tag = tagged.Tag()
+		return imagename.Name{}, invalidName(text, err.Error())
 	}
 	return name, nil
 }
-
-// isNumber reports whether a host ends in a number, as no name of DNS does, and is no IP address in its usual form.
-func isNumber(host string) bool {
-	if _, err := netip.ParseAddr(host); err == nil {
-		return false
-	}
-	last := strings.ToLower(host[strings.LastIndexByte(host, '.')+1:])
-	hexadecimal, isHex := strings.CutPrefix(last, "0x")
-	return isHex && strings.Trim(hexadecimal, "0123456789abcdef") == "" || strings.Trim(last, "0123456789") == ""
-}
-
-const lowercaseOnly = "a repository has lowercase letters only"
-
-func whyInvalid(text string, err error) string {
-	switch {
-	case errors.Is(err, reference.ErrNameTooLong):
-		return "its repository is longer than 255 characters"
-	case isName(strings.ToLower(text)):
-		return lowercaseOnly
-	case strings.Contains(text, "@"):
-		return "it is not of the form [registry/]repository[:tag][@digest], or its digest is not sha256: and 64 hexadecimal digits"
-	}
-	return "it is not of the form [registry/]repository[:tag][@digest]"
-}
-
-func isName(text string) bool {
-	_, err := reference.ParseNormalizedNamed(text)
-	return err == nil
-}
-
-// String returns the whole name: docker.io/library/postgres:16.
-func (n Name) String() string {
-	switch {
-	case n.Digest != "":
-		return n.pinned(n.Digest)
-	case n.Tag != "":
-		return n.Registry + "/" + n.Repository + ":" + n.Tag
-	}
-	return n.Registry + "/" + n.Repository
-}
-
-func (n Name) pinned(digest string) string { return n.Registry + "/" + n.Repository + "@" + digest }
 
 // printable is text that a workflow or a registry chose, for a sentence in a log: without what could begin a line or a color of its
 // own there, and not longer than an image name of usual length.

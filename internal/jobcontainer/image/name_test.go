@@ -5,34 +5,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 )
 
 const someDigest = "sha256:9f64a747e1b97f131fabb6b447296c9b6f0201e79fb3c5356e6c77e89b6a806a"
-
-func TestParseName(t *testing.T) {
-	for text, want := range map[string]Name{
-		"postgres":                            {"docker.io", "library/postgres", "latest", ""},
-		"postgres:16":                         {"docker.io", "library/postgres", "16", ""},
-		"docker.io/postgres":                  {"docker.io", "library/postgres", "latest", ""},
-		"index.docker.io/acme/app:1":          {"docker.io", "acme/app", "1", ""},
-		"acme/app":                            {"docker.io", "acme/app", "latest", ""},
-		"GHCR.io/acme/app:x":                  {"ghcr.io", "acme/app", "x", ""},
-		"localhost/app":                       {"localhost", "app", "latest", ""},
-		"registry:5000/a/b/c:d":               {"registry:5000", "a/b/c", "d", ""},
-		"[::1]:5000/app":                      {"[::1]:5000", "app", "latest", ""},
-		"ghcr.io/acme/app@" + someDigest:      {"ghcr.io", "acme/app", "", someDigest},
-		"ghcr.io/acme/app:tag@" + someDigest:  {"ghcr.io", "acme/app", "", someDigest},
-		"127.0.0.1/app":                       {"127.0.0.1", "app", "latest", ""},
-		"gcr.io/distroless/base-debian12:dev": {"gcr.io", "distroless/base-debian12", "dev", ""},
-	} {
-		got, err := ParseName(text)
-		require.NoError(t, err, text)
-		require.Equal(t, want, got, text)
-		again, err := ParseName(got.String())
-		require.NoError(t, err, text)
-		require.Equal(t, got, again, "the whole name is a name")
-	}
-}
 
 func TestParseName_SaysWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
@@ -76,8 +53,8 @@ func FuzzParseName(f *testing.F) {
 		again, err := ParseName(name.String())
 		require.NoError(t, err)
 		require.Equal(t, name, again)
-		require.True(t, Policy{}.Permits(name))
-		_, err = newSession(newExchange(name, nil, Policy{}, &New(Options{}).options), name, nil)
+		require.True(t, imagename.Policy{}.Permits(name))
+		_, err = newSession(newExchange(name, nil, imagename.Policy{}, &New(Options{}).options), name, nil)
 		require.NoError(t, err, "what the kubelet can parse, the client can")
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 )
 
 // Query asks for an image of a job.
@@ -29,7 +30,7 @@ type Query struct {
 	// Credentials are for the image's registry, or nil. Those of another registry are not used.
 	Credentials *jobcontainer.Credentials
 	// Policy is that of the job's pool.
-	Policy Policy
+	Policy imagename.Policy
 }
 
 // Resolved is an image that the registry has for the platform and lets its credentials read.
@@ -127,7 +128,7 @@ func (r *Resolver) Resolve(ctx context.Context, query Query) (Resolved, error) {
 		return Resolved{}, failure(CredentialsRefused, query.Image, name, "Image '%[1]s' could not be pulled: the password for registry '%[2]s' is empty. "+
 			"Check the secret that it comes from; workflows of forks are given no secrets.")
 	}
-	k := key{name: name, platform: query.Platform.normalized(), credentials: r.fingerprint(credentials), reach: query.Policy.reach}
+	k := key{name: name, platform: query.Platform.normalized(), credentials: r.fingerprint(credentials), reach: query.Policy.Reach()}
 	if found, ok := r.fresh(k); ok {
 		return found.resolved(name), nil
 	}
@@ -143,8 +144,8 @@ func (r *Resolver) Resolve(ctx context.Context, query Query) (Resolved, error) {
 	return found.resolved(name), nil
 }
 
-func (c cached) resolved(name Name) Resolved {
-	return Resolved{Reference: name.pinned(c.digest), Config: clone(c.config)}
+func (c cached) resolved(name imagename.Name) Resolved {
+	return Resolved{Reference: name.Pinned(c.digest), Config: clone(c.config)}
 }
 
 // fingerprint stands for credentials in keys.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/image"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 	"github.com/bullpen-ci/bullpen/test/kit/registrytest"
 )
 
@@ -97,7 +98,7 @@ func TestResolve_SaysWhyAnImageCannotBeUsed(t *testing.T) {
 	registry.Push(t, "acme/lies:1", lies)
 
 	r := newResolver(t, newClock(), image.Options{})
-	policy, err := image.ParsePolicy([]string{registry.Host + "/acme/*"}, []string{"http://" + registry.Host})
+	policy, err := imagename.ParsePolicy([]string{registry.Host + "/acme/*"}, []string{"http://" + registry.Host})
 	require.NoError(t, err)
 	for _, test := range []struct {
 		image    string

@@ -1,4 +1,4 @@
-package image
+package imagename
 
 import (
 	"crypto/sha256"
@@ -57,7 +57,7 @@ func ParsePolicy(images, registries []string) (Policy, error) {
 	}
 	for _, text := range registries {
 		host, plain := strings.CutPrefix(text, "http://")
-		if err := checkHost(host); err != nil {
+		if err := CheckHost(host); err != nil {
 			problems = append(problems, fmt.Errorf("registry %q: %w", text, err))
 			continue
 		}
@@ -76,14 +76,17 @@ func (p Policy) Permits(name Name) bool {
 	return len(p.patterns) == 0 || slices.ContainsFunc(p.patterns, func(p pattern) bool { return p.matches(name) })
 }
 
-// names reports whether the pool names this host, with the port if the host has one in a URL that is not that of its scheme.
-func (p Policy) names(hostport string) bool {
+// Names reports whether the pool names this host, with the port if the host has one in a URL that is not that of its scheme.
+func (p Policy) Names(hostport string) bool {
 	_, ok := p.named[strings.ToLower(hostport)]
 	return ok
 }
 
-// permitsPlain reports whether requests to the host may be sent without TLS.
-func (p Policy) permitsPlain(hostport string) bool { return p.named[strings.ToLower(hostport)] }
+// PermitsPlain reports whether requests to the host may be sent without TLS.
+func (p Policy) PermitsPlain(hostport string) bool { return p.named[strings.ToLower(hostport)] }
+
+// Reach is equal for policies that reach the same hosts.
+func (p Policy) Reach() [sha256.Size]byte { return p.reach }
 
 // reachOf is equal for policies that reach the same hosts, so that one pool is shown nothing that only another one can reach.
 func reachOf(named map[string]bool) [sha256.Size]byte {
@@ -113,7 +116,7 @@ func parsePattern(text string) (pattern, error) {
 			return pattern{}, errors.New("nothing is after the colon")
 		}
 	}
-	p := pattern{registry: dockerHub, tag: tag, digest: digest}
+	p := pattern{registry: DockerHub, tag: tag, digest: digest}
 	first, others, several := strings.Cut(rest, "/")
 	if several && (first == "localhost" || strings.ContainsAny(first, ".:")) {
 		p.registry, rest = strings.ToLower(first), others
@@ -121,7 +124,7 @@ func parsePattern(text string) (pattern, error) {
 		rest = "library/" + rest
 	}
 	if p.registry == "index.docker.io" {
-		p.registry = dockerHub
+		p.registry = DockerHub
 	}
 	p.repository, p.below = strings.CutSuffix("/"+rest, "/**")
 	p.repository = strings.TrimPrefix(p.repository, "/")
@@ -129,7 +132,7 @@ func parsePattern(text string) (pattern, error) {
 }
 
 func (p pattern) check() error {
-	if err := checkHost(strings.ReplaceAll(p.registry, "*", "x")); err != nil {
+	if err := CheckHost(strings.ReplaceAll(p.registry, "*", "x")); err != nil {
 		return err
 	}
 	if p.repository == "" && !p.below {
@@ -155,8 +158,8 @@ func (p pattern) check() error {
 	if p.digest != "" {
 		example += "@" + p.digest
 	}
-	if _, err := ParseName(strings.ReplaceAll(example, "*", "x")); err != nil {
-		return errors.New("it is not of the form [registry/]repository[:tag][@digest]")
+	if _, err := Parse(strings.ReplaceAll(example, "*", "x")); err != nil {
+		return errForm
 	}
 	return nil
 }
@@ -221,8 +224,8 @@ func matchStar(pattern, text string) bool {
 
 var errNoHost = errors.New("a registry is host or host:port, without a scheme and a path")
 
-// checkHost wants host or host:port, as in an image name.
-func checkHost(hostport string) error {
+// CheckHost wants host or host:port, as in an image name.
+func CheckHost(hostport string) error {
 	if strings.ContainsAny(hostport, "/@") {
 		return errNoHost
 	}

@@ -1,4 +1,4 @@
-package image
+package imagename
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ func permits(t *testing.T, pattern, image string) bool {
 	t.Helper()
 	policy, err := ParsePolicy([]string{pattern}, nil)
 	require.NoError(t, err, pattern)
-	name, err := ParseName(image)
+	name, err := Parse(image)
 	require.NoError(t, err, image)
 	return policy.Permits(name)
 }
@@ -45,7 +45,7 @@ func TestPolicy_Patterns(t *testing.T) {
 func TestPolicy_NoPatternsPermitEveryImage(t *testing.T) {
 	policy, err := ParsePolicy(nil, []string{"registry.internal"})
 	require.NoError(t, err)
-	name, err := ParseName("ghcr.io/acme/app")
+	name, err := Parse("ghcr.io/acme/app")
 	require.NoError(t, err)
 	require.True(t, policy.Permits(name))
 }
@@ -54,14 +54,14 @@ func TestPolicy_NamesRegistries(t *testing.T) {
 	policy, err := ParsePolicy([]string{"Registry.Internal:5000/team/**", "*.wild.internal/**", "**", "postgres"}, []string{"auth.internal", "http://plain.internal:80", "[fd00::1]:5000"})
 	require.NoError(t, err)
 	for _, host := range []string{"registry.internal:5000", "REGISTRY.internal:5000", "auth.internal", "plain.internal:80", "docker.io", "[fd00::1]:5000"} {
-		require.True(t, policy.names(host), host)
+		require.True(t, policy.Names(host), host)
 	}
 	for _, host := range []string{"registry.internal", "x.wild.internal", "", "internal", "auth.internal:8080"} {
-		require.False(t, policy.names(host), host)
+		require.False(t, policy.Names(host), host)
 	}
-	require.True(t, policy.permitsPlain("plain.internal:80"))
-	require.False(t, policy.permitsPlain("registry.internal:5000"))
-	require.False(t, Policy{}.names("registry.internal"))
+	require.True(t, policy.PermitsPlain("plain.internal:80"))
+	require.False(t, policy.PermitsPlain("registry.internal:5000"))
+	require.False(t, Policy{}.Names("registry.internal"))
 }
 
 func TestPolicy_ReachDiffersByNamedHosts(t *testing.T) {
@@ -71,11 +71,11 @@ func TestPolicy_ReachDiffersByNamedHosts(t *testing.T) {
 	require.NoError(t, err)
 	other, err := ParsePolicy(nil, []string{"http://a.internal"})
 	require.NoError(t, err)
-	require.NotEqual(t, one.reach, same.reach)
-	require.NotEqual(t, one.reach, other.reach, "with and without TLS")
+	require.NotEqual(t, one.Reach(), same.Reach())
+	require.NotEqual(t, one.Reach(), other.Reach(), "with and without TLS")
 	twin, err := ParsePolicy(nil, []string{"A.internal"})
 	require.NoError(t, err)
-	require.Equal(t, one.reach, twin.reach)
+	require.Equal(t, one.Reach(), twin.Reach())
 }
 
 func TestParsePolicy_SaysWhatIsWrong(t *testing.T) {
@@ -121,11 +121,11 @@ func FuzzParsePolicy(f *testing.F) {
 			return
 		}
 		require.Len(t, policy.patterns, 1)
-		if name, err := ParseName(image); err == nil {
+		if name, err := Parse(image); err == nil {
 			policy.Permits(name)
-			policy.names(name.Registry)
+			policy.Names(name.Registry)
 		}
-		if name, err := ParseName(pattern); err == nil && name.Tag != "latest" {
+		if name, err := Parse(pattern); err == nil && name.Tag != "latest" {
 			require.True(t, policy.Permits(name), "a pattern without stars permits its own name")
 		}
 	})
