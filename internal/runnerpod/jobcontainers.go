@@ -2,6 +2,7 @@ package runnerpod
 
 import (
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/courier"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podenv"
 )
@@ -61,6 +63,9 @@ func checkJobContainers(pool *v1alpha1.RunnerPool, options Options) error {
 		return refuse("spec.template.jobContainers is set, and the controller runs without --job-containers: " +
 			"install the chart with jobContainers.enabled=true, or remove jobContainers from the pool")
 	}
+	if err := checkPermitted("spec.template.jobContainers", template.JobContainers); err != nil {
+		return err
+	}
 	for _, m := range template.VolumeMounts {
 		for _, ours := range jobMounts {
 			if overlaps(m.MountPath, ours) {
@@ -72,6 +77,14 @@ func checkJobContainers(pool *v1alpha1.RunnerPool, options Options) error {
 		if e.Name == envContainerHooks {
 			return refuse("variable %s contradicts spec.template.jobContainers: remove one of them", envContainerHooks)
 		}
+	}
+	return nil
+}
+
+// checkPermitted refuses patterns and registries that cannot be read, at a field of that path. Otherwise a job would be the first to meet them.
+func checkPermitted(field string, containers *v1alpha1.JobContainers) error {
+	if _, err := imagename.ParsePolicy(containers.AllowedImages, containers.Registries); err != nil {
+		return refuse("%s is invalid: %s", field, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
 }

@@ -106,6 +106,9 @@ func TestBuild_JOB5_RefusesPodsThatWouldNotBeBounded(t *testing.T) {
 			p.Spec.Template.Volumes = []corev1.Volume{{Name: "mine", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 			p.Spec.Template.VolumeMounts = []corev1.VolumeMount{{Name: "mine", MountPath: "/github/home"}}
 		},
+		`is invalid: image pattern "app:": nothing is after the colon; registry "x.io/path"`: func(p *v1alpha1.RunnerPool, _ *Options) {
+			p.Spec.Template.JobContainers.AllowedImages, p.Spec.Template.JobContainers.Registries = []string{"app:"}, []string{"x.io/path"}
+		},
 		"exclude each other": func(p *v1alpha1.RunnerPool, _ *Options) {
 			p.Spec.Template.Dind, p.Spec.Template.RuntimeClassName = &v1alpha1.Dind{}, ptr.To("kata")
 		},

@@ -114,6 +114,9 @@ func (r *Registered) checkJobContainers(spec *corev1.PodSpec, options Options) e
 	case r.Spec.JobContainers.SecurityProfile == v1alpha1.ProfileRestricted && jobUser(spec, named(spec.Containers, ContainerRunner)) == 0:
 		return refuse("jobContainers.securityProfile Restricted does not permit root, and the runner has runAsUser 0: choose another user, or Baseline")
 	}
+	if err := checkPermitted("jobContainers", r.Spec.JobContainers); err != nil {
+		return err
+	}
 	for _, m := range named(spec.Containers, ContainerRunner).VolumeMounts {
 		for _, ours := range jobMounts {
 			if overlaps(m.MountPath, ours) {

@@ -146,6 +146,9 @@ func TestBuildRegistered_JOB5_RefusesPodsThatCouldNotHaveContainers(t *testing.T
 		"and hostPID": func(s *v1alpha1.RunnerSpec, _ *Registered, _ *Options) {
 			s.Template.Spec.HostPID, s.Template.Spec.RuntimeClassName = true, ptr.To("kata")
 		},
+		`jobContainers is invalid: image pattern "app:"`: func(s *v1alpha1.RunnerSpec, _ *Registered, _ *Options) {
+			s.JobContainers.AllowedImages = []string{"app:"}
+		},
 		"appArmorProfile": func(s *v1alpha1.RunnerSpec, _ *Registered, _ *Options) {
 			s.Template.Spec.SecurityContext = &corev1.PodSecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}}
 		},
