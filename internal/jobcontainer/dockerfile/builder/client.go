@@ -53,10 +53,12 @@ func (c *Client) Make(ctx context.Context, request Request, log io.Writer) (Buil
 	return follow(ctx, response.Body, log)
 }
 
-// follow reads the response.
+// follow reads the response to its end: a builder whose connection is closed before it has ended the response takes the hook for gone, and destroys the
+// container that it has made.
 func follow(ctx context.Context, body io.Reader, log io.Writer) (Built, error) {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, maxEvent)
+	var built *Built
 	for lines.Scan() {
 		var e Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
@@ -66,14 +68,18 @@ func follow(ctx context.Context, body io.Reader, log io.Writer) (Built, error) {
 		case e.Failure != "":
 			return Built{}, &Failure{Text: e.Failure}
 		case e.Built != nil:
-			return *e.Built, nil
+			built = e.Built
+			continue
 		}
 		if _, err := log.Write(e.Output); err != nil {
 			return Built{}, fmt.Errorf("writing the build's output: %w", err)
 		}
 	}
 	err := lines.Err()
-	if err == nil {
+	switch {
+	case err == nil && built != nil:
+		return *built, nil
+	case err == nil:
 		err = io.ErrUnexpectedEOF
 	}
 	return Built{}, lost(ctx, err)
