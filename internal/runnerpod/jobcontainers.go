@@ -36,8 +36,8 @@ const envContainerHooks = "ACTIONS_RUNNER_CONTAINER_HOOKS"
 // because that cannot change; the controller makes and fills it.
 func PullSecret(pod string) string { return pod + "-pull" }
 
-// PullSecretOf is the name of a pod's own. That of a Runner's pod has the Runner's UID in it: whoever creates a Runner chooses its name, and could name a
-// Secret of somebody else.
+// PullSecretOf returns the name of the pull Secret of a pod. For the pod of a Runner it contains the Runner's UID: users choose the names of Runners, and
+// with a name alone the controller could overwrite an existing Secret.
 func PullSecretOf(pod *corev1.Pod) string {
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && pod.Labels[LabelSelfRegistering] == "true" {
 		return registeredPullSecret(pod.Name, owner.UID)
@@ -66,12 +66,8 @@ func checkJobContainers(pool *v1alpha1.RunnerPool, options Options) error {
 	if err := checkPermitted("spec.template.jobContainers", template.JobContainers); err != nil {
 		return err
 	}
-	for _, m := range template.VolumeMounts {
-		for _, ours := range jobMounts {
-			if overlaps(m.MountPath, ours) {
-				return refuse("the mount at %s overlaps the pod's own at %s; mount it elsewhere", m.MountPath, ours)
-			}
-		}
+	if err := checkJobMounts(template.VolumeMounts); err != nil {
+		return err
 	}
 	for _, e := range template.Env {
 		if e.Name == envContainerHooks {
@@ -85,6 +81,18 @@ func checkJobContainers(pool *v1alpha1.RunnerPool, options Options) error {
 func checkPermitted(field string, containers *v1alpha1.JobContainers) error {
 	if _, err := imagename.ParsePolicy(containers.AllowedImages, containers.Registries); err != nil {
 		return refuse("%s is invalid: %s", field, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return nil
+}
+
+// checkJobMounts refuses mounts of the runner that would hide those of jobMounts.
+func checkJobMounts(mounts []corev1.VolumeMount) error {
+	for _, m := range mounts {
+		for _, ours := range jobMounts {
+			if overlaps(m.MountPath, ours) {
+				return refuse("the mount at %s overlaps the pod's own at %s; mount it elsewhere", m.MountPath, ours)
+			}
+		}
 	}
 	return nil
 }

@@ -117,12 +117,8 @@ func (r *Registered) checkJobContainers(spec *corev1.PodSpec, options Options) e
 	if err := checkPermitted("jobContainers", r.Spec.JobContainers); err != nil {
 		return err
 	}
-	for _, m := range named(spec.Containers, ContainerRunner).VolumeMounts {
-		for _, ours := range jobMounts {
-			if overlaps(m.MountPath, ours) {
-				return refuse("the mount at %s overlaps the pod's own at %s; mount it elsewhere", m.MountPath, ours)
-			}
-		}
+	if err := checkJobMounts(named(spec.Containers, ContainerRunner).VolumeMounts); err != nil {
+		return err
 	}
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {

@@ -216,8 +216,8 @@ func TestBuildRegistered_POD4_PullSecretsOfItsServiceAccountStay(t *testing.T) {
 	require.Empty(t, mustBuild(t, registered(registeredSpec())).Spec.ImagePullSecrets)
 }
 
-// JOB-3: who creates a Runner chooses its name, and so could have chosen a Secret of somebody else.
-func TestPullSecretOf_JOB3_IsNobodyElses(t *testing.T) {
+// JOB-3: users choose the names of Runners, and a Secret of that name may exist.
+func TestPullSecretOf_JOB3_HasTheRunnersUIDInItsName(t *testing.T) {
 	pod := buildWithKey(t, registered(registeredSpec(containers)))
 	pod.OwnerReferences[0].Controller = ptr.To(true)
 	require.Equal(t, pod.Spec.ImagePullSecrets[0].Name, PullSecretOf(pod))

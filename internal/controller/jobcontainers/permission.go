@@ -20,7 +20,7 @@ import (
 type permission struct {
 	images  imagename.Policy
 	profile v1alpha1.SecurityProfile
-	tenant  string // whose lookups of images may serve the job
+	tenant  string // of image.Query: limits of concurrent lookups are per tenant
 }
 
 // permitted is what the pod's pool, or its Runner, permits now; or why nothing, in a sentence for the job's log.

@@ -1,3 +1,3 @@
-// Package imagename reads names of images, and what a pool or a Runner permits of them (spec.template.jobContainers of a RunnerPool). It is pure: who
-// builds pods refuses patterns that permit nothing, and package image, which asks registries, goes by the same reading.
+// Package imagename parses image names, and the patterns that a RunnerPool or a Runner permits (jobContainers). It does no I/O. Package runnerpod
+// rejects invalid patterns with it before a pod is created, and package image resolves images by the same rules.
 package imagename

@@ -53,8 +53,7 @@ func (c *Client) Make(ctx context.Context, request Request, log io.Writer) (Buil
 	return follow(ctx, response.Body, log)
 }
 
-// follow reads the response to its end: a builder whose connection is closed before it has ended the response takes the hook for gone, and destroys the
-// container that it has made.
+// follow reads the response to its end. If the connection is closed before that, the builder considers the hook to be gone, and destroys the container.
 func follow(ctx context.Context, body io.Reader, log io.Writer) (Built, error) {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, maxEvent)
