@@ -14,7 +14,8 @@ import (
 
 // Image is what a row needs of an image. A back end makes it: of directories, or as a layer in a registry.
 type Image struct {
-	Name   string // as a workflow writes it
+	Name string // as a workflow writes it
+	// Config may have Volumes of declaredVolumes: a runtime mounts a directory at each, as at those of any image.
 	Config jobcontainer.ImageConfig
 	// OSRelease is the content of /etc/os-release; empty: there is no such file.
 	OSRelease string
@@ -27,6 +28,9 @@ type Image struct {
 	// Pull is what the runtime says instead of starting the image, if it cannot.
 	Pull string
 }
+
+// declaredVolumes are what VOLUME of a Dockerfile may be in rows, with the names of the files that the image has there.
+var declaredVolumes = map[string]string{"/var/lib/data": "", "/var/lib/seeded": "of-the-image"}
 
 // Program is in each image: the command row, with its modes.
 const Program = "/bullpen-row"

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -335,8 +336,11 @@ func (k *kubelets) Resolve(_ context.Context, query image.Query) (image.Resolved
 // refOf names the image on the node.
 func refOf(i Image) string {
 	kind, os := "full", "none"
-	if i.Bare {
+	switch {
+	case i.Bare:
 		kind = "bare"
+	case len(i.Config.Volumes) > 0:
+		kind = "volumes"
 	}
 	for line := range strings.Lines(i.OSRelease) {
 		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "ID="); ok {
@@ -431,6 +435,14 @@ func (k *kubelets) importImages(ctx context.Context, agent, row string) error {
 		{Ref: refOf(Image{}), Files: full, Env: path},
 		{Ref: refOf(Image{Bare: true}), Files: base, Env: path},
 	}
+	volumes := realnode.Image{Ref: refOf(Image{Config: jobcontainer.ImageConfig{Volumes: []string{"/"}}}), Files: slices.Clone(full), Env: path}
+	for declared, file := range declaredVolumes {
+		volumes.Volumes = append(volumes.Volumes, declared)
+		if volumes.Files = append(volumes.Files, realnode.File{Path: declared}); file != "" {
+			volumes.Files = append(volumes.Files, text(declared+"/"+file, ""))
+		}
+	}
+	images = append(images, volumes)
 	for _, id := range []string{"debian", "alpine"} {
 		release := "ID=" + id + "\n"
 		images = append(images, realnode.Image{Ref: refOf(Image{OSRelease: release}), Files: append([]realnode.File{text("/etc/os-release", release)}, full...), Env: path})

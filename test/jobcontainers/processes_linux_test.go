@@ -237,6 +237,11 @@ func (p *processPod) addContainer(name string, image Image) error {
 		Root: root, Dir: "/", Argv: jobcontainer.Command(name), Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, image.Config.Env...),
 		Mounts: append(p.volumes(), mount{Source: p.program, Target: Program, ReadOnly: true}),
 	}
+	declared, err := p.declaredVolumes(root, image)
+	if err != nil {
+		return err
+	}
+	r.Mounts = append(r.Mounts, declared...)
 	if image.NonRoot {
 		r.User, r.Groups = runnerUser, []int{runnerUser} // the group is 0 unless the pod has another
 	}
@@ -263,6 +268,26 @@ func (p *processPod) addContainer(name string, image Image) error {
 		close(c.done)
 	}()
 	return nil
+}
+
+// declaredVolumes are directories of the runtime, one container's each.
+func (p *processPod) declaredVolumes(root string, image Image) ([]mount, error) {
+	var mounts []mount
+	for _, target := range image.Config.Volumes {
+		source := root + "-" + strings.ReplaceAll(target[1:], "/", "-")
+		for _, dir := range []string{source, filepath.Join(root, target)} {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return nil, err
+			}
+		}
+		if file := declaredVolumes[target]; file != "" {
+			if err := os.WriteFile(filepath.Join(source, file), nil, 0o644); err != nil {
+				return nil, err
+			}
+		}
+		mounts = append(mounts, mount{Source: source, Target: target})
+	}
+	return mounts, nil
 }
 
 // volumes are those of each container of a job.

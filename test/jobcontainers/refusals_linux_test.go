@@ -1,6 +1,8 @@
 package jobcontainers
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,6 +96,23 @@ func TestVolumes(t *testing.T) {
 		answer := j.prepare(jobContainer("debian:12", named("/etc")))
 		require.Equal(t, 1, answer.Code)
 		require.Contains(t, answer.Log, "::error::Volume 'data:/etc' can't be mounted: the target is not empty.")
+		j.cleanup()
+	})
+	// Databases declare the directory of their data, and the runtime mounts one there that nothing can replace.
+	database := Image{Name: "postgres:17", Config: jobcontainer.ImageConfig{Volumes: slices.Sorted(maps.Keys(declaredVolumes)),
+		Cmd: []string{"/bin/sh", "-c", "ls /var/lib/seeded; echo written > /var/lib/data/file; exec sleep 600"}}}
+	t.Run("declared by the image", func(t *testing.T) {
+		j := startJob(t, debian(), database)
+		asked := named("/var/lib/data")
+		asked["createOptions"] = "--tmpfs /var/lib/seeded --tmpfs /dev/shm --tmpfs /srv/new"
+		j.prepared(jobContainer("debian:12", nil), container("postgres:17", asked))
+		require.Contains(t, j.cleanup(), "of-the-image")
+	})
+	t.Run("declared by the image, and shared", func(t *testing.T) {
+		j := startJob(t, debian(), database)
+		answer := j.prepare(jobContainer("debian:12", named("/data")), container("postgres:17", named("/var/lib/data")))
+		require.Equal(t, 1, answer.Code)
+		require.Contains(t, answer.Log, "::error::Volume 'data:/var/lib/data' can't be mounted: the image declares a volume there.")
 		j.cleanup()
 	})
 }

@@ -31,6 +31,7 @@ type Image struct {
 	Entrypoint []string
 	User       string
 	Env        []string
+	Volumes    []string // VOLUME of a Dockerfile: a runtime mounts a directory at each, with what the image has there
 }
 
 // File is a regular file, a directory or a link of an image.
@@ -74,6 +75,12 @@ func (i Image) Write(to io.Writer) error {
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", runtime.GOARCH
 	config.Config.Entrypoint, config.Config.User, config.Config.Env = i.Entrypoint, i.User, i.Env
+	for _, declared := range i.Volumes {
+		if config.Config.Volumes == nil {
+			config.Config.Volumes = map[string]struct{}{}
+		}
+		config.Config.Volumes[declared] = struct{}{}
+	}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		return fmt.Errorf("packing image %s: %w", i.Ref, err)
 	}

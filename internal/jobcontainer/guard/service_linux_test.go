@@ -193,6 +193,43 @@ func TestLinks_MakeVolumesAppear(t *testing.T) {
 	require.Equal(t, wire.FailInvalid, failure(t, err).Code)
 }
 
+// A runtime mounts a directory at each VOLUME of an image, which cannot be removed.
+func TestLinks_KeepWhatIsMounted(t *testing.T) {
+	t.Parallel()
+	c := newPod(t).add("service-0")
+	require.NoError(t, os.MkdirAll(c.at("var/lib/data"), 0o755))
+	require.Zero(t, c.sh("mount -t tmpfs tmpfs /var/lib/data && touch /var/lib/data/of-the-image && mkdir /var/lib/empty && mount -t tmpfs tmpfs /var/lib/empty").Code)
+	link := client.Link{Volume: "data:/var/lib/data", Source: "/vol/data", Target: "/var/lib/data", Keep: true}
+	require.NoError(t, c.Links(t.Context(), []client.Link{link}))
+	require.Equal(t, "of-the-image\n", c.sh("ls /var/lib/data").stdout)
+
+	link.Keep = false
+	err := c.Links(t.Context(), []client.Link{link})
+	require.Equal(t, wire.FailNotEmpty, failure(t, err).Code)
+	link.Target = "/var/lib/empty"
+	err = c.Links(t.Context(), []client.Link{link})
+	require.Equal(t, "Volume 'data:/var/lib/data' can't be mounted: the image declares a volume there.", failure(t, err).Text)
+
+	link = client.Link{Volume: "new:/srv/new", Source: "/vol/new", Target: "/srv/new", Keep: true}
+	require.NoError(t, c.Links(t.Context(), []client.Link{link}))
+	require.Equal(t, "/vol/new\n", c.sh("readlink /srv/new").stdout, "a directory that is missing becomes a link")
+}
+
+func TestLinks_FollowLinksOfTheImage(t *testing.T) {
+	t.Parallel()
+	c := newPod(t).add("service-0")
+	require.Zero(t, c.sh("mkdir -p /run/cache /run/full/inside && ln -s /run/cache /cache && ln -s full /run/alias && ln -s /nowhere /broken").Code)
+	require.NoError(t, c.Links(t.Context(), []client.Link{{Volume: "data:/cache", Source: "/vol/data", Target: "/cache"}}))
+	require.Equal(t, "/vol/data\n", c.sh("readlink /run/cache").stdout)
+	require.NoError(t, c.Links(t.Context(), []client.Link{{Volume: "/run/alias", Source: "/vol/other", Target: "/run/alias", Keep: true}}))
+	for target, text := range map[string]string{
+		"/run/alias": "Volume 'x' can't be mounted: the target is not empty.", "/broken": "Volume 'x' can't be mounted: the target is a symbolic link that leads nowhere.",
+	} {
+		err := c.Links(t.Context(), []client.Link{{Volume: "x", Source: "/vol/x", Target: target}})
+		require.Equal(t, text, failure(t, err).Text)
+	}
+}
+
 func TestHosts_AddsNamesOnce(t *testing.T) {
 	t.Parallel()
 	c := newPod(t).add("service-0")

@@ -24,37 +24,34 @@ func link(links []wire.Link) error {
 }
 
 func linkOne(l wire.Link) error {
+	target, found, err := targetOf(l)
+	if err != nil {
+		return cannotMount(l, withoutPath(err))
+	}
+	if target == "" || l.Keep && found != nil && found.IsDir() {
+		return nil
+	}
 	if os.Geteuid() != 0 {
 		return wire.Failf(wire.FailNotPermitted, "Volume '%s' can't be mounted: the container does not run as root.", l.Volume)
 	}
-	target, err := os.Lstat(l.Target)
-	if err == nil && target.Mode()&fs.ModeSymlink != 0 {
-		if to, err := os.Readlink(l.Target); err == nil && filepath.Clean(to) == filepath.Clean(l.Source) {
-			return nil // linked before
-		}
-		if target, err = os.Stat(l.Target); err == nil {
-			err = errors.New("the target is a symbolic link")
-		}
-	}
-	exists := err == nil
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return cannotMount(l, withoutPath(err))
-	}
-	if exists {
-		if err := empty(l, target); err != nil {
+	if found != nil {
+		if err := empty(l, target, found); err != nil {
 			return err
 		}
 	}
-	if err := makeSource(l.Source, target); err != nil {
+	if err := makeSource(l.Source, found); err != nil {
 		return cannotMount(l, err)
 	}
-	if exists {
-		err = os.Remove(l.Target) // a directory that is not empty stays
+	if found != nil {
+		err = os.Remove(target) // a directory that is not empty stays
 	} else {
-		err = os.MkdirAll(filepath.Dir(l.Target), 0o755) //nolint:gosec // a directory of the image, as Docker makes it
+		err = os.MkdirAll(filepath.Dir(target), 0o755) //nolint:gosec // a directory of the image, as Docker makes it
 	}
 	if err == nil {
-		err = os.Symlink(l.Source, l.Target)
+		err = os.Symlink(l.Source, target)
+	}
+	if errors.Is(err, syscall.EBUSY) { // a runtime mounts a directory at each VOLUME of an image
+		err = errors.New("the image declares a volume there")
 	}
 	if err != nil {
 		return cannotMount(l, withoutPath(err))
@@ -62,16 +59,39 @@ func linkOne(l wire.Link) error {
 	return nil
 }
 
+// targetOf returns where a volume goes and what is there, nil if that is nothing. Links lead on, as for Docker. The path is empty for a volume
+// that was linked before.
+func targetOf(l wire.Link) (string, fs.FileInfo, error) {
+	found, err := os.Lstat(l.Target)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return l.Target, nil, nil
+	case err != nil:
+		return "", nil, err
+	case found.Mode()&fs.ModeSymlink == 0:
+		return l.Target, found, nil
+	}
+	if to, err := os.Readlink(l.Target); err == nil && filepath.Clean(to) == filepath.Clean(l.Source) {
+		return "", nil, nil
+	}
+	target, err := filepath.EvalSymlinks(l.Target)
+	if err != nil {
+		return "", nil, errors.New("the target is a symbolic link that leads nowhere")
+	}
+	found, err = os.Lstat(target)
+	return target, found, err
+}
+
 func cannotMount(l wire.Link, err error) error {
 	return wire.Failf(wire.FailInvalid, "Volume '%s' can't be mounted: %v.", l.Volume, err)
 }
 
 // empty is nil for an empty directory.
-func empty(l wire.Link, target fs.FileInfo) error {
-	if !target.IsDir() {
+func empty(l wire.Link, target string, found fs.FileInfo) error {
+	if !found.IsDir() {
 		return wire.Failf(wire.FailNotEmpty, "Volume '%s' can't be mounted: the target is not a directory.", l.Volume)
 	}
-	dir, err := os.Open(l.Target)
+	dir, err := os.Open(target)
 	if err != nil {
 		return cannotMount(l, withoutPath(err))
 	}

@@ -79,8 +79,10 @@ func (d Draft) container(one draft, granted jobcontainer.Granted, plan *Plan, fo
 		}
 	}
 	for i := range c.Volumes {
-		if c.Volumes[i].Source == "" {
-			c.Volumes[i].Source = path.Join(volumesDir, "_"+granted.Name+"-"+strconv.Itoa(i))
+		v := &c.Volumes[i]
+		v.Keep = v.Keep || slices.Contains(config.Volumes, v.Target) && d.ofOne(v.Source)
+		if v.Source == "" {
+			v.Source = path.Join(volumesDir, "_"+granted.Name+"-"+strconv.Itoa(i))
 		}
 	}
 	if one.role == jobcontainer.RoleService {
@@ -90,6 +92,23 @@ func (d Draft) container(one draft, granted jobcontainer.Granted, plan *Plan, fo
 		}
 	}
 	return c
+}
+
+// ofOne says whether a volume that begins empty is of one container, at one path. The directory that a runtime mounts at a VOLUME of the image
+// is then as good. A later container of a step may have a volume with a name.
+func (d Draft) ofOne(source string) bool {
+	if source == "" {
+		return true
+	}
+	uses := 0
+	for _, one := range d.drafts {
+		for _, v := range one.volumes {
+			if v.Source != "" && (below(v.Source, source) || below(source, v.Source)) {
+				uses++
+			}
+		}
+	}
+	return uses == 1 && below(source, volumesDir)
 }
 
 func first(values ...string) string {

@@ -82,7 +82,8 @@ type Volume struct {
 	Text     string // as in the workflow
 	Source   string // a directory below jobcontainer.WorkDir, in every container; made if it is absent
 	Target   string
-	Optional bool // --tmpfs: a target that is not empty stays as it is
+	Keep     bool // a directory at Target is as good: no other container has the volume, and it is new
+	Optional bool // --tmpfs: a failure is a warning
 }
 
 // Forward is a port of the pod on which to accept connections for another one of it.

@@ -246,8 +246,34 @@ func TestRow_VolumesOfOptions(t *testing.T) {
 	plan, err := planned(service(hook.Container{CreateOptions: "-v data:/x --mount type=volume,source=data,target=/y --tmpfs /t"}), pool)
 	require.NoError(t, err)
 	require.Equal(t, []Volume{{Text: "data:/x", Source: "/__w/_volumes/data", Target: "/x"}, {Text: "type=volume,source=data,target=/y", Source: "/__w/_volumes/data", Target: "/y"},
-		{Text: "/t", Source: "/__w/_volumes/_service-a-2", Target: "/t", Optional: true}}, plan.Containers[0].Volumes)
+		{Text: "/t", Source: "/__w/_volumes/_service-a-2", Target: "/t", Keep: true, Optional: true}}, plan.Containers[0].Volumes)
 	require.Equal(t, []string{"Option '--tmpfs /t' makes an ordinary directory: no file system can be mounted on this runner."}, plan.Warnings)
+}
+
+// A runtime mounts a directory at each VOLUME of an image, which is as good as a volume that begins empty and is of this container alone.
+func TestRow_VolumesAtThoseOfTheImage(t *testing.T) {
+	keeps := func(p Plan, err error) (targets []string) {
+		require.NoError(t, err)
+		for _, c := range p.Containers {
+			for _, v := range c.Volumes {
+				if v.Keep {
+					targets = append(targets, c.Name+":"+v.Target)
+				}
+			}
+		}
+		return targets
+	}
+	at := func(source, target string) hook.Container {
+		return hook.Container{UserMountVolumes: []hook.Mount{{Source: source, Target: target}}}
+	}
+	image := config{Volumes: []string{"/data"}}
+	require.Equal(t, []string{"db:/data"}, keeps(planned(service(hook.Container{CreateOptions: "-v data:/data --tmpfs /tmp/x"}), pool, image))[:1])
+	require.Equal(t, []string{"db:/data"}, keeps(planned(service(at("", "/data/")), pool, image)))
+	require.Empty(t, keeps(planned(service(at("data", "/data/db")), pool, image)))
+	require.Empty(t, keeps(planned(service(at("/__w/app", "/data")), pool, image)), "what the workspace has must be there")
+	require.Equal(t, []string{"a:/data", "b:/data"}, keeps(planned(services(at("one", "/data"), at("two", "/data")), pool, image, image)))
+	require.Empty(t, keeps(planned(services(at("data", "/data"), at("data", "/other")), pool, image, image)), "one volume of two containers")
+	require.Empty(t, keeps(planned(services(at("data", "/data"), at("/__w", "/other")), pool, image, image)), "the other sees all volumes")
 }
 
 func TestRow_VolumesWithNamesAndWithout(t *testing.T) {

@@ -126,7 +126,7 @@ func (r Runner) volumes(one *draft, found *problems) []Volume {
 	}
 	for _, target := range one.options.Tmpfs {
 		if !seen[target] {
-			volumes = append(volumes, Volume{Text: target, Target: target, Optional: true})
+			volumes = append(volumes, Volume{Text: target, Target: target, Keep: true, Optional: true})
 		}
 	}
 	return volumes

@@ -28,12 +28,16 @@ func (c *call) linkVolumes(ctx context.Context, m *member, p plan.Container) err
 		links = append(links, client.Link{Volume: link.Path, Source: link.Target, Target: link.Path})
 	}
 	for _, v := range p.Volumes {
-		link := client.Link{Volume: v.Text, Source: v.Source, Target: v.Target}
+		link := client.Link{Volume: v.Text, Source: v.Source, Target: v.Target, Keep: v.Keep}
 		if !v.Optional {
 			links = append(links, link)
 			continue
 		}
-		if err := c.link(ctx, m, link); err != nil && !isFailure(err, wire.FailNotEmpty) {
+		var failure *client.Failure
+		switch err := c.link(ctx, m, link); {
+		case errors.As(err, &failure):
+			c.warn(failure.Text)
+		case err != nil:
 			return err
 		}
 	}

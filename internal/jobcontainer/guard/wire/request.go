@@ -133,6 +133,8 @@ type Link struct {
 	Volume string `json:"volume"` // as written in the workflow; for texts
 	Source string `json:"source"` // created if it is missing
 	Target string `json:"target"` // must be absent, or an empty directory
+	// Keep leaves a directory at Target as it is, whatever is in it: the volume belongs to this container alone.
+	Keep bool `json:"keep,omitempty"`
 }
 
 // Hosts adds names to /etc/hosts. Names that are there already are left alone. Answer: KindResult, empty.
