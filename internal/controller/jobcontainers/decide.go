@@ -24,9 +24,11 @@ const (
 const (
 	// revivalDelay is how long a courier that carried nothing is left alone: it exits with its runner, which is reported a moment later.
 	revivalDelay = 5 * time.Second
-	// retryPatience is how long a kubelet may retry to pull an image, or to create a container, before that is reported as final. It retries a
-	// pull after 10 s and 20 s, and a creation after about 10 s.
+	// retryPatience is how long a kubelet may retry to create a container before that is reported as final. It retries after about 10 s.
 	retryPatience = 30 * time.Second
+	// pullPatience is the same for pulls, which it retries after 10, 20, 40 and 80 s. It reports nothing while it pulls again: an image that takes
+	// minutes must not be given up because of one failure before.
+	pullPatience = 3 * time.Minute
 	// startPatience is how long a container may be with the container runtime without having started. A runtime that is restarted while it starts
 	// one leaves it like that, and a kubelet never starts a container of this kind again.
 	startPatience = 10 * time.Second
@@ -180,23 +182,36 @@ func news(v ephemeral.View, now time.Time) (failures []letter.Failure, again tim
 		case !known, failure.Final && !told.Final:
 			failures = append(failures, failure)
 		case told.Final || arrived.IsZero():
-		case now.Sub(arrived) >= retryPatience:
+		case now.Sub(arrived) >= patienceFor(c):
 			failure.Final = true
 			failures = append(failures, failure)
 		default:
-			again = sooner(again, retryPatience-now.Sub(arrived))
+			again = sooner(again, patienceFor(c)-now.Sub(arrived))
 		}
 	}
 	return failures, again
 }
 
+// patienceFor is how long the kubelet may retry what has failed.
+func patienceFor(c ephemeral.Container) time.Duration {
+	if w := c.State.Waiting; w != nil && slices.Contains(pullReasons, w.Reason) {
+		return pullPatience
+	}
+	return retryPatience
+}
+
+// pullReasons are those of failed pulls that the kubelet retries.
+var pullReasons = []string{"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ErrImageInspect"}
+
 // failureOf says why a container does not run. Its text goes to the job's log, and has one line.
 func failureOf(c ephemeral.Container) (letter.Failure, bool) {
 	f := letter.Failure{Container: c.Name}
 	if w := c.State.Waiting; w != nil {
-		switch w.Reason {
-		case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ErrImageInspect":
+		if slices.Contains(pullReasons, w.Reason) {
 			f.Text = fmt.Sprintf("Image '%s' could not be pulled: %s", c.Image, oneLine(w.Message, w.Reason))
+			return f, true
+		}
+		switch w.Reason {
 		case "ErrImageNeverPull", "InvalidImageName", "SignatureValidationFailed":
 			f.Text, f.Final = fmt.Sprintf("Image '%s' could not be pulled: %s", c.Image, oneLine(w.Message, w.Reason)), true
 		case "CreateContainerConfigError", "CreateContainerError": // also when the container runtime has just been restarted
