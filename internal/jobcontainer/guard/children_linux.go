@@ -32,6 +32,7 @@ type children struct {
 type child struct {
 	pid     int
 	started uint64             // in the kernel's ticks since its boot
+	killed  int                // memoryKills at its start
 	done    chan struct{}      // closed when it was reaped
 	status  syscall.WaitStatus // when done
 }
@@ -54,13 +55,14 @@ func newChildren() *children {
 func (c *children) start(path string, argv []string, attr *syscall.ProcAttr) (*child, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	killed := memoryKills()
 	c.setScore(min(scoreMost, c.own+scoreStep)) // a child inherits it, and so has it before its first instruction
 	pid, err := syscall.ForkExec(path, argv, attr)
 	c.setScore(c.own)
 	if err != nil {
 		return nil, err
 	}
-	started := &child{pid: pid, done: make(chan struct{})}
+	started := &child{pid: pid, killed: killed, done: make(chan struct{})}
 	if s, found := readStat(pid); found {
 		started.started = s.started
 	}
@@ -137,8 +139,10 @@ func (c *children) wait(ch *child) wire.Exit {
 	case <-limit.C:
 		return wire.Exit{Code: exitSignal + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL), Text: "the process could not be killed"}
 	}
+	exit := wire.Exit{Code: ch.status.ExitStatus()}
 	if ch.status.Signaled() {
-		return wire.Exit{Code: exitSignal + int(ch.status.Signal()), Signal: int(ch.status.Signal())}
+		exit = wire.Exit{Code: exitSignal + int(ch.status.Signal()), Signal: int(ch.status.Signal())}
 	}
-	return wire.Exit{Code: ch.status.ExitStatus()}
+	exit.OutOfMemory = exit.Code == exitSignal+int(syscall.SIGKILL) && memoryKills() > ch.killed // a shell returns the code of what it ran
+	return exit
 }

@@ -57,11 +57,11 @@ func Run(ctx context.Context, o Options) error {
 	signals := IgnoreSignals()
 	syscall.Umask(jobcontainer.Umask)
 	debug.SetMemoryLimit(memoryGoal)
-	if err := volume.AwaitWanted(ctx, o.Dir, o.Name, o.WantPatience); err != nil {
-		return notNeeded(o, err)
-	}
 	runnerEnded, err := volume.Watch(o.Dir)
 	if err != nil {
+		return notNeeded(o, err)
+	}
+	if err := volume.AwaitWanted(ctx, o.Dir, o.Name, o.WantPatience, runnerEnded); err != nil {
 		return notNeeded(o, err)
 	}
 	listener, err := listen(filepath.Join(o.Dir, o.Name, filepath.Base(jobcontainer.Socket(o.Name))))

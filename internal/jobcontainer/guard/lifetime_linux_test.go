@@ -187,6 +187,15 @@ func TestGuard_WaitsForAnAnswerOnItsWay(t *testing.T) {
 	require.NoError(t, c.Wait(await.Context(t)))
 }
 
+func TestGuard_JOB2_EndsWithTheRunnerBeforeItIsNamed(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	c := p.begin("job")
+	require.Never(t, func() bool { return !c.alive() }, 200*time.Millisecond, 20*time.Millisecond)
+	p.hold.Release()
+	c.requireGone("a container whose response is on its way when the runner ends")
+}
+
 func TestGuard_JOB2_EndsAtOnceAfterTheRunner(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)

@@ -112,7 +112,7 @@ func (g *guard) user(spec string) (account, *syscall.Credential, error) {
 	switch {
 	case err != nil:
 		return account{}, nil, cannotStart(exitNotExecutable, "%v", err)
-	case user.uid == uid && user.gid == gid:
+	case user.uid == uid && (user.gid == gid || uid != 0 && !strings.Contains(spec, ":")): // the pod sets its group, not the image
 		return user, nil, nil
 	case uid != 0:
 		return account{}, nil, cannotStart(exitNotExecutable, "the container runs as user %d and cannot start a process as user %q", uid, spec)

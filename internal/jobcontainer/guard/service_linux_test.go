@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -227,6 +228,23 @@ func TestLinks_FollowLinksOfTheImage(t *testing.T) {
 	} {
 		err := c.Links(t.Context(), []client.Link{{Volume: "x", Source: "/vol/x", Target: target}})
 		require.Equal(t, text, failure(t, err).Text)
+	}
+}
+
+// The kernel kills a process of the container, and not the guard: the container's status says nothing.
+func TestExit_TellsOfMemory(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"sys/fs/cgroup/memory.events", "sys/fs/cgroup/memory/memory.oom_control"} {
+		c := newPod(t).add("job")
+		require.NoError(t, os.MkdirAll(filepath.Dir(c.at(file)), 0o755))
+		require.NoError(t, os.WriteFile(c.at(file), []byte("oom 3\noom_kill 2\n"), 0o644))
+		require.Equal(t, client.Exit{Code: 137, Signal: 9}, c.sh("kill -9 $$").Exit, "killed by somebody else")
+		require.True(t, c.sh("echo oom_kill 3 > /"+file+"; kill -9 $$").OutOfMemory)
+		require.True(t, c.sh("echo oom_kill 4 > /"+file+"; exit 137").OutOfMemory, "a shell whose command was killed")
+		require.False(t, c.sh("echo oom_kill 5 > /"+file+"; exit 1").OutOfMemory, "a command that could do without")
+		_, err := c.Start(t.Context(), shell("echo oom_kill 6 > /"+file+"; kill -9 $$"), "")
+		require.NoError(t, err)
+		require.True(t, c.awaitState(wire.StateExited).Exit.OutOfMemory)
 	}
 }
 

@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,6 +28,14 @@ func TestGuard_WorksWithoutRootForItsOwnUser(t *testing.T) {
 	got := c.run(own)
 	require.Equal(t, 126, got.Code)
 	require.Equal(t, `the container runs as user 1500 and cannot start a process as user "root"`, got.Text)
+
+	require.NoError(t, os.WriteFile(c.at("etc/passwd"), nil, 0o644)) // as in most images: the pod's user is not in there, or has another group
+	for _, user := range []string{"", "1500", "1500:1600"} {
+		own.User = user
+		require.Equal(t, "1500\n", c.run(own).stdout, user)
+	}
+	own.User = "1500:0"
+	require.Equal(t, 126, c.run(own).Code, "another group than that of the pod")
 
 	release, err := c.Release(t.Context())
 	require.NoError(t, err)

@@ -104,18 +104,18 @@ func TestWant_NamesOnlyContainers(t *testing.T) {
 	for _, name := range []string{"", ".", "..", "a/b", "../x"} {
 		require.Error(t, Want(dir, name))
 		require.Error(t, Withdraw(dir, name))
-		require.Error(t, AwaitWanted(t.Context(), dir, name, time.Second))
+		require.Error(t, AwaitWanted(t.Context(), dir, name, time.Second, nil))
 	}
 	require.NoError(t, Want(dir, "job"))
 	require.NoError(t, Want(dir, "job"), "a second time changes nothing")
-	require.NoError(t, AwaitWanted(t.Context(), dir, "job", time.Second))
+	require.NoError(t, AwaitWanted(t.Context(), dir, "job", time.Second, nil))
 	require.NoError(t, Withdraw(dir, "job"))
 	require.NoError(t, Withdraw(dir, "job"))
-	require.ErrorIs(t, AwaitWanted(t.Context(), dir, "job", time.Minute), ErrUnwanted)
-	require.ErrorIs(t, AwaitWanted(t.Context(), dir, "other", time.Millisecond), ErrUnwanted)
+	require.ErrorIs(t, AwaitWanted(t.Context(), dir, "job", time.Minute, nil), ErrUnwanted)
+	require.ErrorIs(t, AwaitWanted(t.Context(), dir, "other", time.Millisecond, nil), ErrUnwanted)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, AwaitWanted(ctx, dir, "other", time.Minute), context.Canceled)
+	require.ErrorIs(t, AwaitWanted(ctx, dir, "other", time.Minute, nil), context.Canceled)
 }
 
 // A process that looks for the runner before it has started does not keep the runner from starting.

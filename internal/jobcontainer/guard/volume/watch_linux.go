@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WantPatience is how long a guard waits for the directory of its container: the answer that names the container may be on its way still.
-const WantPatience = 30 * time.Second
+// WantPatience is how long a guard waits for the directory of its container. The response that names the container may still be on its way: the
+// courier with it starts after another image was pulled if the first courier was interrupted. It is longer than a hook waits for its guards.
+const WantPatience = 15 * time.Minute
 
 // wantEvery is how often it looks.
 const wantEvery = 10 * time.Millisecond
@@ -27,7 +28,8 @@ var ErrUnwanted = errors.New("the container is not wanted any more")
 var ErrRunnerEnded = errors.New("the runner has ended")
 
 // AwaitWanted returns nil if the container is wanted, ErrUnwanted if it was withdrawn, or if its directory does not appear within patience.
-func AwaitWanted(ctx context.Context, dir, name string, patience time.Duration) error {
+// The end of the runner is ErrRunnerEnded.
+func AwaitWanted(ctx context.Context, dir, name string, patience time.Duration, runnerEnded <-chan struct{}) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
@@ -49,6 +51,8 @@ func AwaitWanted(ctx context.Context, dir, name string, patience time.Duration) 
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-runnerEnded:
+			return ErrRunnerEnded
 		case <-limit.C:
 			return ErrUnwanted
 		case <-look.C:

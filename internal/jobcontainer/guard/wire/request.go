@@ -111,6 +111,8 @@ type Exit struct {
 	Code   int    `json:"code"`
 	Signal int    `json:"signal,omitempty"`
 	Text   string `json:"text,omitempty"` // for the log; empty if the process was started
+	// OutOfMemory: the kernel has killed a process of the container meanwhile, and this one ended by SIGKILL or with the code of it.
+	OutOfMemory bool `json:"outOfMemory,omitempty"`
 }
 
 // HealthResult is how a health command ended.

@@ -130,14 +130,14 @@ func TestDecodeRequest_ChecksEverything(t *testing.T) {
 		"timeout 0":                        request(func(r *Request) { r.Health = &Health{Process: process} }),
 		"grace -1ns":                       request(func(r *Request) { r.Stop = &Stop{Grace: -1} }),
 		"grace 1h0m0s":                     request(func(r *Request) { r.End = &End{Grace: time.Hour} }),
-		"volume \"v\"":                     request(func(r *Request) { r.Links = &Links{[]Link{{"v", "relative", "/x"}}} }),
+		"volume \"v\"":                     request(func(r *Request) { r.Links = &Links{[]Link{{Volume: "v", Source: "relative", Target: "/x"}}} }),
 		"host name \"a b\"":                request(func(r *Request) { r.Hosts = &Hosts{[]HostEntry{{"127.0.0.1", "a b"}}} }),
 		"address \"fe80::1%eth0\"":         request(func(r *Request) { r.Hosts = &Hosts{[]HostEntry{{"fe80::1%eth0", "a"}}} }),
 		"forwarding port 80 to 80":         request(func(r *Request) { r.Relay = &Relay{"tcp", 80, 80} }),
 		"protocol \"sctp\"":                request(func(r *Request) { r.Relay = &Relay{"sctp", 80, 81} }),
 		"more than 1024 host names":        request(func(r *Request) { r.Hosts = &Hosts{make([]HostEntry, maxEntries+1)} }),
 		"more than 1024 volumes":           request(func(r *Request) { r.Links = &Links{make([]Link, maxEntries+1)} }),
-		"expected absolute paths other th": request(func(r *Request) { r.Links = &Links{[]Link{{"v", "/a", "/.."}}} }),
+		"expected absolute paths other th": request(func(r *Request) { r.Links = &Links{[]Link{{Volume: "v", Source: "/a", Target: "/.."}}} }),
 	} {
 		payload, err := json.Marshal(bad)
 		require.NoError(t, err)
