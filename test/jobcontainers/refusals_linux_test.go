@@ -171,4 +171,15 @@ func TestRefusals_RootWhereItIsNotPermitted(t *testing.T) {
 	require.Equal(t, 1, answer.Code)
 	require.Contains(t, answer.Log, "::error::Image 'debian:12' runs as root, which this pool does not permit.")
 	j.cleanup()
+	step := j.call("run_container_step", container("debian:12", object{"entryPoint": Program, "entryPointArgs": []string{"id"}, "workingDirectory": "/"}))
+	answer = j.run(step)
+	require.Equal(t, 1, answer.Code)
+	require.Contains(t, answer.Log, "::error::Image 'debian:12' runs as root, which this pool does not permit.", "also an action's")
+}
+
+func TestRefusals_ACommandThatTheImageOfAnActionLacks(t *testing.T) {
+	j := startJob(t, Image{Name: "alpine:3.20"})
+	answer := j.run(j.call("run_container_step", container("alpine:3.20", object{"entryPoint": "mytool", "workingDirectory": "/"})))
+	require.Equal(t, 127, answer.Code)
+	require.Contains(t, answer.Log, "::error::Command 'mytool' is not in image 'alpine:3.20'.")
 }

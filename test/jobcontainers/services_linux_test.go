@@ -70,6 +70,25 @@ func TestServices_PortsAreForwarded(t *testing.T) {
 	}
 }
 
+// Ports of the job container: a server that a step starts.
+func TestServices_PortsOfTheJobAreForwarded(t *testing.T) {
+	j := startJob(t, debian(), server("redis:8", "6379"))
+	j.prepared(jobContainer("debian:12", ports("18080:8080")), container("redis:8", nil))
+	answer := j.run(j.script(Program+" serve 8080 & until "+Program+" dial localhost:18080; do sleep 0.05; done; kill $!", nil))
+	require.Zero(t, answer.Code, answer.Log)
+	require.Contains(t, answer.Log, "serve 8080")
+}
+
+// "two services on one port", which only their logs show.
+func TestServices_TwoOnOnePortAreExplained(t *testing.T) {
+	second := Image{Name: "web:2", Config: jobcontainer.ImageConfig{Cmd: []string{"/bin/sh", "-c", "echo 'bind: Address already in use' >&2; exit 1"}}}
+	j := startJob(t, server("web:1", "8080"), second)
+	answer := j.prepare(nil, container("web:1", nil), container("web:2", options("--health-cmd true --health-interval 1h")))
+	require.Equal(t, 1, answer.Code)
+	require.Contains(t, answer.Log, "::warning::The log of service 'web-2' shows a port that is in use. On this runner all containers of a job share one network address; give one of them another port.")
+	j.cleanup()
+}
+
 // "host port taken": by a process of the runner.
 func TestServices_APortIsTaken(t *testing.T) {
 	j := startJob(t, server("postgres:17", "5432"))

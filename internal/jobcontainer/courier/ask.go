@@ -45,6 +45,11 @@ func Ask(ctx context.Context, request jobcontainer.Request) (jobcontainer.Respon
 // FailureOf returns why a container that was added to the pod does not run; false while nothing is known.
 func FailureOf(container string) (letter.Failure, bool) { return Default().FailureOf(container) }
 
+// Deleted returns a sentence for the job once the pod is being deleted: a container that the kubelet has not started then never starts.
+func (c Client) Deleted() (sentence string, deleted bool) {
+	return DeletedText, closedText(c.Dir) == DeletedText
+}
+
 // Ask is Ask for the client's volume.
 func (c Client) Ask(ctx context.Context, request jobcontainer.Request) (jobcontainer.Response, error) {
 	if c.Dir == "" || c.PublicKey == "" {

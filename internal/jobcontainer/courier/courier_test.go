@@ -258,3 +258,17 @@ func TestRun_WatchesWhereItCan(t *testing.T) {
 	require.Equal(t, 100*time.Millisecond, failing.lookEvery(false))
 	require.Equal(t, 2*time.Second, failing.lookEvery(true))
 }
+
+// Other sentences close the volume, too: containers that were granted before then still start.
+func TestDeleted_IsThePodsAlone(t *testing.T) {
+	c := Client{Dir: t.TempDir()}
+	_, deleted := c.Deleted()
+	require.False(t, deleted)
+	require.NoError(t, Close(c.Dir, "over"))
+	_, deleted = c.Deleted()
+	require.False(t, deleted)
+	require.NoError(t, Close(c.Dir, DeletedText))
+	sentence, deleted := c.Deleted()
+	require.True(t, deleted)
+	require.Equal(t, DeletedText, sentence)
+}

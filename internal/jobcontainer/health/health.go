@@ -13,6 +13,8 @@ const (
 	DefaultStartPeriod   = 0
 	DefaultStartInterval = 5 * time.Second
 	DefaultRetries       = 3
+	// MostTimeout is in place of a longer timeout, which guards refuse.
+	MostTimeout = 10 * time.Minute
 	// MaxOutput is how many bytes of a check's output are kept.
 	MaxOutput = 4096
 )
@@ -59,7 +61,7 @@ func For(image *jobcontainer.Healthcheck, override Override) *Check {
 		return nil
 	}
 	return &Check{
-		Command: command, Interval: first(override.Interval, merged.Interval, DefaultInterval), Timeout: first(override.Timeout, merged.Timeout, DefaultTimeout),
+		Command: command, Interval: first(override.Interval, merged.Interval, DefaultInterval), Timeout: min(first(override.Timeout, merged.Timeout, DefaultTimeout), MostTimeout),
 		StartPeriod:   first(override.StartPeriod, merged.StartPeriod, DefaultStartPeriod),
 		StartInterval: first(override.StartInterval, merged.StartInterval, DefaultStartInterval),
 		Retries:       first(override.Retries, merged.Retries, DefaultRetries),

@@ -34,6 +34,8 @@ func TestFor(t *testing.T) {
 			&Check{Command: []string{"/bin/sh", "-c", "a || b"}, Interval: 30 * time.Second, Timeout: 30 * time.Second, StartInterval: 5 * time.Second, Retries: 3}},
 		{"other numbers", image, Override{Interval: 6 * time.Second, Timeout: 7 * time.Second, StartPeriod: 8 * time.Second, StartInterval: 9 * time.Second, Retries: 10},
 			&Check{Command: []string{"check", "-x"}, Interval: 6 * time.Second, Timeout: 7 * time.Second, StartPeriod: 8 * time.Second, StartInterval: 9 * time.Second, Retries: 10}},
+		{"a timeout that guards refuse", nil, Override{Command: "x", Timeout: time.Hour},
+			&Check{Command: []string{"/bin/sh", "-c", "x"}, Interval: 30 * time.Second, Timeout: 10 * time.Minute, StartInterval: 5 * time.Second, Retries: 3}},
 	} {
 		require.Equal(t, c.want, For(c.image, c.override), c.what)
 	}

@@ -123,7 +123,7 @@ func (d *Draft) add(role jobcontainer.Role, position int, name string, asked hoo
 	if platform := one.options.Platform; platform != "" && d.runner.Platform != "" && !samePlatform(platform, d.runner.Platform) {
 		found.add("Option '--platform %s' of container '%s' is not available on this runner: its node is %s. Use a pool with such nodes.", platform, name, d.runner.Platform)
 	}
-	one.volumes = d.runner.volumes(&one, found)
+	one.volumes = append(d.runner.volumes(&one, found), d.runner.tools(&one)...)
 	one.links = d.runner.links(&one)
 	wanted := jobcontainer.Wanted{Role: role, Position: position, Image: strings.TrimPrefix(asked.Image, "docker://")}
 	if r := asked.Registry; r != nil {

@@ -88,10 +88,10 @@ type Volume struct {
 
 // Forward is a port of the pod on which to accept connections for another one of it.
 type Forward struct {
-	Service  string `json:"service"`
-	Protocol string `json:"protocol"` // tcp or udp
-	HostPort int    `json:"hostPort"`
-	Port     int    `json:"port"` // of the container, on localhost
+	Container int    // index in Plan.Containers: a service may have the name of the job container
+	Protocol  string // tcp or udp
+	HostPort  int
+	Port      int // of the container, on localhost
 }
 
 // HostName is a line of /etc/hosts.

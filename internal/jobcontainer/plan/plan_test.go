@@ -165,13 +165,13 @@ func TestPorts(t *testing.T) {
 		"80":                {map[string]string{"80": "80"}, nil},
 		"80/tcp":            {map[string]string{"80": "80"}, nil},
 		"80:80":             {map[string]string{"80": "80"}, nil},
-		"8080:80/TCP":       {map[string]string{"80": "8080"}, []Forward{{"db", "tcp", 8080, 80}}},
-		"5353:53/udp":       {map[string]string{"53": "5353"}, []Forward{{"db", "udp", 5353, 53}}},
-		"127.0.0.1:8080:80": {map[string]string{"80": "8080"}, []Forward{{"db", "tcp", 8080, 80}}},
-		"[::1]:8080:80":     {map[string]string{"80": "8080"}, []Forward{{"db", "tcp", 8080, 80}}},
+		"8080:80/TCP":       {map[string]string{"80": "8080"}, []Forward{{0, "tcp", 8080, 80}}},
+		"5353:53/udp":       {map[string]string{"53": "5353"}, []Forward{{0, "udp", 5353, 53}}},
+		"127.0.0.1:8080:80": {map[string]string{"80": "8080"}, []Forward{{0, "tcp", 8080, 80}}},
+		"[::1]:8080:80":     {map[string]string{"80": "8080"}, []Forward{{0, "tcp", 8080, 80}}},
 		"127.0.0.1::80":     {map[string]string{"80": "80"}, nil},
-		"7000-7002:80":      {map[string]string{"80": "7001"}, []Forward{{"db", "tcp", 7001, 80}}}, // 7000 is taken
-		"8000-8001:80-81":   {map[string]string{"80": "8000", "81": "8001"}, []Forward{{"db", "tcp", 8000, 80}, {"db", "tcp", 8001, 81}}},
+		"7000-7002:80":      {map[string]string{"80": "7001"}, []Forward{{0, "tcp", 7001, 80}}}, // 7000 is taken
+		"8000-8001:80-81":   {map[string]string{"80": "8000", "81": "8001"}, []Forward{{0, "tcp", 8000, 80}, {0, "tcp", 8001, 81}}},
 		"79-81:80":          {map[string]string{"80": "80"}, nil},
 		"90-91":             {map[string]string{"90": "90", "91": "91"}, nil},
 		"132:132/sctp":      {map[string]string{"132": "132"}, nil},
@@ -207,7 +207,27 @@ func TestPorts_OfTheOptions(t *testing.T) {
 func TestPorts_OfTheJobContainer(t *testing.T) {
 	plan, err := planned(container(hook.Container{PortMappings: []string{"8080:80"}}), pool)
 	require.NoError(t, err)
-	require.Equal(t, []Forward{{"job", "tcp", 8080, 80}}, plan.Forwards)
+	require.Equal(t, []Forward{{0, "tcp", 8080, 80}}, plan.Forwards)
+	plan, err = planned(Job{Container: &hook.Container{Image: "x"}, Services: []hook.Container{{Image: "y", PortMappings: []string{"8080:80"}}}, Names: []string{"job"}}, pool)
+	require.NoError(t, err)
+	require.Equal(t, []Forward{{1, "tcp", 8080, 80}}, plan.Forwards, "a service may have the name of the job container")
+}
+
+// A pool may have its tools in the runner's image (RUNNER_TOOL_CACHE), which no other container has.
+func TestTools_AreInTheWorkDirectory(t *testing.T) {
+	mounted := func(source, target string) hook.Container {
+		return hook.Container{SystemMountVolumes: []hook.Mount{{Source: "/home/runner/_work", Target: "/__w"}, {Source: source, Target: target}}}
+	}
+	plan, err := planned(container(mounted("/opt/hostedtoolcache", "/__t")), pool)
+	require.NoError(t, err)
+	require.Equal(t, []Volume{{Text: "/__t", Source: "/__w/_tool", Target: "/__t", Keep: true, Optional: true}}, plan.Containers[0].Volumes)
+	require.Equal(t, []string{"The runner's tools in '/opt/hostedtoolcache' are not available in container 'job'. Actions install what they need."}, plan.Warnings)
+	for _, usual := range []hook.Container{mounted("/home/runner/_work/_tool", "/__t"), mounted("/home/runner/_work/_tool", "/__w/_tool")} {
+		plan, err = planned(container(usual), pool)
+		require.NoError(t, err)
+		require.Empty(t, plan.Containers[0].Volumes)
+		require.Empty(t, plan.Warnings)
+	}
 }
 
 func FuzzForJob(f *testing.F) {

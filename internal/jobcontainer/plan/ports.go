@@ -197,7 +197,7 @@ func (p *Plan) forward(i int, one draft, m mapping, owners map[Port]string, foun
 		}
 		owners[port] = one.name
 		p.Containers[i].Ports[number] = strconv.Itoa(host)
-		p.Forwards = append(p.Forwards, Forward{Service: one.name, Protocol: port.Protocol, HostPort: host, Port: m.port.Number})
+		p.Forwards = append(p.Forwards, Forward{Container: i, Protocol: port.Protocol, HostPort: host, Port: m.port.Number})
 		return
 	}
 	found.add("%s", PortTakenText(m.hostFirst, one.name, owners[Port{Number: m.hostFirst, Protocol: m.port.Protocol}]))

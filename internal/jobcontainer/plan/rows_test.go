@@ -92,7 +92,7 @@ func TestRow_PortIsMapped(t *testing.T) {
 	plan, err := planned(service(hook.Container{PortMappings: []string{"15432:5432"}}), pool)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"5432": "15432"}, plan.Containers[0].Ports)
-	require.Equal(t, []Forward{{Service: "db", Protocol: "tcp", HostPort: 15432, Port: 5432}}, plan.Forwards)
+	require.Equal(t, []Forward{{Protocol: "tcp", HostPort: 15432, Port: 5432}}, plan.Forwards)
 }
 
 func TestRow_PortIsAny(t *testing.T) {

@@ -17,7 +17,12 @@ func PortTakenText(port int, service, by string) string {
 	return fmt.Sprintf("Port %d of service '%s' can't be opened: address already in use by service '%s'.", port, service, by)
 }
 
-// SamePortText is the error of two services that listen on one port, and a hint when a service's log shows that it can't bind.
+// PortInUseText is the hint when the log of a service that does not run shows that it can't bind.
+func PortInUseText(service string) string {
+	return fmt.Sprintf("The log of service '%s' shows a port that is in use. On this runner all containers of a job share one network address; give one of them another port.", service)
+}
+
+// SamePortText is the error of two services that listen on one port.
 func SamePortText(a, b string, port int) string {
 	return fmt.Sprintf("Services '%s' and '%s' both listen on port %d. On this runner all containers of a job share one network address; give one of them another port.", a, b, port)
 }
@@ -30,6 +35,11 @@ func VolumeNotEmptyText(volume string) string {
 // NoShellText is the error of a step whose shell is not in the image.
 func NoShellText(shell, image string) string {
 	return fmt.Sprintf("Shell '%s' is not in image '%s'.", shell, image)
+}
+
+// NoCommandText is the error of a container action whose entrypoint is not in its image.
+func NoCommandText(command, image string) string {
+	return fmt.Sprintf("Command '%s' is not in image '%s'.", command, image)
 }
 
 // KilledForMemoryText is the error of a container whose state is OOMKilled. memory is the pool's, as 16Gi; empty: not said.

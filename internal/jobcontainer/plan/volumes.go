@@ -81,6 +81,19 @@ func (r Runner) links(one *draft) []Link {
 	return links
 }
 
+// tools are in the work directory, where containers share them, if the runner has its own elsewhere: no container has that directory. Actions
+// read RUNNER_TOOL_CACHE, which the runner sets to ToolsDir.
+func (r Runner) tools(one *draft) []Volume {
+	for _, mount := range one.asked.SystemMountVolumes {
+		if path.Clean(mount.Target) != jobcontainer.ToolsDir || r.Work != "" && below(path.Clean(mount.Source), path.Clean(r.Work)) {
+			continue
+		}
+		one.options.Warnings = append(one.options.Warnings, "The runner's tools in '"+mount.Source+"' are not available in container '"+one.name+"'. Actions install what they need.")
+		return []Volume{{Text: jobcontainer.ToolsDir, Source: jobcontainer.WorkDir + "/_tool", Target: jobcontainer.ToolsDir, Keep: true, Optional: true}}
+	}
+	return nil
+}
+
 func isDockerSocket(file string) bool {
 	switch path.Clean(file) {
 	case "/var/run/docker.sock", "/run/docker.sock":

@@ -94,8 +94,8 @@ func (c *call) end(ctx context.Context, m member, grace time.Duration) error {
 	return err
 }
 
-// showLog shows the log of a service as a group. Nothing in it is a command for the runner.
-func (c *call) showLog(ctx context.Context, m *member) {
+// showLog shows the log of a service as a group, and returns it. Nothing in it is a command for the runner.
+func (c *call) showLog(ctx context.Context, m *member) string {
 	ctx, cancel := context.WithTimeout(ctx, logPatience)
 	defer cancel()
 	var log bytes.Buffer
@@ -105,4 +105,5 @@ func (c *call) showLog(ctx context.Context, m *member) {
 		lines = append(lines, fmt.Sprintf("The log of service '%s' can't be read any more: its container has ended.", m.Name))
 	}
 	c.say(append(lines, steplog.EndGroup())...)
+	return log.String()
 }

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,7 +61,7 @@ func (c *call) lookOnce(ctx context.Context, s *session, m *member) error {
 	if !c.ended(ctx, m) {
 		return nil
 	}
-	c.showLog(ctx, m)
+	c.explain(m, c.showLog(ctx, m))
 	m.Reported = true
 	return c.save(s)
 }
@@ -95,10 +96,17 @@ func (c *call) showUnhealthy(ctx context.Context, m *member, check *checked) {
 	if ended {
 		c.ended(ctx, m)
 	}
-	c.showLog(ctx, m)
+	c.explain(m, c.showLog(ctx, m))
 	if state.Output != "" {
 		c.say("Output of the last health check:")
 		c.say(steplog.Lines(state.Output)...)
+	}
+}
+
+// explain adds what the log of a service that does not run means here. Words of the C library and of Node.js.
+func (c *call) explain(m *member, log string) {
+	if log = strings.ToLower(log); strings.Contains(log, "address already in use") || strings.Contains(log, "eaddrinuse") {
+		c.warn(plan.PortInUseText(m.Name))
 	}
 }
 

@@ -20,6 +20,8 @@ type Broker interface {
 	Ask(ctx context.Context, request jobcontainer.Request) (jobcontainer.Response, error)
 	// FailureOf returns why a container does not run, or ended; false while nothing is known.
 	FailureOf(container string) (letter.Failure, bool)
+	// Deleted returns a sentence once the pod is being deleted, in which no further container starts.
+	Deleted() (sentence string, deleted bool)
 }
 
 // Guard is the first process of one container, as *client.Client reaches it. Errors are client's: ErrAbsent, ErrLost, *Failure.
@@ -75,8 +77,7 @@ type Options struct {
 
 // Bounds are how long things may take.
 type Bounds struct {
-	// Start is how long a container may take from its request to its guard's first answer: pulls included. 12 min when zero: the controller
-	// gives up a pull after 10.
+	// Start is how long a container may take from its request to its guard's first answer, pulls included; 12 min when zero.
 	Start time.Duration
 	// Look is how often the controller's word about containers is read while waiting; 200 ms when zero.
 	Look time.Duration

@@ -106,6 +106,9 @@ func (c *call) startAll(ctx context.Context, p plan.Plan, s *session) error {
 	if err := c.startServices(ctx, p, s); err != nil {
 		return err
 	}
+	if err := c.openPorts(ctx, p, s); err != nil {
+		return err
+	}
 	return c.awaitHealth(ctx, p, s)
 }
 
@@ -128,7 +131,7 @@ func (c *call) nameHosts(ctx context.Context, s *session) error {
 	return c.reason(roots[len(roots)-1], err)
 }
 
-// startServices starts what the images, or the workflow, say, and opens the ports.
+// startServices starts what the images, or the workflow, say.
 func (c *call) startServices(ctx context.Context, p plan.Plan, s *session) error {
 	for i, container := range p.Containers {
 		if container.Argv == nil {
@@ -148,18 +151,14 @@ func (c *call) startServices(ctx context.Context, p plan.Plan, s *session) error
 		if err := c.save(s); err != nil {
 			return err
 		}
-		if err := c.openPorts(ctx, m, p.Forwards); err != nil {
-			return err
-		}
 	}
 	return nil
 }
 
-func (c *call) openPorts(ctx context.Context, m *member, forwards []plan.Forward) error {
-	for _, f := range forwards {
-		if f.Service != m.Name {
-			continue
-		}
+// openPorts opens the ports of services and of the job container, whose servers steps start later.
+func (c *call) openPorts(ctx context.Context, p plan.Plan, s *session) error {
+	for _, f := range p.Forwards {
+		m := &s.Containers[f.Container]
 		relay := client.Relay{Protocol: f.Protocol, Listen: uint16(f.HostPort), Target: uint16(f.Port)} //nolint:gosec // ports of the plan
 		err := c.Guard(m.Container).Relay(ctx, relay)
 		switch {

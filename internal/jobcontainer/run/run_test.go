@@ -14,6 +14,8 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/client"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/wire"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/health"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/plan"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
@@ -113,6 +115,10 @@ func TestReadBelow_LeavesNotTheDirectory(t *testing.T) {
 	require.NoError(t, os.Truncate(filepath.Join(work, "some.env"), maxFile+1))
 	_, err = readBelow(work, filepath.Join(work, "some.env"))
 	require.ErrorContains(t, err, "larger than")
+}
+
+func TestHealth_TimeoutsAreThoseOfGuards(t *testing.T) {
+	require.LessOrEqual(t, health.MostTimeout, wire.MaxHealthTimeout)
 }
 
 func TestMakeLink_ReplacesLinksAlone(t *testing.T) {

@@ -23,11 +23,12 @@ type standIn struct {
 	mu       sync.Mutex
 	guards   map[string]*guardStandIn
 	failures map[string]letter.Failure
+	deleted  chan struct{} // closed when the pod is being deleted
 	log      bytes.Buffer
 }
 
 func newStandIn(t *testing.T) *standIn {
-	return &standIn{t: t, guards: map[string]*guardStandIn{}, failures: map[string]letter.Failure{}}
+	return &standIn{t: t, deleted: make(chan struct{}), guards: map[string]*guardStandIn{}, failures: map[string]letter.Failure{}}
 }
 
 // call is a command of this pod.
@@ -75,6 +76,16 @@ func (s *standIn) FailureOf(container string) (letter.Failure, bool) {
 	defer s.mu.Unlock()
 	failure, known := s.failures[container]
 	return failure, known
+}
+
+// Deleted is so once a test has closed the channel.
+func (s *standIn) Deleted() (string, bool) {
+	select {
+	case <-s.deleted:
+		return "The pod is being deleted.", true
+	default:
+		return "", false
+	}
 }
 
 func (s *standIn) fail(container, text string, final bool) {

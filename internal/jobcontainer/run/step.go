@@ -39,7 +39,7 @@ func (c *call) scriptStep(ctx context.Context) error {
 	if err != nil {
 		return c.reason(job, err)
 	}
-	return c.finish(exit, script.Argv[0], job.Image, nil)
+	return c.finish(exit, job.Name, script.Argv[0], job.Image, nil)
 }
 
 // beforeStep does what a step must find: names of services, and the word that one of them has ended. What fails of it fails no step.
@@ -73,17 +73,26 @@ func (c *call) ended(ctx context.Context, m *member) bool {
 		return true
 	case status.Exit != nil:
 		c.warn(plan.EndedText(m.Name, status.Exit.Code))
+		if status.Exit.OutOfMemory {
+			c.warn(plan.KilledForMemoryText(m.Name, c.memory()))
+		}
 		return true
 	}
 	return false
 }
 
 // finish answers the runner for a step's process, and passes its exit code on.
-func (c *call) finish(exit client.Exit, program, image string, state []byte) error {
+func (c *call) finish(exit client.Exit, container, program, image string, state []byte) error {
 	switch {
+	case exit.OutOfMemory:
+		c.fail(plan.KilledForMemoryText(container, c.memory()))
 	case exit.Text == "":
 	case exit.Code == codeNotFound && path.Base(program) == program:
-		c.fail(plan.NoShellText(program, image))
+		if c.input.Command == hook.RunScriptStep {
+			c.fail(plan.NoShellText(program, image))
+		} else {
+			c.fail(plan.NoCommandText(program, image))
+		}
 	case exit.Code == codeNotFound || exit.Code == codeNotExecutable:
 		c.fail(fmt.Sprintf("The step could not be started in image '%s': %s", image, exit.Text))
 	default:
@@ -136,6 +145,13 @@ func (c *call) containerStep(ctx context.Context) error {
 func (c *call) runStepContainer(ctx context.Context, s *session, at int, p plan.Container) error {
 	m := s.Containers[at]
 	defer c.giveUp(context.WithoutCancel(ctx), s, at)
+	release, err := c.Guard(m.Container).Release(ctx)
+	if err != nil {
+		return c.reason(&m, err)
+	}
+	if !release.Root && plan.IsRoot(p.User) {
+		return refuse("%s", plan.RootText(p.Image))
+	}
 	if err := c.linkVolumes(ctx, &m, p); err != nil {
 		return err
 	}
@@ -146,5 +162,5 @@ func (c *call) runStepContainer(ctx context.Context, s *session, at int, p plan.
 	if err != nil {
 		return c.reason(&m, err)
 	}
-	return c.finish(exit, p.Argv[0], m.Image, nil)
+	return c.finish(exit, m.Name, p.Argv[0], m.Image, nil)
 }

@@ -17,6 +17,9 @@ import (
 // sayWaiting is after which time, and how often, the log says that an image is being pulled.
 const sayWaiting = 15 * time.Second
 
+// deletedPatience is for a container that the kubelet was starting when the pod was deleted.
+const deletedPatience = 10 * time.Second
+
 // awaitGuards waits until the guard of each container answers. Meanwhile it says what the controller says of their images, and gives up
 // when one of them will not start any more.
 func (c *call) awaitGuards(ctx context.Context, containers []plan.Container) error {
@@ -77,6 +80,8 @@ type waiting struct {
 	next  time.Duration // when to say next that it takes long
 	said  map[string]string
 	ready map[string]bool
+	// deleted is when the pod was first seen to be deleted.
+	deleted time.Time
 }
 
 // look reads what the controller says of containers that do not answer yet.
@@ -102,6 +107,20 @@ func (w *waiting) look(containers []plan.Container) error {
 	}
 	if long {
 		w.next = waited
+	}
+	return w.lookAtPod()
+}
+
+// lookAtPod gives up in a pod that is being deleted.
+func (w *waiting) lookAtPod() error {
+	sentence, deleted := w.Broker.Deleted()
+	switch {
+	case !deleted:
+		return nil
+	case w.deleted.IsZero():
+		w.deleted = time.Now()
+	case time.Since(w.deleted) >= deletedPatience:
+		return refuse("%s", sentence)
 	}
 	return nil
 }

@@ -32,6 +32,21 @@ func TestAwaitGuards_SaysWhatTheControllerSaysOfPulls(t *testing.T) {
 	})
 }
 
+// A kubelet starts no container in a pod that is being deleted, and its node waits for the runner.
+func TestAwaitGuards_GivesUpInAPodThatIsBeingDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := newStandIn(t)
+		close(pod.guard("job-1-0").ready)
+		time.AfterFunc(3*time.Second, func() { close(pod.deleted) })
+		begun := time.Now()
+		require.EqualError(t, pod.call().awaitGuards(t.Context(), twoContainers), "The pod is being deleted.")
+		require.LessOrEqual(t, time.Since(begun), 15*time.Second)
+
+		time.AfterFunc(5*time.Second, func() { close(pod.guard("service-1-0").ready) })
+		require.NoError(t, pod.call().awaitGuards(t.Context(), twoContainers), "one that was being started may still start")
+	})
+}
+
 func TestAwaitGuards_HasABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := newStandIn(t)
