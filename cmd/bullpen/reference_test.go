@@ -78,7 +78,7 @@ func TestReference_Metrics(t *testing.T) {
 		{Name: "controller", Where: "At `--metrics-addr` (`:9090`), `/metrics`. Those of `bullpen_runner_owner_*`, `bullpen_runnerscaler_*`, `bullpen_registered_*`, " +
 			"`bullpen_registration_*`, `bullpen_github_*` and `bullpen_credential_*` are there with `--self-registering`, those of `bullpen_machost_*` with `--mac-hosts`, those of " +
 			"`bullpen_jobcontainers_*` with `--job-containers`.", Metrics: controllerMetrics(t)},
-		{Name: "node", Where: "At `--kubelet-port` for who has a right to `nodes/metrics`, and at `--metrics-listen`.", Metrics: nodeAgentMetrics(t)},
+		{Name: "node", Where: "At `--kubelet-port` for clients with the right `nodes/metrics`, and at `--metrics-listen`.", Metrics: nodeAgentMetrics(t)},
 	}
 	for _, program := range programs {
 		require.NotEmpty(t, program.Metrics, program.Name)
