@@ -98,7 +98,7 @@ const (
 // Annotations.
 const (
 	// AnnotationAllowDeletion is the break-glass of the admission policies that keep busy runners from being deleted
-	// (EXCL-7, charts/bullpen/admission): a user who sets it, to a reason, may then delete the pod. The audit log repeats
+	// (EXCL-7, charts/bullpen/templates/admission): a user who sets it, to a reason, may then delete the pod. The audit log repeats
 	// the reason.
 	//
 	// The policies hold for the controller too: without the annotation, the API server answers 403 to the deletion of a

@@ -43,7 +43,7 @@ const AnnotationDefaultContainer = "kubectl.kubernetes.io/default-container"
 var DefaultRunnerCommand = []string{"/home/runner/bin/Runner.Listener", "run"}
 
 // DefaultMacRunnerCommand starts GitHub's own runner where the public macOS images for Tart have it: the directory
-// actions-runner in the home of their user, admin (scripts/install-actions-runner.sh of cirruslabs/macos-image-templates).
+// actions-runner in the home of their user, admin (cirruslabs/macos-image-templates/scripts/install-actions-runner.sh).
 // It is a path in the guest.
 var DefaultMacRunnerCommand = []string{"/Users/admin/actions-runner/bin/Runner.Listener", "run"}
 

@@ -125,3 +125,53 @@ func unknownFiles(files map[string]string) []string {
 	}
 	return unknown
 }
+
+// namedPath is a path from the top of the repository in prose. A pattern (docs/adr/*.md) names no one file, and a record may be named by its number.
+var namedPath = regexp.MustCompile(`(?:^|[\s("'` + "`" + `])((?:api|charts|cmd|devcluster|docs|examples|images|internal|scripts|test|tools)/[\w./-]*\w)(/?[*…{$<]?)`)
+
+// TestComments_NamePathsThatExist: a comment that names a directory or a file of the repository is right about it.
+func TestComments_NamePathsThatExist(t *testing.T) {
+	files := repositoryFiles(t)
+	require.Empty(t, unknownPaths(files, func(path string) bool {
+		for _, end := range []string{"", "-*"} { // docs/adr/0017
+			if found, err := filepath.Glob(filepath.Join("../..", path+end)); err == nil && len(found) > 0 {
+				return true
+			}
+		}
+		return false
+	}))
+}
+
+func TestComments_FindUnknownPaths(t *testing.T) {
+	exists := func(path string) bool {
+		return slices.Contains([]string{"internal/x", "docs/adr/0001", "internal/y/test/data"}, path)
+	}
+	for text, want := range map[string]string{
+		"// in internal/x.":                  "",
+		"// (internal/x, docs/adr/0001)":     "",
+		"// internal/gone holds it":          "internal/y/a.go names internal/gone",
+		"// charts/x/*.yaml and internal/z…": "",
+		"// of test/data, beside it":         "",
+		"// https://example.com/internal/z":  "",
+	} {
+		require.Equal(t, want, strings.Join(unknownPaths(map[string]string{"internal/y/a.go": text + "\n"}, exists), ", "), text)
+	}
+}
+
+// unknownPaths are the paths in comments that lead nowhere, neither from the top nor from the directory of the file.
+func unknownPaths(files map[string]string, exists func(path string) bool) []string {
+	var unknown []string
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if path.Ext(name) != ".go" || name == "test/architecture/citations_test.go" { // its inputs are made up
+			continue
+		}
+		for _, words := range comment.FindAllString(files[name], -1) {
+			for _, found := range namedPath.FindAllStringSubmatch(words, -1) {
+				if strings.Trim(found[2], "/") == "" && !exists(found[1]) && !exists(path.Join(path.Dir(name), found[1])) {
+					unknown = append(unknown, name+" names "+found[1])
+				}
+			}
+		}
+	}
+	return unknown
+}

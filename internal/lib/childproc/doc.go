@@ -1,5 +1,4 @@
 // Package childproc starts child processes that do not outlive their owner, and kills what a dead owner left behind.
-// The one-machine mode, the control plane and the private Postgres use it.
 //
 //   - child.go: a Child, the leader of a process group of its own, which the kernel kills with its parent
 //   - process.go: a Process, identified by its PID and its start time so that it is not taken for another with the same PID, and

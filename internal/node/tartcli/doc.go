@@ -12,7 +12,7 @@
 // A command that failed may still have had its effect: after a failure, ask List.
 //
 // What is known of Tart's behaviour comes from its public sources and documentation; it was not verified on a Mac. Tests run against the
-// fake in package devtart.
+// fake in internal/dev/tart.
 //
 // Begin with New.
 package tartcli

@@ -7,6 +7,6 @@
 // that are old), which is the same for every list. So a leader that knows no pass, or dies every few seconds, halts
 // none: see docs/adr/0012-passes-without-a-leader.md.
 //
-// It speaks SQL, beside package postgres, because River does: its own statements are in turns.go. Begin with Runner.Run,
+// It speaks SQL, beside package ledger, because River does: its own statements are in turns.go. Begin with Runner.Run,
 // then turn.go for how one pass runs.
 package periodic

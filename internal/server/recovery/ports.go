@@ -80,7 +80,7 @@ type StrayJob struct {
 	Since      time.Time
 }
 
-// Ledger is what package postgres holds. Every method is one transaction; lists come in pages, by UID or id.
+// Ledger is what package ledger implements. Every method is one transaction; lists come in pages, by UID or id.
 type Ledger interface {
 	Suspects(ctx context.Context, look Look) ([]Row, error)
 	// Unowned returns those of the pods that have no claim, and of which nothing is proven yet.

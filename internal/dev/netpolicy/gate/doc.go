@@ -1,5 +1,5 @@
 // Package gate stands in for a network plug-in where pods have no network of their own. It lies between runner pods and the
-// server, and lets through what the cluster's NetworkPolicies allow (package networkpolicy): it refuses connections that
+// server, and lets through what the cluster's NetworkPolicies allow (package netpolicy): it refuses connections that
 // they do not allow, and cuts established ones at the moment when the watch shows that they are no longer allowed. A real
 // network plug-in may leave those alone; so what holds here, holds there.
 //
