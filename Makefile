@@ -43,7 +43,7 @@ SUSTAINED_FLAGS ?=
 SOAK_FLAGS ?=
 SCENARIO   ?= faults
 
-# The folder of etcd, kube-apiserver and so on, downloaded or compiled when it is missing. Only for use inside a recipe, followed by &&.
+# The directory of etcd, kube-apiserver and so on, downloaded or compiled when it is missing. Only for use inside a recipe, followed by &&.
 GET_ASSETS = assets="$$($(PLAIN); $(GO) run ./scripts/devcluster)" && export BULLPEN_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets"
 
 # The same for tests and measurements, which download nothing: they run what is compiled from devcluster/.
@@ -81,7 +81,7 @@ build: ## Build bin/bullpen, bin/bullpen-migrate, and bin/bullpen-agent for the 
 	$(BUILD_AGENT)
 
 .PHONY: faults
-faults: ## Build bin/bullpen-faults, which dies at named instants when told to (go doc ./internal/lib/faultpoint)
+faults: ## Build bin/bullpen-faults, which exits at named instants on request (go doc ./internal/lib/faultpoint)
 	@mkdir -p bin
 	$(PLAIN); stamps="$$($(GO) run ./scripts/devcluster -ldflags)" && $(GO) build -tags faultpoints \
 		-ldflags "-X main.version=$(VERSION)-faults $$stamps" \
@@ -172,7 +172,7 @@ scale: ## Take a pool of 2,000 synthetic pods through its life while jobs run (S
 	@$(FIND_ASSETS) && $(GO) test -run '^TestScale' -count 1 -timeout 60m -v ./test/scale -args $(SCALE_FLAGS)
 
 .PHONY: scale-sustained
-scale-sustained: ## Keep 10,000 runners on 500 nodes at work before 100,000 queued jobs, look for what grows, and write docs/scale.md: 2 hours (SUSTAINED_FLAGS="-sustained-for 30m", "-sustained-pods 1000 …")
+scale-sustained: ## Run 10,000 runners on 500 nodes with 100,000 queued jobs, report what grows, and write docs/scale.md: 2 hours (SUSTAINED_FLAGS="-sustained-for 30m", "-sustained-pods 1000 …")
 	@scripts/prerequisites.sh postgres
 	@$(FIND_ASSETS) && $(GO) test -run '^TestSustained' -count 1 -timeout 4h -v ./test/scale -args $(SUSTAINED_SIZE) -sustained-publish $(CURDIR)/docs $(SUSTAINED_FLAGS)
 

@@ -3,7 +3,7 @@
 #
 #   scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc node
 #
-# postgres: server programs of PostgreSQL 14 or newer, which the tests and the one-machine mode start by themselves
+# postgres: server programs of PostgreSQL 14 or newer, which the tests and the one-machine mode start
 #           (not needed when BULLPEN_DATABASE_URL names a database).
 # pgbouncer: PgBouncer, a connection pooler through which tests reach PostgreSQL (BULLPEN_PGBOUNCER names another program). No server of the system
 #           is started.
@@ -60,7 +60,7 @@ need_postgres() {
 	if [ "$found" -ge 14 ]; then return; fi
 	if command -v apt-get >/dev/null; then
 		say "PostgreSQL 14 or newer is missing: installing Debian's package 'postgresql' (no server of the system is set up)"
-		# Debian's package creates and starts a cluster of its own unless told not to; only the programs are wanted here.
+		# Debian's package creates and starts a cluster of its own unless this is turned off; only the programs are needed here.
 		local conf=/etc/postgresql-common/createcluster.d/bullpen.conf
 		as_root mkdir -p "$(dirname "$conf")"
 		as_root sh -c "echo 'create_main_cluster = false' >$conf"
@@ -123,7 +123,7 @@ need_sshd() {
 	install_without_service "$server" "ssh.service ssh.socket" openssh-server openssh-client libnss-wrapper
 }
 
-# Some of Debian's packages start a server, now and at every boot, unless told not to; only the program is wanted here.
+# Some of Debian's packages start a server, now and at every boot, unless this is turned off; only the program is needed here.
 #   install_without_service yes|no UNITS PACKAGE...     (no: the server was there before, and stays as it is)
 install_without_service() {
 	local fresh=$1 units=$2 policy=/usr/sbin/policy-rc.d ours=no failed=no

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/test.sh FLAGS -- PACKAGES: `go test` of everything, TEST_P packages at once. Records where the time goes (`make test-times` prints it again), and links each
-# program that several packages run once. Up to three packages that failed are run once more, each by itself: docs/adr/0032. A data race, a panic
+# program that several packages run once. Up to three packages that failed are run once more, one at a time: docs/adr/0032. A data race, a panic
 # and what does not compile are never run again. Packages that passed only then are named at the end, under FLAKY: each is a defect to fix.
 set -euo pipefail
 
@@ -70,7 +70,7 @@ if [ "${#failed[@]}" = 0 ] || [ "${#failed[@]}" -gt "$most" ]; then
 	exit "$status"
 fi
 
-echo "== ${#failed[@]} of the packages failed: once more, by itself: ${failed[*]}"
+echo "== ${#failed[@]} of the packages failed: once more, one at a time: ${failed[*]}"
 for package in "${failed[@]}"; do
 	if printf '%s\n' "${raced[@]}" | grep -qxF "$package"; then
 		"$go" test -race "${flags[@]}" -count 1 "$package"

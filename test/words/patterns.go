@@ -15,7 +15,7 @@ const (
 	Message
 	// Page is a page of the documentation.
 	Page
-	// Chart is a template, a value or a comment of the Helm chart.
+	// Chart is a file of the Helm chart, an example, another YAML file, a script, or the Makefile.
 	Chart
 )
 

@@ -20,7 +20,7 @@ var skipped = []string{
 
 // quoted are files whose texts are generated, or retell what other projects write.
 var quoted = []string{
-	"api/v1alpha1/zz_generated*.go", "docs/incidents.md", "docs/reference/api.md", "docs/reference/configuration.md", "docs/reference/runner-kinds.md",
+	"api/openapi/openapi.yaml", "api/v1alpha1/zz_generated*.go", "docs/incidents.md", "docs/reference/api.md", "docs/reference/configuration.md", "docs/reference/runner-kinds.md",
 	"test/incidents/entries_*.go",
 }
 
@@ -73,13 +73,15 @@ func searched(name string) bool {
 	switch path.Ext(name) {
 	case ".go", ".md":
 		return true
-	case ".yaml", ".tpl", ".txt", ".json":
+	case ".yaml", ".sh":
+		return !strings.Contains(name, "/testdata/") // what tests are given
+	case ".tpl", ".txt", ".json":
 		return strings.HasPrefix(name, "charts/")
 	}
-	return false
+	return slices.Contains([]string{"Makefile", ".ci/run"}, name)
 }
 
-// Split takes a file apart into its texts: pages and the chart's files are one each.
+// Split takes a file apart into its texts: pages, and files of the chart, of examples and of scripts, are one each.
 func Split(name string, content []byte) []Text {
 	switch path.Ext(name) {
 	case ".go":

@@ -76,6 +76,16 @@ func TestSplit_CommentsAndMessagesOfWhatShips(t *testing.T) {
 	}
 }
 
+func TestSearched_WhatUsersAndDevelopersRead(t *testing.T) {
+	for name, want := range map[string]bool{
+		"a/b.go": true, "docs/x.md": true, "examples/pool.yaml": true, "charts/bullpen/templates/_helpers.tpl": true, "scripts/test.sh": true,
+		"Makefile": true, ".ci/run": true, "api/openapi/openapi.yaml": false, "package.json": false, "go.sum": false,
+		"internal/x/testdata/case.yaml": false,
+	} {
+		require.Equal(t, want, searched(name), name)
+	}
+}
+
 func TestCheck_OnlyWhatIsAboveACeilingIsReported(t *testing.T) {
 	text := func(file, body string) Text { return Text{File: file, Line: 3, Kind: Comment, Body: body} }
 	source := Source{Lines: 10_000, Texts: []Text{text("old/a.go", "nobody, anew"), text("new/a.go", "somebody")}}
