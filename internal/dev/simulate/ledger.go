@@ -113,10 +113,35 @@ func (l *ledger) candidates(b dispatch.Batch) []dispatch.Lane {
 		return cmp.Or(fair, x.head.Compare(y.head), cmp.Compare(x.account, y.account), cmp.Compare(x.key, y.key))
 	})
 	lanes := make([]dispatch.Lane, 0, b.MostLanes())
-	for _, n := range found[:min(len(found), b.MostLanes())] {
-		lanes = append(lanes, dispatch.Lane{LabelKey: n.key, Account: l.accounts[n.account].Account, Running: n.running})
+	accounts := map[int64]bool{}
+	for i, n := range found {
+		first := !accounts[n.account] && len(accounts) < b.MostLanes() // the account's first lane
+		if first {
+			accounts[n.account] = true
+		}
+		if i < b.MostLanes() || first {
+			lanes = append(lanes, dispatch.Lane{LabelKey: n.key, Account: l.accounts[n.account].Account, Running: n.running})
+		}
 	}
 	return lanes
+}
+
+// further is UnparkedLanes.
+func (l *ledger) further(b dispatch.Batch, a dispatch.Admission, read int) []dispatch.Parking {
+	if !b.Full(read) {
+		return nil
+	}
+	var parked []dispatch.Parking
+	for _, id := range a.WithoutRoom() {
+		for _, key := range b.LabelKeys {
+			if n := l.lanes[lanePlace{key, id}]; n != nil && n.parked == "" {
+				parked = append(parked, dispatch.Parking{
+					Lane: dispatch.Lane{LabelKey: key, Account: l.accounts[id].Account}, Reason: dispatch.ParkedLimit,
+				})
+			}
+		}
+	}
+	return parked
 }
 
 // claim is one batch, as postgres.Store.ClaimBatch: the same pure functions in the same order.
@@ -161,7 +186,7 @@ func (l *ledger) claim(b dispatch.Batch) dispatch.BatchResult {
 		l.setAside(job)
 	}
 	l.advance(chosen, aside)
-	for _, p := range append(admission.Parked, dispatch.Exhausted(admission, jobs)...) {
+	for _, p := range slices.Concat(admission.Parked, l.further(b, admission, len(lanes)), dispatch.Exhausted(admission, jobs)) {
 		l.park(p)
 	}
 	out.More = b.MayHideMore(len(lanes), len(out.Claims)) || len(aside) > 0

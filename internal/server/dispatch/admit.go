@@ -2,13 +2,15 @@ package dispatch
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-// MaxLanes bounds how many lanes one batch reads; a batch that reads that many asks for another round.
+// MaxLanes bounds how many lanes one batch reads, beside the first lane of each of as many accounts; a batch that reads that many asks for
+// another round.
 const MaxLanes = 32
 
 // Batch asks for up to len(Polls) claims.
@@ -33,8 +35,11 @@ func (b Batch) MostLanes() int { return max(8, min(MaxLanes, len(b.Polls))) }
 // MayHideMore reports whether another round may find more: a full batch, or as many lanes as were read, may hide some.
 // Every lane seen was claimed from, parked, or has an account that the next round excludes, so rounds terminate.
 func (b Batch) MayHideMore(lanes, claims int) bool {
-	return claims == len(b.Polls) || lanes == b.MostLanes()
+	return claims == len(b.Polls) || b.Full(lanes)
 }
+
+// Full reports whether a batch that has read so many lanes may have left some unread.
+func (b Batch) Full(lanes int) bool { return lanes >= b.MostLanes() }
 
 // Slots reserves mint slots for the accounts that may have jobs (CLAIM-14), adds them to reserved, and lowers the accounts' room
 // to what they got. It returns the allowances of accounts that have any.
@@ -101,6 +106,18 @@ type Admission struct {
 	Allowances []Allowance
 	Room       map[int64]int64 // account → how many more runners of the pool's shape fit
 	Parked     []Parking
+}
+
+// WithoutRoom lists the accounts of which several lanes are to be parked at their limit, sorted: they may have many more.
+func (a Admission) WithoutRoom() []int64 {
+	lanes := map[int64]int{}
+	for _, p := range a.Parked {
+		if p.Reason == ParkedLimit {
+			lanes[p.Lane.Account.ID]++
+		}
+	}
+	maps.DeleteFunc(lanes, func(_ int64, n int) bool { return n == 1 })
+	return slices.Sorted(maps.Keys(lanes))
 }
 
 // Admit reads each account's budget (CLAIM-5). A busy account never blocks the others: its lanes are parked.

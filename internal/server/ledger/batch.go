@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"slices"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -91,7 +92,10 @@ func (t *batchTx) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	parked := admission.Parked
+	parked, err := t.park(ctx, admission, len(lanes))
+	if err != nil {
+		return err
+	}
 	jobs, err := t.pick(ctx, &admission)
 	if err != nil {
 		return err
@@ -131,13 +135,13 @@ func (t *batchTx) lanes(ctx context.Context) ([]dispatch.Lane, error) {
 		})
 	}
 	if t.b.Pool.FairShare {
-		rows, err := t.q.CandidateLanesFair(ctx, t.b.LabelKeys, t.b.Excluded, int32(t.b.MostLanes())) //nolint:gosec // at most MaxLanes
+		rows, err := t.q.CandidateLanesFair(ctx, int32(t.b.MostLanes()), t.b.LabelKeys, t.b.Excluded) //nolint:gosec // at most MaxLanes
 		for _, r := range rows {
 			add(r.LabelKey, r.AccountID, r.Version, r.Running, r.Login, r.Kind, r.InstallationID, r.Suspended)
 		}
 		return lanes, err
 	}
-	rows, err := t.q.CandidateLanesFIFO(ctx, t.b.LabelKeys, t.b.Excluded, int32(t.b.MostLanes())) //nolint:gosec // at most MaxLanes
+	rows, err := t.q.CandidateLanesFIFO(ctx, int32(t.b.MostLanes()), t.b.LabelKeys, t.b.Excluded) //nolint:gosec // at most MaxLanes
 	for _, r := range rows {
 		add(r.LabelKey, r.AccountID, r.Version, r.Running, r.Login, r.Kind, r.InstallationID, r.Suspended)
 	}
@@ -185,6 +189,30 @@ func (t *batchTx) admit(ctx context.Context, lanes []dispatch.Lane) (dispatch.Ad
 		return dispatch.Admission{}, err
 	}
 	return dispatch.Admit(lanes, limits, usage, t.b.Pool.Shape, len(t.b.Polls)), nil
+}
+
+// parkedAtOnce bounds how many lanes a batch parks beside those that it has read.
+const parkedAtOnce = 1000
+
+// park lists the lanes to be parked. Of an account without room that includes lanes beyond those that the batch has read: each of
+// the account's pods that ends unparks all of them, and parking a few in each batch would delay every other account (CLAIM-5).
+func (t *batchTx) park(ctx context.Context, a dispatch.Admission, lanes int) ([]dispatch.Parking, error) {
+	accounts := a.WithoutRoom()
+	if !t.b.Full(lanes) || len(accounts) == 0 {
+		return a.Parked, nil
+	}
+	rows, err := t.q.UnparkedLanes(ctx, accounts, t.b.LabelKeys, parkedAtOnce)
+	if err != nil {
+		return nil, err
+	}
+	parked := slices.Clone(a.Parked)
+	for _, row := range rows { // some are there already
+		parked = append(parked, dispatch.Parking{
+			Lane:   dispatch.Lane{LabelKey: row.LabelKey, Account: dispatch.Account{ID: row.AccountID}, Version: row.Version},
+			Reason: dispatch.ParkedLimit,
+		})
+	}
+	return parked, nil
 }
 
 // pick reserves mint slots (CLAIM-14) and locks the oldest jobs of each admitted lane.

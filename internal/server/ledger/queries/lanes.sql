@@ -64,28 +64,61 @@ VALUES (@label_key, @account_id, @now, 1, 'empty')
 ON CONFLICT (label_key, account_id) DO UPDATE SET running = job_lanes.running + 1;
 
 -- name: CandidateLanesFIFO :many
+-- The oldest lanes, and the oldest lane of each of as many accounts: an account whose lanes come before all others may have room for few of its
+-- jobs, or for none (CLAIM-5).
+WITH unparked AS (
+    SELECT l.label_key, l.account_id, l.version, l.head_at, l.running
+    FROM unnest(@label_keys::text[]) AS k (label_key)
+    CROSS JOIN LATERAL (
+        SELECT * FROM job_lanes
+        WHERE job_lanes.label_key = k.label_key AND parked = '' AND job_lanes.account_id <> ALL (@excluded::bigint[])
+        ORDER BY head_at, job_lanes.account_id LIMIT sqlc.arg(max_lanes)
+    ) l
+)
 SELECT l.label_key, l.account_id, l.version, l.head_at, l.running,
     a.login, a.kind, a.installation_id, (a.suspended OR a.paused OR a.deleted_at IS NOT NULL)::boolean AS suspended
-FROM unnest(@label_keys::text[]) AS k (label_key)
-CROSS JOIN LATERAL (
-    SELECT * FROM job_lanes
-    WHERE job_lanes.label_key = k.label_key AND parked = '' AND job_lanes.account_id <> ALL (@excluded::bigint[])
-    ORDER BY head_at, job_lanes.account_id LIMIT sqlc.arg(max_lanes)
+FROM (
+    (SELECT u.* FROM unparked u ORDER BY u.head_at, u.account_id, u.label_key LIMIT sqlc.arg(max_lanes))
+    UNION
+    (SELECT o.* FROM (
+        SELECT DISTINCT ON (f.account_id) f.* FROM unparked f ORDER BY f.account_id, f.head_at, f.label_key
+    ) o ORDER BY o.head_at, o.account_id LIMIT sqlc.arg(max_lanes))
 ) l
 CROSS JOIN LATERAL (SELECT * FROM accounts o WHERE o.id = l.account_id LIMIT 1) a
-ORDER BY l.head_at, l.account_id, l.label_key LIMIT sqlc.arg(max_lanes);
+ORDER BY l.head_at, l.account_id, l.label_key;
 
 -- name: CandidateLanesFair :many
+-- As CandidateLanesFIFO, lanes with the fewest claims first.
+WITH unparked AS (
+    SELECT l.label_key, l.account_id, l.version, l.head_at, l.running
+    FROM unnest(@label_keys::text[]) AS k (label_key)
+    CROSS JOIN LATERAL (
+        SELECT * FROM job_lanes
+        WHERE job_lanes.label_key = k.label_key AND parked = '' AND job_lanes.account_id <> ALL (@excluded::bigint[])
+        ORDER BY running, head_at, job_lanes.account_id LIMIT sqlc.arg(max_lanes)
+    ) l
+)
 SELECT l.label_key, l.account_id, l.version, l.head_at, l.running,
     a.login, a.kind, a.installation_id, (a.suspended OR a.paused OR a.deleted_at IS NOT NULL)::boolean AS suspended
-FROM unnest(@label_keys::text[]) AS k (label_key)
-CROSS JOIN LATERAL (
-    SELECT * FROM job_lanes
-    WHERE job_lanes.label_key = k.label_key AND parked = '' AND job_lanes.account_id <> ALL (@excluded::bigint[])
-    ORDER BY running, head_at, job_lanes.account_id LIMIT sqlc.arg(max_lanes)
+FROM (
+    (SELECT u.* FROM unparked u ORDER BY u.running, u.head_at, u.account_id, u.label_key LIMIT sqlc.arg(max_lanes))
+    UNION
+    (SELECT o.* FROM (
+        SELECT DISTINCT ON (f.account_id) f.* FROM unparked f ORDER BY f.account_id, f.running, f.head_at, f.label_key
+    ) o ORDER BY o.running, o.head_at, o.account_id LIMIT sqlc.arg(max_lanes))
 ) l
 CROSS JOIN LATERAL (SELECT * FROM accounts o WHERE o.id = l.account_id LIMIT 1) a
-ORDER BY l.running, l.head_at, l.account_id, l.label_key LIMIT sqlc.arg(max_lanes);
+ORDER BY l.running, l.head_at, l.account_id, l.label_key;
+
+-- name: UnparkedLanes :many
+-- Behind LockLimits: further lanes of accounts without room, to be parked with those that the batch has read.
+SELECT l.label_key, l.account_id, l.version
+FROM unnest(@accounts::bigint[]) AS a (id)
+CROSS JOIN unnest(@label_keys::text[]) AS k (label_key)
+CROSS JOIN LATERAL (
+    SELECT * FROM job_lanes o WHERE o.label_key = k.label_key AND o.account_id = a.id AND o.parked = '' LIMIT 1
+) l
+LIMIT @most;
 
 -- name: LockLimits :many
 -- A blocking lock in one order: skipping a locked account collapses when one account is hot.

@@ -11,16 +11,26 @@ import (
 )
 
 const candidateLanesFIFO = `-- name: CandidateLanesFIFO :many
+WITH unparked AS (
+    SELECT l.label_key, l.account_id, l.version, l.head_at, l.running
+    FROM unnest($2::text[]) AS k (label_key)
+    CROSS JOIN LATERAL (
+        SELECT label_key, account_id, parked, version, head_at, running FROM job_lanes
+        WHERE job_lanes.label_key = k.label_key AND parked = '' AND job_lanes.account_id <> ALL ($3::bigint[])
+        ORDER BY head_at, job_lanes.account_id LIMIT $1
+    ) l
+)
 SELECT l.label_key, l.account_id, l.version, l.head_at, l.running,
     a.login, a.kind, a.installation_id, (a.suspended OR a.paused OR a.deleted_at IS NOT NULL)::boolean AS suspended
-FROM unnest($1::text[]) AS k (label_key)
-CROSS JOIN LATERAL (
-    SELECT label_key, account_id, parked, version, head_at, running FROM job_lanes
-    WHERE job_lanes.label_key = k.label_key AND parked = '' AND job_lanes.account_id <> ALL ($2::bigint[])
-    ORDER BY head_at, job_lanes.account_id LIMIT $3
+FROM (
+    (SELECT u.label_key, u.account_id, u.version, u.head_at, u.running FROM unparked u ORDER BY u.head_at, u.account_id, u.label_key LIMIT $1)
+    UNION
+    (SELECT o.label_key, o.account_id, o.version, o.head_at, o.running FROM (
+        SELECT DISTINCT ON (f.account_id) f.label_key, f.account_id, f.version, f.head_at, f.running FROM unparked f ORDER BY f.account_id, f.head_at, f.label_key
+    ) o ORDER BY o.head_at, o.account_id LIMIT $1)
 ) l
 CROSS JOIN LATERAL (SELECT id, login, kind, installation_id, suspended, created_at, updated_at, paused, paused_reason, deleted_at, version, installation_changed_at, installation_missing_at FROM accounts o WHERE o.id = l.account_id LIMIT 1) a
-ORDER BY l.head_at, l.account_id, l.label_key LIMIT $3
+ORDER BY l.head_at, l.account_id, l.label_key
 `
 
 type CandidateLanesFIFORow struct {
@@ -35,8 +45,10 @@ type CandidateLanesFIFORow struct {
 	Suspended      bool
 }
 
-func (q *Queries) CandidateLanesFIFO(ctx context.Context, labelKeys []string, excluded []int64, maxLanes int32) ([]CandidateLanesFIFORow, error) {
-	rows, err := q.db.Query(ctx, candidateLanesFIFO, labelKeys, excluded, maxLanes)
+// The oldest lanes, and the oldest lane of each of as many accounts: an account whose lanes come before all others may have room for few of its
+// jobs, or for none (CLAIM-5).
+func (q *Queries) CandidateLanesFIFO(ctx context.Context, maxLanes int32, labelKeys []string, excluded []int64) ([]CandidateLanesFIFORow, error) {
+	rows, err := q.db.Query(ctx, candidateLanesFIFO, maxLanes, labelKeys, excluded)
 	if err != nil {
 		return nil, err
 	}
@@ -66,16 +78,26 @@ func (q *Queries) CandidateLanesFIFO(ctx context.Context, labelKeys []string, ex
 }
 
 const candidateLanesFair = `-- name: CandidateLanesFair :many
+WITH unparked AS (
+    SELECT l.label_key, l.account_id, l.version, l.head_at, l.running
+    FROM unnest($2::text[]) AS k (label_key)
+    CROSS JOIN LATERAL (
+        SELECT label_key, account_id, parked, version, head_at, running FROM job_lanes
+        WHERE job_lanes.label_key = k.label_key AND parked = '' AND job_lanes.account_id <> ALL ($3::bigint[])
+        ORDER BY running, head_at, job_lanes.account_id LIMIT $1
+    ) l
+)
 SELECT l.label_key, l.account_id, l.version, l.head_at, l.running,
     a.login, a.kind, a.installation_id, (a.suspended OR a.paused OR a.deleted_at IS NOT NULL)::boolean AS suspended
-FROM unnest($1::text[]) AS k (label_key)
-CROSS JOIN LATERAL (
-    SELECT label_key, account_id, parked, version, head_at, running FROM job_lanes
-    WHERE job_lanes.label_key = k.label_key AND parked = '' AND job_lanes.account_id <> ALL ($2::bigint[])
-    ORDER BY running, head_at, job_lanes.account_id LIMIT $3
+FROM (
+    (SELECT u.label_key, u.account_id, u.version, u.head_at, u.running FROM unparked u ORDER BY u.running, u.head_at, u.account_id, u.label_key LIMIT $1)
+    UNION
+    (SELECT o.label_key, o.account_id, o.version, o.head_at, o.running FROM (
+        SELECT DISTINCT ON (f.account_id) f.label_key, f.account_id, f.version, f.head_at, f.running FROM unparked f ORDER BY f.account_id, f.running, f.head_at, f.label_key
+    ) o ORDER BY o.running, o.head_at, o.account_id LIMIT $1)
 ) l
 CROSS JOIN LATERAL (SELECT id, login, kind, installation_id, suspended, created_at, updated_at, paused, paused_reason, deleted_at, version, installation_changed_at, installation_missing_at FROM accounts o WHERE o.id = l.account_id LIMIT 1) a
-ORDER BY l.running, l.head_at, l.account_id, l.label_key LIMIT $3
+ORDER BY l.running, l.head_at, l.account_id, l.label_key
 `
 
 type CandidateLanesFairRow struct {
@@ -90,8 +112,9 @@ type CandidateLanesFairRow struct {
 	Suspended      bool
 }
 
-func (q *Queries) CandidateLanesFair(ctx context.Context, labelKeys []string, excluded []int64, maxLanes int32) ([]CandidateLanesFairRow, error) {
-	rows, err := q.db.Query(ctx, candidateLanesFair, labelKeys, excluded, maxLanes)
+// As CandidateLanesFIFO, lanes with the fewest claims first.
+func (q *Queries) CandidateLanesFair(ctx context.Context, maxLanes int32, labelKeys []string, excluded []int64) ([]CandidateLanesFairRow, error) {
+	rows, err := q.db.Query(ctx, candidateLanesFair, maxLanes, labelKeys, excluded)
 	if err != nil {
 		return nil, err
 	}
@@ -593,6 +616,43 @@ func (q *Queries) UnparkUncharged(ctx context.Context, most int32) ([]string, er
 			return nil, err
 		}
 		items = append(items, label_key)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const unparkedLanes = `-- name: UnparkedLanes :many
+SELECT l.label_key, l.account_id, l.version
+FROM unnest($1::bigint[]) AS a (id)
+CROSS JOIN unnest($2::text[]) AS k (label_key)
+CROSS JOIN LATERAL (
+    SELECT label_key, account_id, parked, version, head_at, running FROM job_lanes o WHERE o.label_key = k.label_key AND o.account_id = a.id AND o.parked = '' LIMIT 1
+) l
+LIMIT $3
+`
+
+type UnparkedLanesRow struct {
+	LabelKey  string
+	AccountID int64
+	Version   int64
+}
+
+// Behind LockLimits: further lanes of accounts without room, to be parked with those that the batch has read.
+func (q *Queries) UnparkedLanes(ctx context.Context, accounts []int64, labelKeys []string, most int32) ([]UnparkedLanesRow, error) {
+	rows, err := q.db.Query(ctx, unparkedLanes, accounts, labelKeys, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []UnparkedLanesRow
+	for rows.Next() {
+		var i UnparkedLanesRow
+		if err := rows.Scan(&i.LabelKey, &i.AccountID, &i.Version); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
