@@ -193,11 +193,28 @@ func (s *Store) ConfirmWaiting(ctx context.Context, id int64, now time.Time) err
 	return s.queries().ConfirmWaiting(ctx, &now, id)
 }
 
-// ExpireJobs ends jobs as stale, and buries them.
+// ExpireJobs ends jobs as stale, and buries them. Lanes that are empty then are parked: no batch reads those of an account without the
+// App, or without a pool (TEN-2).
 func (s *Store) ExpireJobs(ctx context.Context, before, unasked, now time.Time, most int) ([]int64, error) {
-	return s.queries().ExpireJobs(ctx, sqlcgen.ExpireJobsParams{
-		Before: before, UnaskedBefore: unasked, Most: int32(most), Now: &now, //nolint:gosec // a small bound
+	var ids []int64
+	err := s.inTx(ctx, "giving up jobs", func(q *sqlcgen.Queries) error {
+		rows, err := q.ExpireJobs(ctx, sqlcgen.ExpireJobsParams{
+			Before: before, UnaskedBefore: unasked, Most: int32(most), Now: &now, //nolint:gosec // a small bound
+		})
+		if err != nil {
+			return err
+		}
+		ids = nil
+		var left []lane
+		for _, row := range rows {
+			ids, left = append(ids, row.ID), append(left, lane{row.LabelKey, row.AccountID})
+		}
+		return parkEmptied(ctx, q, left...)
 	})
+	if err != nil {
+		return nil, err
+	}
+	return ids, nil
 }
 
 // SessionsLost notes that pods were lost while their jobs were running.

@@ -233,10 +233,7 @@ func (e *eventTx) parkIfLast(ctx context.Context, change dispatch.Change) error 
 	if change.Outcome != fleet.Move || e.facts.State != fleet.JobQueued {
 		return nil
 	}
-	if err := e.q.LockLanes(ctx, []string{e.job.LabelKey}, []int64{e.job.AccountID}); err != nil {
-		return err
-	}
-	return e.q.ParkIfEmpty(ctx, e.job.LabelKey, e.job.AccountID)
+	return parkEmptied(ctx, e.q, lane{e.job.LabelKey, e.job.AccountID})
 }
 
 // identify fills in which repository a job is of that an earlier version has inserted.

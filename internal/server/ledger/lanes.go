@@ -14,6 +14,22 @@ func feedLane(ctx context.Context, q *sqlcgen.Queries, key string, accountID int
 	return err
 }
 
+// parkEmptied parks those of the lanes that have no queued job left. It locks them all, so a transaction that also locks an account's limits
+// does that before.
+func parkEmptied(ctx context.Context, q *sqlcgen.Queries, lanes ...lane) error {
+	if len(lanes) == 0 {
+		return nil
+	}
+	keys, accounts := make([]string, len(lanes)), make([]int64, len(lanes))
+	for i, l := range lanes {
+		keys[i], accounts[i] = l.key, l.account
+	}
+	if err := q.LockLanes(ctx, keys, accounts); err != nil {
+		return err
+	}
+	return q.ParkIfEmpty(ctx, keys, accounts)
+}
+
 // recountedAtOnce bounds one recount of lanes.
 const recountedAtOnce = 200
 

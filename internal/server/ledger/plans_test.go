@@ -43,6 +43,7 @@ var wholeTables = map[string]string{
 	"UnparkLabelSets": "all lanes of some labels are what it is about; when a pool's labels or shape were changed",
 	"UnservedLanes":   "each lane is read once, to find the oldest of those that no pool serves; twice a minute, and by clients at most every ten seconds",
 	"ParkedLanes":     "a gauge of lanes, as often as it is scraped; a row for each account and set of labels",
+	"LeakedLanes":     "each lane that is not parked as empty is read once; in a pass of retention",
 
 	"InstalledAccounts": "all accounts are what it is asked for; in a comparison with GitHub's list of installations",
 	"ReadableAccounts":  "all accounts are what it is asked for; in a pass that asks GitHub about each",

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
 	"github.com/bullpen-ci/bullpen/internal/server/periodic/retention"
@@ -12,6 +13,33 @@ var _ retention.Store = (*Store)(nil)
 
 // Prune removes the rows that the rule names, up to most.
 func (s *Store) Prune(ctx context.Context, rule retention.Rule, most int32) (int64, error) {
+	n, err := s.prune(ctx, rule, most)
+	if err != nil || rule.Kind != retention.Lanes || n == int64(most) {
+		return n, err
+	}
+	if err := s.parkLeaked(ctx, rule.Before, most-int32(n)); err != nil { //nolint:gosec // less than most
+		return n, fmt.Errorf("parking empty lanes: %w", err)
+	}
+	further, err := s.prune(ctx, rule, most-int32(n)) //nolint:gosec // less than most
+	return n + further, err
+}
+
+// parkLeaked parks lanes that are empty and that no batch has parked.
+func (s *Store) parkLeaked(ctx context.Context, before time.Time, most int32) error {
+	return s.inTx(ctx, "parking empty lanes", func(q *sqlcgen.Queries) error {
+		rows, err := q.LeakedLanes(ctx, before, most)
+		if err != nil {
+			return err
+		}
+		lanes := make([]lane, len(rows))
+		for i, row := range rows {
+			lanes[i] = lane{row.LabelKey, row.AccountID}
+		}
+		return parkEmptied(ctx, q, lanes...)
+	})
+}
+
+func (s *Store) prune(ctx context.Context, rule retention.Rule, most int32) (int64, error) {
 	var n int64
 	err := s.inTx(ctx, "removing old rows", func(q *sqlcgen.Queries) (err error) {
 		switch rule.Kind {

@@ -192,6 +192,66 @@ func TestPrune_TEN2_WhatNoPoolServesGoes(t *testing.T) {
 	require.Equal(t, int64(1), ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes WHERE parked = ''"), "it comes back")
 }
 
+// TEN-2: a batch that takes the last job of a lane does not see that it is empty, and no further batch comes where its pool is gone by then. Such
+// a lane goes, too, once its job is over; not one that a job is queued or held in.
+func TestPrune_TEN2_LanesThatNoBatchFoundEmptyGo(t *testing.T) {
+	t.Parallel()
+	store, url := retained(t)
+	require.NoError(t, store.SetLimits(t.Context(), 1, fleet.Linux, fleet.DefaultLimits(fleet.Linux)))
+	_, batch := queueJobs(t, store, 1)
+	result, err := store.ClaimBatch(t.Context(), batch)
+	require.NoError(t, err)
+	require.Len(t, result.Claims, 1)
+	claim := result.Claims[0]
+	pass, err := retention.New(retention.Options{Store: store, Batch: 3, Now: func() time.Time { return time.Now().Add(45 * time.Minute) }})
+	require.NoError(t, err)
+	lanes := func(want string) {
+		t.Helper()
+		require.NoError(t, pass.Run(t.Context()))
+		require.Equal(t, want, ledgertest.Text(t, url, `SELECT coalesce(string_agg(label_key || parked, ' ' ORDER BY label_key), '') FROM job_lanes`))
+	}
+	lanes(claim.LabelKey)
+	for id, label := range map[int64]string{1001: "held", 1002: "queued"} {
+		ev := queuedEvent(id)
+		ev.Labels = []string{label}
+		_, err := store.RecordJob(t.Context(), delivery(), ev)
+		require.NoError(t, err)
+	}
+	ledgertest.Exec(t, url, "UPDATE workflow_jobs SET held = 'repository_removed' WHERE id = 1001")
+	for _, reason := range []string{"limit", "suspended", "held", ""} { // an empty one, however it is parked
+		key := dispatch.LabelKey([]string{"reason-" + reason})
+		ledgertest.Exec(t, url, "INSERT INTO label_sets VALUES ($1, '{}')", key)
+		ledgertest.Exec(t, url, "INSERT INTO job_lanes (label_key, account_id, parked, head_at) VALUES ($1, 1, $2, now())", key, reason)
+	}
+	done := queuedEvent(claim.JobID)
+	done.Kind, done.Conclusion, done.RunnerName, done.Account = fleet.JobEventCompleted, "success", claim.RunnerName, claim.Account
+	_, err = store.RecordJob(t.Context(), delivery(), done)
+	require.NoError(t, err)
+	lanes(`["held"] ["queued"]`)
+}
+
+// TEN-2: a job that is queued while its lane is found empty keeps the lane: whether it has a job is decided with the lane locked.
+func TestPrune_TEN2_ALaneThatIsFedMeanwhileStays(t *testing.T) {
+	t.Parallel()
+	store, url := retained(t)
+	ledgertest.Exec(t, url, `INSERT INTO job_lanes (label_key, account_id, head_at) VALUES ('["linux"]', 1, now() - interval '1 day')`)
+	commit := ledgertest.Hold(t, url, // as RecordJob does
+		`INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha, label_key, state, queued_at, updated_at)
+			VALUES (1, 1, 'acme/app', 1, 1, '', '', '', '', '["linux"]', 'queued', now(), now())`,
+		`UPDATE job_lanes SET parked = '', version = version + 1`)
+	done := make(chan error, 1)
+	go func() {
+		_, err := store.Prune(t.Context(), retention.Rule{Kind: retention.Lanes, Before: time.Now()}, 10)
+		done <- err
+	}()
+	require.Eventually(t, func() bool {
+		return ledgertest.Int(t, url, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()") == 1
+	}, waitForLock, lockTick)
+	commit()
+	require.NoError(t, await.Receive(t, done, "the pass that waited returns"))
+	require.Equal(t, int64(1), ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes WHERE parked = ''"))
+}
+
 // Jobs that are queued while sets of labels go all find their way in.
 func TestPrune_LabelSetsRaceWithJobs(t *testing.T) {
 	t.Parallel()

@@ -182,6 +182,9 @@ const (
 const limitedLane = `WITH over AS (UPDATE runner_claims SET state = 'spent', stopped_at = now(), ended_at = now() WHERE account_id = 1 AND state IN ('claimed', 'minted', 'executing'))
 	UPDATE job_lanes SET parked = 'limit' WHERE account_id = 1 AND label_key = '["linux-4cpu"]'`
 
+// leakedLane is a lane whose last job no batch has missed.
+const leakedLane = `INSERT INTO job_lanes (label_key, account_id, head_at) VALUES ('["nobody-asks"]', 1, now() - interval '1 day')`
+
 // heldForLabels holds some jobs of an account for their label sets.
 const heldForLabels = `UPDATE workflow_jobs SET held = 'label_sets' WHERE id IN (
 	SELECT id FROM workflow_jobs WHERE account_id = 1 AND state = 'queued' AND held = '' ORDER BY queued_at LIMIT 20)`
@@ -262,6 +265,7 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"NotePodsSeen":       {{with: map[string]any{"poduids": []string{"live-98"}}}},
 		"ReleaseClaim":       {{with: map[string]any{"poduid": "live-96"}}},
 		"UnparkUncharged":    {{before: limitedLane}},
+		"LeakedLanes":        {{before: leakedLane}},
 		"ForgetPod":          {{with: map[string]any{"poduid": "u-1"}}},
 		"ProveEnded":         {{with: map[string]any{"poduids": []string{"unproven-1"}}}},
 		"CloseStraySession":  {{with: map[string]any{"poduid": "stray-1"}}},

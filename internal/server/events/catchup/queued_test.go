@@ -1,6 +1,7 @@
 package catchup_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/events/catchup"
+	"github.com/bullpen-ci/bullpen/internal/server/periodic/retention"
 	"github.com/bullpen-ci/bullpen/internal/server/recovery"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
 func (w *world) queued() {
@@ -122,6 +125,36 @@ func TestQueued_RECV7_EveryJobEnds(t *testing.T) {
 	// CLAIM-4: it stays so.
 	w.job(fleet.JobEventQueued, 1, someone)
 	require.Equal(t, fleet.JobStale, w.state(1))
+}
+
+// TEN-2: jobs that are given up leave nothing behind, though no batch ever reads their lanes: no pool serves them, and their account has
+// uninstalled the App.
+func TestQueued_TEN2_LanesOfStaleJobsGo(t *testing.T) {
+	w := newWorld(t, nil)
+	gone := dispatch.Account{ID: 6, Login: "gone", InstallationID: 66}
+	for id := int64(1); id <= 20; id++ {
+		_, err := w.intake.Observe(t.Context(), dispatch.JobEvent{
+			Kind: fleet.JobEventQueued, Account: gone, JobID: id, Repository: "gone/app", RunID: 1, Name: "x",
+			Labels: []string{fmt.Sprintf("run-%d", id)}, QueuedAt: w.clock.Now(),
+		}, w.clock.Now())
+		require.NoError(t, err)
+	}
+	_, err := w.store.RecordInstallation(t.Context(), dispatch.Delivery{GUID: "x", Event: "installation", At: w.clock.Now()},
+		dispatch.Installation{Action: "deleted", Account: gone})
+	require.NoError(t, err)
+	w.clock.Advance(25 * time.Hour)
+	w.queued()
+	require.EqualValues(t, 20, ledgertest.Int(t, w.url, "SELECT count(*) FROM workflow_jobs WHERE state = 'stale'"))
+	require.EqualValues(t, 20, ledgertest.Int(t, w.url, "SELECT count(*) FROM job_lanes WHERE parked = 'empty'"), "at once")
+
+	pass, err := retention.New(retention.Options{Store: w.store, Now: w.clock.Now})
+	require.NoError(t, err)
+	w.clock.Advance(time.Hour)
+	require.NoError(t, pass.Run(t.Context()))
+	require.Zero(t, ledgertest.Int(t, w.url, "SELECT count(*) FROM job_lanes"))
+	w.clock.Advance(32 * 24 * time.Hour)
+	require.NoError(t, pass.Run(t.Context()))
+	require.Zero(t, ledgertest.Int(t, w.url, "SELECT count(*) FROM label_sets"))
 }
 
 // A job that was never asked about, because the server was away, is asked about before it is given up.

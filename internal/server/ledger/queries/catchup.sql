@@ -141,12 +141,12 @@ WITH due AS (
 ), expired AS (
     UPDATE workflow_jobs j SET state = 'stale', conclusion = 'stale', completed_at = @now, updated_at = @now, held = ''
     FROM due WHERE j.id = due.id AND j.state IN ('queued', 'waiting')
-    RETURNING j.id
+    RETURNING j.id, j.label_key, j.account_id
 ), buried AS (
     INSERT INTO job_tombstones (job_id, conclusion, completed_at) SELECT expired.id, 'stale', @now FROM expired
     ON CONFLICT DO NOTHING
 )
-SELECT expired.id FROM expired;
+SELECT expired.id, expired.label_key, expired.account_id FROM expired;
 
 -- name: SessionsLost :exec
 UPDATE runner_sessions SET lost_at = coalesce(lost_at, @now)

@@ -14,10 +14,11 @@ ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lan
 SELECT count(*) FROM (SELECT 1 FROM job_lanes o WHERE o.account_id = @account_id LIMIT @most::bigint) few;
 
 -- name: ParkIfEmpty :exec
--- Behind LockLanes, so that it sees the job of a transaction that has fed the lane: no batch took a job out of it. In a lane that no pool serves
--- nothing else would notice that it is empty (TEN-2).
+-- Behind LockLanes, so that it sees the job of a transaction that has fed one of the lanes: no batch took a job out of them. In a lane that no pool
+-- serves nothing else would notice that it is empty (TEN-2).
 UPDATE job_lanes l SET parked = 'empty', version = l.version + 1
-WHERE l.label_key = @label_key AND l.account_id = @account_id AND l.parked <> 'empty'
+FROM (SELECT unnest(@label_keys::text[]) AS label_key, unnest(@accounts::bigint[]) AS account_id) v
+WHERE l.label_key = v.label_key AND l.account_id = v.account_id AND l.parked <> 'empty'
   AND (SELECT w.id FROM workflow_jobs w
     WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
     ORDER BY w.queued_at, w.id LIMIT 1) IS NULL

@@ -69,6 +69,18 @@ DELETE FROM job_lanes WHERE ctid = ANY (ARRAY(
         ORDER BY x.queued_at, x.id LIMIT 1) IS NULL
     ORDER BY i.head_at LIMIT @most FOR UPDATE SKIP LOCKED));
 
+-- name: LeakedLanes :many
+-- Lanes in which no job is queued, and which are not parked as empty. A batch that has taken a lane's last job leaves it to the next batch, which never
+-- comes once no pool serves the lane (TEN-2). Nothing is locked here: ParkIfEmpty decides.
+SELECT i.label_key, i.account_id FROM job_lanes i
+WHERE i.parked <> 'empty' AND i.running = 0 AND i.head_at < @before
+  AND (SELECT w.id FROM workflow_jobs w
+    WHERE w.label_key = i.label_key AND w.account_id = i.account_id AND w.state = 'queued' AND w.held = ''
+    ORDER BY w.queued_at, w.id LIMIT 1) IS NULL
+  AND (SELECT h.id FROM workflow_jobs h
+    WHERE h.label_key = i.label_key AND h.account_id = i.account_id AND h.state = 'queued' AND h.held <> '' LIMIT 1) IS NULL
+LIMIT @most;
+
 -- name: PruneLabelSets :execrows
 -- Nobody reads them all: where jobs go is decided by lanes. One is kept for as long as a job that says what its labels are.
 DELETE FROM label_sets WHERE label_key = ANY (ARRAY(

@@ -151,12 +151,12 @@ WITH due AS (
 ), expired AS (
     UPDATE workflow_jobs j SET state = 'stale', conclusion = 'stale', completed_at = $4, updated_at = $4, held = ''
     FROM due WHERE j.id = due.id AND j.state IN ('queued', 'waiting')
-    RETURNING j.id
+    RETURNING j.id, j.label_key, j.account_id
 ), buried AS (
     INSERT INTO job_tombstones (job_id, conclusion, completed_at) SELECT expired.id, 'stale', $4 FROM expired
     ON CONFLICT DO NOTHING
 )
-SELECT expired.id FROM expired
+SELECT expired.id, expired.label_key, expired.account_id FROM expired
 `
 
 type ExpireJobsParams struct {
@@ -166,8 +166,14 @@ type ExpireJobsParams struct {
 	Now           *time.Time
 }
 
+type ExpireJobsRow struct {
+	ID        int64
+	LabelKey  string
+	AccountID int64
+}
+
 // RECV-7: nothing has moved the job for a day, and GitHub could not say what has become of it.
-func (q *Queries) ExpireJobs(ctx context.Context, arg ExpireJobsParams) ([]int64, error) {
+func (q *Queries) ExpireJobs(ctx context.Context, arg ExpireJobsParams) ([]ExpireJobsRow, error) {
 	rows, err := q.db.Query(ctx, expireJobs,
 		arg.Before,
 		arg.UnaskedBefore,
@@ -178,13 +184,13 @@ func (q *Queries) ExpireJobs(ctx context.Context, arg ExpireJobsParams) ([]int64
 		return nil, err
 	}
 	defer rows.Close()
-	var items []int64
+	var items []ExpireJobsRow
 	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
+		var i ExpireJobsRow
+		if err := rows.Scan(&i.ID, &i.LabelKey, &i.AccountID); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -406,7 +406,8 @@ func (q *Queries) NotifyWork(ctx context.Context, labelKey string) error {
 
 const parkIfEmpty = `-- name: ParkIfEmpty :exec
 UPDATE job_lanes l SET parked = 'empty', version = l.version + 1
-WHERE l.label_key = $1 AND l.account_id = $2 AND l.parked <> 'empty'
+FROM (SELECT unnest($1::text[]) AS label_key, unnest($2::bigint[]) AS account_id) v
+WHERE l.label_key = v.label_key AND l.account_id = v.account_id AND l.parked <> 'empty'
   AND (SELECT w.id FROM workflow_jobs w
     WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = ''
     ORDER BY w.queued_at, w.id LIMIT 1) IS NULL
@@ -414,10 +415,10 @@ WHERE l.label_key = $1 AND l.account_id = $2 AND l.parked <> 'empty'
     WHERE h.label_key = l.label_key AND h.account_id = l.account_id AND h.state = 'queued' AND h.held <> '' LIMIT 1) IS NULL
 `
 
-// Behind LockLanes, so that it sees the job of a transaction that has fed the lane: no batch took a job out of it. In a lane that no pool serves
-// nothing else would notice that it is empty (TEN-2).
-func (q *Queries) ParkIfEmpty(ctx context.Context, labelKey string, accountID int64) error {
-	_, err := q.db.Exec(ctx, parkIfEmpty, labelKey, accountID)
+// Behind LockLanes, so that it sees the job of a transaction that has fed one of the lanes: no batch took a job out of them. In a lane that no pool
+// serves nothing else would notice that it is empty (TEN-2).
+func (q *Queries) ParkIfEmpty(ctx context.Context, labelKeys []string, accounts []int64) error {
+	_, err := q.db.Exec(ctx, parkIfEmpty, labelKeys, accounts)
 	return err
 }
 

@@ -10,6 +10,44 @@ import (
 	"time"
 )
 
+const leakedLanes = `-- name: LeakedLanes :many
+SELECT i.label_key, i.account_id FROM job_lanes i
+WHERE i.parked <> 'empty' AND i.running = 0 AND i.head_at < $1
+  AND (SELECT w.id FROM workflow_jobs w
+    WHERE w.label_key = i.label_key AND w.account_id = i.account_id AND w.state = 'queued' AND w.held = ''
+    ORDER BY w.queued_at, w.id LIMIT 1) IS NULL
+  AND (SELECT h.id FROM workflow_jobs h
+    WHERE h.label_key = i.label_key AND h.account_id = i.account_id AND h.state = 'queued' AND h.held <> '' LIMIT 1) IS NULL
+LIMIT $2
+`
+
+type LeakedLanesRow struct {
+	LabelKey  string
+	AccountID int64
+}
+
+// Lanes in which no job is queued, and which are not parked as empty. A batch that has taken a lane's last job leaves it to the next batch, which never
+// comes once no pool serves the lane (TEN-2). Nothing is locked here: ParkIfEmpty decides.
+func (q *Queries) LeakedLanes(ctx context.Context, before time.Time, most int32) ([]LeakedLanesRow, error) {
+	rows, err := q.db.Query(ctx, leakedLanes, before, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LeakedLanesRow
+	for rows.Next() {
+		var i LeakedLanesRow
+		if err := rows.Scan(&i.LabelKey, &i.AccountID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const pruneAdoptions = `-- name: PruneAdoptions :execrows
 DELETE FROM runner_adoptions WHERE runner_name = ANY (ARRAY(
     SELECT a.runner_name FROM runner_adoptions a WHERE a.created_at < $1
