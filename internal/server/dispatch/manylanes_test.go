@@ -1,7 +1,10 @@
 package dispatch_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -155,4 +158,43 @@ func TestClaimBatch_RECV7_ALaneThatIsFedMeanwhileIsNotParkedUnseen(t *testing.T)
 	require.NoError(t, await.Receive(t, done, "the batch that waited returns"))
 	require.EqualValues(t, len(keys)-1, h.parked()["limit"])
 	require.EqualValues(t, 1, h.parked()[""])
+}
+
+// CLAIM-5, RECV-7: replicas claim, and pods end, concurrently, for two accounts that are at their limits all the time with lanes that are parked
+// together. Each job has its turn, and no transaction waits for a deadlock to be found.
+func TestClaimBatch_RECV7_ManyLanesUnderConcurrency(t *testing.T) {
+	h := newHarness(t)
+	pool, keys, running := h.crowded(5, false)
+	h.capped(globex, 2, 0)
+	for n, key := range keys {
+		labels, _ := dispatch.LabelsOf(key)
+		h.record(job(fleet.JobEventQueued, int64(1000+n), from(globex), labelled(labels...)))
+	}
+	h.finish(running)
+	const workers = 4
+	var done atomic.Int64
+	done.Add(1)
+	want := int64(2 * len(keys))
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for attempts := 0; done.Load() < want && attempts < 2000; attempts++ {
+				b := h.batchOf(pool, keys[0], 2)
+				b.LabelKeys = keys
+				result, err := h.store.ClaimBatch(context.Background(), b)
+				if err != nil {
+					t.Errorf("claiming: %v", err)
+					return
+				}
+				for _, claim := range result.Claims {
+					h.finishAsync(t, claim)
+					done.Add(1)
+				}
+			}
+		})
+	}
+	await.Return(t, wg.Wait, "the workers return")
+	require.Equal(t, want, done.Load(), "no lane was forgotten")
+	ledgertest.Exec(t, h.url, `SELECT pg_stat_force_next_flush()`)
+	require.Zero(t, ledgertest.Int(t, h.url, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`))
 }
