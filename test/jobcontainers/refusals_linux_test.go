@@ -112,7 +112,7 @@ func TestVolumes(t *testing.T) {
 		j := startJob(t, debian(), database)
 		answer := j.prepare(jobContainer("debian:12", named("/data")), container("postgres:17", named("/var/lib/data")))
 		require.Equal(t, 1, answer.Code)
-		require.Contains(t, answer.Log, "::error::Volume 'data:/var/lib/data' can't be mounted: the image declares a volume there.")
+		require.Contains(t, answer.Log, "::error::Volume 'data:/var/lib/data' can't be mounted: a directory is mounted there already, as at each VOLUME of an image.")
 		j.cleanup()
 	})
 }

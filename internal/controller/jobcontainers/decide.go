@@ -182,19 +182,20 @@ func news(v ephemeral.View, now time.Time) (failures []letter.Failure, again tim
 		case !known, failure.Final && !told.Final:
 			failures = append(failures, failure)
 		case told.Final || arrived.IsZero():
-		case now.Sub(arrived) >= patienceFor(c):
+		case now.Sub(arrived) >= patienceFor(c, failure, told):
 			failure.Final = true
 			failures = append(failures, failure)
 		default:
-			again = sooner(again, patienceFor(c)-now.Sub(arrived))
+			again = sooner(again, patienceFor(c, failure, told)-now.Sub(arrived))
 		}
 	}
 	return failures, again
 }
 
-// patienceFor is how long the kubelet may retry what has failed.
-func patienceFor(c ephemeral.Container) time.Duration {
-	if w := c.State.Waiting; w != nil && slices.Contains(pullReasons, w.Reason) {
+// patienceFor is how long the kubelet may retry what has failed, from the time at which the job was told. A failure that is not the one that it was
+// told of is newer: of a creation after pulls that have failed, for example.
+func patienceFor(c ephemeral.Container, failure, told letter.Failure) time.Duration {
+	if w := c.State.Waiting; w != nil && slices.Contains(pullReasons, w.Reason) || failure.Text != told.Text {
 		return pullPatience
 	}
 	return retryPatience

@@ -114,6 +114,7 @@ func (f *foreground) attend(stdin *os.File, streams *pipes) {
 		patience = 0
 	}
 	exit := f.children.wait(f.child)
+	exit.OutOfMemory = exit.OutOfMemory && !f.cancelled()
 	streams.settle(patience, &f.left)
 	if !f.clientGone() && f.conn.WriteJSON(wire.KindExit, exit) != nil {
 		f.children.killTree(tree)

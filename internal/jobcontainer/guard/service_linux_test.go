@@ -209,7 +209,7 @@ func TestLinks_KeepWhatIsMounted(t *testing.T) {
 	require.Equal(t, wire.FailNotEmpty, failure(t, err).Code)
 	link.Target = "/var/lib/empty"
 	err = c.Links(t.Context(), []client.Link{link})
-	require.Equal(t, "Volume 'data:/var/lib/data' can't be mounted: the image declares a volume there.", failure(t, err).Text)
+	require.Equal(t, "Volume 'data:/var/lib/data' can't be mounted: a directory is mounted there already, as at each VOLUME of an image.", failure(t, err).Text)
 
 	link = client.Link{Volume: "new:/srv/new", Source: "/vol/new", Target: "/srv/new", Keep: true}
 	require.NoError(t, c.Links(t.Context(), []client.Link{link}))
@@ -222,11 +222,16 @@ func TestLinks_FollowLinksOfTheImage(t *testing.T) {
 	require.Zero(t, c.sh("mkdir -p /run/cache /run/full/inside && ln -s /run/cache /cache && ln -s full /run/alias && ln -s /nowhere /broken").Code)
 	require.NoError(t, c.Links(t.Context(), []client.Link{{Volume: "data:/cache", Source: "/vol/data", Target: "/cache"}}))
 	require.Equal(t, "/vol/data\n", c.sh("readlink /run/cache").stdout)
+	require.NoError(t, c.Links(t.Context(), []client.Link{{Volume: "data:/run/cache", Source: "/vol/data", Target: "/run/cache"}}), "one volume, at two paths that are one")
 	require.NoError(t, c.Links(t.Context(), []client.Link{{Volume: "/run/alias", Source: "/vol/other", Target: "/run/alias", Keep: true}}))
+	require.Zero(t, c.sh("ln -s /__w/_volumes/a /other && mkdir -p /__w/_volumes/a").Code)
+	err := c.Links(t.Context(), []client.Link{{Volume: "b:/other", Source: "/__w/_volumes/b", Target: "/other"}})
+	require.Equal(t, "Volume 'b:/other' can't be mounted: the target is a symbolic link to another volume or to a directory of the runner.", failure(t, err).Text)
+	require.Zero(t, c.sh("test -d /__w/_volumes/a -a ! -L /__w/_volumes/a").Code)
 	for target, text := range map[string]string{
 		"/run/alias": "Volume 'x' can't be mounted: the target is not empty.", "/broken": "Volume 'x' can't be mounted: the target is a symbolic link that leads nowhere.",
 	} {
-		err := c.Links(t.Context(), []client.Link{{Volume: "x", Source: "/vol/x", Target: target}})
+		err = c.Links(t.Context(), []client.Link{{Volume: "x", Source: "/vol/x", Target: target}})
 		require.Equal(t, text, failure(t, err).Text)
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/wire"
 )
 
@@ -50,8 +52,8 @@ func linkOne(l wire.Link) error {
 	if err == nil {
 		err = os.Symlink(l.Source, target)
 	}
-	if errors.Is(err, syscall.EBUSY) { // a runtime mounts a directory at each VOLUME of an image
-		err = errors.New("the image declares a volume there")
+	if errors.Is(err, syscall.EBUSY) {
+		err = errors.New("a directory is mounted there already, as at each VOLUME of an image")
 	}
 	if err != nil {
 		return cannotMount(l, withoutPath(err))
@@ -75,11 +77,26 @@ func targetOf(l wire.Link) (string, fs.FileInfo, error) {
 		return "", nil, nil
 	}
 	target, err := filepath.EvalSymlinks(l.Target)
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", nil, errors.New("the target is a symbolic link that leads nowhere")
+	case target == filepath.Clean(l.Source):
+		return "", nil, nil
+	case !ofTheImage(target): // another volume, which all containers would lose
+		return "", nil, errors.New("the target is a symbolic link to another volume or to a directory of the runner")
 	}
 	found, err = os.Lstat(target)
 	return target, found, err
+}
+
+// ofTheImage reports whether a path is in no directory that the containers of the job share.
+func ofTheImage(target string) bool {
+	for _, shared := range []string{jobcontainer.Dir, jobcontainer.WorkDir, jobcontainer.ExternalsDir, jobcontainer.ToolsDir, jobcontainer.GitHubDir} {
+		if target == shared || strings.HasPrefix(target, shared+"/") {
+			return false
+		}
+	}
+	return true
 }
 
 func cannotMount(l wire.Link, err error) error {

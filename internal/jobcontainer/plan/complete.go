@@ -40,6 +40,7 @@ func (d Draft) Complete(granted []jobcontainer.Granted) (Plan, error) {
 		plan.Containers[i] = container
 		names.add(one)
 		plan.Warnings = append(plan.Warnings, one.options.Warnings...)
+		plan.Notes = append(plan.Notes, one.notes...)
 	}
 	if err := found.err(); err != nil {
 		return Plan{}, err

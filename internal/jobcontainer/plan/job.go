@@ -28,6 +28,7 @@ type draft struct {
 	ports    []mapping
 	volumes  []Volume // the source of an anonymous one is empty
 	links    []Link
+	notes    []string
 }
 
 // problems collects the sentences of an Error.

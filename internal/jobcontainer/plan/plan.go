@@ -50,6 +50,7 @@ type Plan struct {
 	Forwards   []Forward   // ports to open
 	Hosts      []HostName  // lines of /etc/hosts
 	Warnings   []string    // sentences for the job's log
+	Notes      []string    // the same, of what the workflow's author need not change
 }
 
 // Container is what to tell the guard of a container.
@@ -83,7 +84,7 @@ type Volume struct {
 	Source   string // a directory below jobcontainer.WorkDir, in every container; made if it is absent
 	Target   string
 	Keep     bool // a directory at Target is as good: no other container has the volume, and it is new
-	Optional bool // --tmpfs: a failure is a warning
+	Optional bool // --tmpfs, tools: a failure is said, and nothing else
 }
 
 // Forward is a port of the pod on which to accept connections for another one of it.

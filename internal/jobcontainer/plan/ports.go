@@ -128,14 +128,27 @@ func (one draft) listens(config jobcontainer.ImageConfig) []Port {
 	return ports
 }
 
+// owner is the container that listens on a port; zero: another process of the pod.
+type owner struct {
+	role jobcontainer.Role
+	name string
+}
+
+func (o owner) title() string {
+	if o.name == "" {
+		return ""
+	}
+	return Titled(o.role, o.name)
+}
+
 // network gives out the ports of the pod. Without granted containers it only looks for what is wrong already. The containers of
 // its plan have nothing but ports.
 func (d Draft) network(granted []jobcontainer.Granted) (Plan, error) {
 	var found problems
 	plan := Plan{Containers: make([]Container, len(d.drafts))}
-	owners := map[Port]string{} // what listens, by container
+	owners := map[Port]owner{}
 	for _, port := range d.runner.Taken {
-		owners[port] = ""
+		owners[port] = owner{}
 	}
 	configs := make([]jobcontainer.ImageConfig, len(d.drafts))
 	for i := range granted {
@@ -167,20 +180,20 @@ func (d Draft) network(granted []jobcontainer.Granted) (Plan, error) {
 }
 
 // claim notes on which ports a service listens.
-func (d Draft) claim(owners map[Port]string, one draft, ports []Port, found *problems) {
+func (d Draft) claim(owners map[Port]owner, one draft, ports []Port, found *problems) {
 	for _, port := range ports {
 		switch owner, taken := owners[port]; {
-		case taken && owner == "":
-			found.add("%s", PortTakenText(port.Number, one.name, ""))
-		case taken && owner != one.name:
-			found.add("%s", SamePortText(owner, one.name, port.Number))
+		case taken && owner.name == "":
+			found.add("%s", PortTakenText(port.Number, Titled(one.role, one.name), ""))
+		case taken && owner.name != one.name:
+			found.add("%s", SamePortText(owner.name, one.name, port.Number))
 		}
-		owners[port] = one.name
+		owners[port] = owner{one.role, one.name}
 	}
 }
 
 // forward opens the host port of a mapping.
-func (p *Plan) forward(i int, one draft, m mapping, owners map[Port]string, found *problems) {
+func (p *Plan) forward(i int, one draft, m mapping, owners map[Port]owner, found *problems) {
 	number := strconv.Itoa(m.port.Number)
 	if m.hostFirst == 0 || (m.hostFirst <= m.port.Number && m.port.Number <= m.hostLast) {
 		p.Containers[i].Ports[number] = number // the container itself listens there
@@ -195,10 +208,10 @@ func (p *Plan) forward(i int, one draft, m mapping, owners map[Port]string, foun
 		if _, taken := owners[port]; taken {
 			continue
 		}
-		owners[port] = one.name
+		owners[port] = owner{one.role, one.name}
 		p.Containers[i].Ports[number] = strconv.Itoa(host)
 		p.Forwards = append(p.Forwards, Forward{Container: i, Protocol: port.Protocol, HostPort: host, Port: m.port.Number})
 		return
 	}
-	found.add("%s", PortTakenText(m.hostFirst, one.name, owners[Port{Number: m.hostFirst, Protocol: m.port.Protocol}]))
+	found.add("%s", PortTakenText(m.hostFirst, Titled(one.role, one.name), owners[Port{Number: m.hostFirst, Protocol: m.port.Protocol}].title()))
 }

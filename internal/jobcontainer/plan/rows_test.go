@@ -107,6 +107,12 @@ func TestRow_HostPortIsTaken(t *testing.T) {
 	refused(t, err, "Port 80 of service 'web' can't be opened: address already in use by service 'proxy'.")
 	_, err = planned(Job{Services: make2("80", "80:8081"), Names: []string{"proxy", "web"}}, pool)
 	refused(t, err, "Port 80 of service 'web' can't be opened: address already in use by service 'proxy'.")
+	job := Job{Container: &hook.Container{Image: "x", PortMappings: []string{"80:8080"}}, Services: make2("80", "81"), Names: []string{"proxy", "web"}}
+	_, err = planned(job, pool)
+	refused(t, err, "Port 80 of container 'job' can't be opened: address already in use by service 'proxy'.")
+	job.Services = make2("80:8080", "81")
+	_, err = planned(job, pool)
+	refused(t, err, "Port 80 of service 'proxy' can't be opened: address already in use by container 'job'.")
 
 	runner := pool
 	runner.Taken = []Port{{80, "tcp"}, {5432, "udp"}}

@@ -1,6 +1,10 @@
 package plan
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+)
 
 // Texts for the job's log about what only shows when containers start or run.
 
@@ -9,12 +13,21 @@ func NamesUnresolvableText() string {
 	return "Service names can't be resolved in this job, because no container of it runs as root; use localhost."
 }
 
-// PortTakenText is the error of a port that can't be opened. by is the service that has it; empty: another process.
-func PortTakenText(port int, service, by string) string {
-	if by == "" {
-		return fmt.Sprintf("Port %d of service '%s' can't be opened: address already in use.", port, service)
+// Titled names a container in a sentence.
+func Titled(role jobcontainer.Role, name string) string {
+	if role == jobcontainer.RoleService {
+		return "service '" + name + "'"
 	}
-	return fmt.Sprintf("Port %d of service '%s' can't be opened: address already in use by service '%s'.", port, service, by)
+	return "container '" + name + "'"
+}
+
+// PortTakenText is the error of a port that can't be opened, of a container as Titled names it. by is the container that has it; empty: another
+// process.
+func PortTakenText(port int, of, by string) string {
+	if by != "" {
+		by = " by " + by
+	}
+	return fmt.Sprintf("Port %d of %s can't be opened: address already in use%s.", port, of, by)
 }
 
 // PortInUseText is the hint when the log of a service that does not run shows that it can't bind.
@@ -48,6 +61,15 @@ func KilledForMemoryText(container, memory string) string {
 		memory = " (" + memory + ")"
 	}
 	return fmt.Sprintf("Container '%s' was killed: the job used more memory than the pool allows%s.", container, memory)
+}
+
+// ProcessKilledText is the error of a process that the kernel has killed for memory, in a container that goes on. It may also have been the node's
+// memory. memory is the pool's, as 16Gi; empty: not said.
+func ProcessKilledText(container, memory string) string {
+	if memory != "" {
+		memory = " The pool allows " + memory + "."
+	}
+	return fmt.Sprintf("A process of container '%s' was killed for lack of memory.%s", container, memory)
 }
 
 // EndedText is a warning, once, about a service that ended while the job runs.

@@ -88,7 +88,7 @@ func (r Runner) tools(one *draft) []Volume {
 		if path.Clean(mount.Target) != jobcontainer.ToolsDir || r.Work != "" && below(path.Clean(mount.Source), path.Clean(r.Work)) {
 			continue
 		}
-		one.options.Warnings = append(one.options.Warnings, "The runner's tools in '"+mount.Source+"' are not available in container '"+one.name+"'. Actions install what they need.")
+		one.notes = append(one.notes, "The runner's tools in '"+mount.Source+"' are not available in container '"+one.name+"'.")
 		return []Volume{{Text: jobcontainer.ToolsDir, Source: jobcontainer.WorkDir + "/_tool", Target: jobcontainer.ToolsDir, Keep: true, Optional: true}}
 	}
 	return nil

@@ -46,6 +46,7 @@ func (c *call) beginOnce(ctx context.Context, draft plan.Draft, s *session, try 
 		for _, warning := range p.Warnings {
 			c.warn(warning)
 		}
+		c.say(p.Notes...)
 	}
 	return p, c.awaitGuards(ctx, p.Containers)
 }

@@ -96,7 +96,10 @@ func (c *call) showUnhealthy(ctx context.Context, m *member, check *checked) {
 	if ended {
 		c.ended(ctx, m)
 	}
-	c.explain(m, c.showLog(ctx, m))
+	log := c.showLog(ctx, m)
+	if ended {
+		c.explain(m, log)
+	}
 	if state.Output != "" {
 		c.say("Output of the last health check:")
 		c.say(steplog.Lines(state.Output)...)

@@ -13,6 +13,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/client"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/wire"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/plan"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/steplog"
 )
 
 // linkVolumes makes the runner's directories and the workflow's volumes appear where a container expects them.
@@ -36,7 +37,7 @@ func (c *call) linkVolumes(ctx context.Context, m *member, p plan.Container) err
 		var failure *client.Failure
 		switch err := c.link(ctx, m, link); {
 		case errors.As(err, &failure):
-			c.warn(failure.Text)
+			c.say(steplog.Line(failure.Text))
 		case err != nil:
 			return err
 		}

@@ -103,10 +103,10 @@ func (c *call) startAll(ctx context.Context, p plan.Plan, s *session) error {
 	if err := c.nameHosts(ctx, s); err != nil {
 		return err
 	}
-	if err := c.startServices(ctx, p, s); err != nil {
+	if err := c.openPorts(ctx, p, s); err != nil {
 		return err
 	}
-	if err := c.openPorts(ctx, p, s); err != nil {
+	if err := c.startServices(ctx, p, s); err != nil {
 		return err
 	}
 	return c.awaitHealth(ctx, p, s)
@@ -155,7 +155,8 @@ func (c *call) startServices(ctx context.Context, p plan.Plan, s *session) error
 	return nil
 }
 
-// openPorts opens the ports of services and of the job container, whose servers steps start later.
+// openPorts opens the ports of services and of the job container, whose servers steps start later. As with Docker, they are taken before any process
+// of the containers starts.
 func (c *call) openPorts(ctx context.Context, p plan.Plan, s *session) error {
 	for _, f := range p.Forwards {
 		m := &s.Containers[f.Container]
@@ -164,7 +165,7 @@ func (c *call) openPorts(ctx context.Context, p plan.Plan, s *session) error {
 		switch {
 		case err == nil:
 		case isFailure(err, wire.FailInUse):
-			return refuse("%s", plan.PortTakenText(f.HostPort, m.Name, ""))
+			return refuse("%s", plan.PortTakenText(f.HostPort, plan.Titled(m.Role, m.Name), ""))
 		default:
 			return c.reason(m, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/client"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/wire"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/health"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/hook"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/plan"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
@@ -133,6 +134,30 @@ func TestMakeLink_ReplacesLinksAlone(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "home"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "home", "file"), nil, 0o600))
 	require.Error(t, makeLink(filepath.Join(dir, "home"), "/__w/_temp/_github_home"))
+}
+
+// A process that was killed for memory leaves its container alive, so nothing but its exit tells.
+func TestExits_ForMemoryAreExplained(t *testing.T) {
+	pod := newStandIn(t)
+	c := pod.call()
+	c.Resources, c.input.Command = "8 CPU, 16Gi", hook.RunScriptStep
+	killed := client.Exit{Code: 137, OutOfMemory: true}
+	var exit *ExitError
+	require.ErrorAs(t, c.finish(killed, "job", "bash", "debian:12", nil), &exit)
+	require.Equal(t, 137, exit.Code)
+	pod.guard("service-1-0").status = func() (client.Status, error) { return client.Status{State: "exited", Exit: &killed}, nil }
+	require.True(t, c.ended(t.Context(), &member{Name: "db", Container: "service-1-0"}))
+	require.Equal(t, "::error::A process of container 'job' was killed for lack of memory. The pool allows 16Gi.\n"+
+		"::warning::Service 'db' exited with code 137. It is not started again.\n"+
+		"::warning::A process of container 'db' was killed for lack of memory. The pool allows 16Gi.\n", pod.text())
+}
+
+// As with Docker, a port is taken before any process of the containers starts: which of two has it must not depend on time.
+func TestStartAll_OpensPortsBeforeServicesStart(t *testing.T) {
+	pod := newStandIn(t)
+	p := plan.Plan{Containers: []plan.Container{{Role: jobcontainer.RoleService, Name: "a", Argv: []string{"serve"}}}, Forwards: []plan.Forward{{Protocol: "tcp", HostPort: 8080, Port: 80}}}
+	err := pod.call().startAll(t.Context(), p, &session{Containers: []member{{Role: jobcontainer.RoleService, Name: "a", Container: "service-1-0"}}})
+	require.EqualError(t, err, "service-1-0: Relay was not expected")
 }
 
 // One request for one command: sent again, it has the same id, which the courier accepts as a file's name.

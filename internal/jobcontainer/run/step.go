@@ -74,7 +74,7 @@ func (c *call) ended(ctx context.Context, m *member) bool {
 	case status.Exit != nil:
 		c.warn(plan.EndedText(m.Name, status.Exit.Code))
 		if status.Exit.OutOfMemory {
-			c.warn(plan.KilledForMemoryText(m.Name, c.memory()))
+			c.warn(plan.ProcessKilledText(m.Name, c.memory()))
 		}
 		return true
 	}
@@ -85,7 +85,7 @@ func (c *call) ended(ctx context.Context, m *member) bool {
 func (c *call) finish(exit client.Exit, container, program, image string, state []byte) error {
 	switch {
 	case exit.OutOfMemory:
-		c.fail(plan.KilledForMemoryText(container, c.memory()))
+		c.fail(plan.ProcessKilledText(container, c.memory()))
 	case exit.Text == "":
 	case exit.Code == codeNotFound && path.Base(program) == program:
 		if c.input.Command == hook.RunScriptStep {

@@ -15,11 +15,15 @@ import (
 )
 
 // WantPatience is how long a guard waits for the directory of its container. The response that names the container may still be on its way: the
-// courier with it starts after another image was pulled if the first courier was interrupted. It is longer than a hook waits for its guards.
-const WantPatience = 15 * time.Minute
+// courier with it starts after another image was pulled if the first courier was interrupted. It is longer than a hook waits for a response
+// (courier.Wait).
+const WantPatience = 4 * time.Minute
 
-// wantEvery is how often it looks.
-const wantEvery = 10 * time.Millisecond
+// wantEvery is how often it looks, for a few seconds; then lateEvery.
+const (
+	wantEvery = 10 * time.Millisecond
+	lateEvery = 200 * time.Millisecond
+)
 
 // ErrUnwanted is a container that was withdrawn, or that nobody has asked for.
 var ErrUnwanted = errors.New("the container is not wanted any more")
@@ -37,7 +41,10 @@ func AwaitWanted(ctx context.Context, dir, name string, patience time.Duration, 
 	defer look.Stop()
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
-	for {
+	for looks := 0; ; looks++ {
+		if looks == 500 {
+			look.Reset(lateEvery)
+		}
 		own, err := os.Stat(filepath.Join(dir, name))
 		if err == nil && own.Mode().Perm() != 0o700 { // Want has finished it, or Withdraw has made it
 			if _, err := os.Lstat(filepath.Join(dir, name, wantedFile)); err != nil {
