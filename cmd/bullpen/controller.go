@@ -107,17 +107,19 @@ func (f *controllerFlags) prepare(ctx context.Context) (controller.Options, erro
 	if o.Pod.DispatchURL == "" {
 		o.Pod.DispatchURL = f.serverURL
 	}
+	var err error
+	if o.Pod.MacDispatchURL, err = f.macs.dispatch(); err != nil {
+		return o, err
+	}
 	if err := controller.CheckAddress("metrics-addr", o.MetricsAddress); err != nil {
 		return o, err
 	}
 	if err := controller.CheckAddress("health-addr", o.HealthAddress); err != nil {
 		return o, err
 	}
-	egress, err := f.egress.options()
-	if err != nil {
+	if o.Pod.Egress, err = f.egress.options(); err != nil {
 		return o, err
 	}
-	o.Pod.Egress = egress
 	server, err := serverclient.New(serverclient.Options{BaseURL: f.serverURL, TokenFile: f.serverTokenFile})
 	if err != nil {
 		return o, err

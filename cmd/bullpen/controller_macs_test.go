@@ -38,3 +38,20 @@ func TestController_PreparesMacsOnlyIfToldTo(t *testing.T) {
 	require.Equal(t, 7, second.Attempts)
 	require.NotEqual(t, first.BinarySHA256, second.BinarySHA256, "another release is a reason to apply")
 }
+
+func TestController_TheURLForMacsIsOneThatARunnerPolls(t *testing.T) {
+	for _, good := range []string{"", "http://10.0.0.5:30080", "https://dispatch.example.com/bullpen", "http://[fd00::1]"} {
+		url, err := macFlagsOf(t, "--mac-dispatch-url="+good).dispatch()
+		require.NoError(t, err, good)
+		require.Equal(t, good, url)
+	}
+	for _, bad := range []string{"dispatch.example.com", "ssh://host", "https://", "https://:443", "https://u:secret@host", "https://host?token=secret", "https://host#a", "https://ho st"} {
+		_, err := macFlagsOf(t, "--mac-dispatch-url="+bad).dispatch()
+		require.ErrorContains(t, err, "--mac-dispatch-url must be http://HOST", bad)
+		require.NotContains(t, err.Error(), "secret")
+	}
+	flags := controllerFlags{}
+	flags.macs.dispatchURL = "dispatch.example.com"
+	_, err := flags.prepare(t.Context())
+	require.ErrorContains(t, err, "--mac-dispatch-url")
+}

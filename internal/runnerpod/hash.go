@@ -36,6 +36,7 @@ func (o Options) hashedAgentCommand() string {
 // the template, the resources and the installation's options. Labels, replicas and queueing are not in it: they are
 // read when a job is dispatched. Equal quantities hash equally however they are written, and so do defaults.
 func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
+	options = options.on(pool.Spec.Platform)
 	options.AgentCommand = options.hashedAgentCommand()
 	template, version := pool.Spec.Template.DeepCopy(), hashVersion
 	if len(template.Command) == 0 {

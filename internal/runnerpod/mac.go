@@ -1,6 +1,10 @@
 package runnerpod
 
 import (
+	"cmp"
+	"net/url"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -12,7 +16,7 @@ const darwin = "darwin"
 
 // checkMac refuses what a pool of platform macos cannot have. Its runners are virtual machines on Macs: there is no container
 // runtime, and a virtual machine shares with its host nothing but what the agent needs.
-func checkMac(pool *v1alpha1.RunnerPool) error {
+func checkMac(pool *v1alpha1.RunnerPool, options Options) error {
 	if pool.Spec.Platform != v1alpha1.PlatformMacOS {
 		return nil
 	}
@@ -26,8 +30,29 @@ func checkMac(pool *v1alpha1.RunnerPool) error {
 		return refuse("spec.template.nodeSelector has %s=%s, but a pool with platform macos needs Macs: remove it", corev1.LabelOSStable, template.NodeSelector[corev1.LabelOSStable])
 	case pool.Spec.Resources.CPU.MilliValue()%1000 != 0:
 		return refuse("spec.resources.cpu is %s, but a macOS virtual machine has whole CPUs: use a whole number, such as 4", pool.Spec.Resources.CPU.String())
+	case options.MacDispatchURL == "" && inClusterOnly(options.DispatchURL):
+		return refuse("Macs cannot reach the server at %s, because they do not use the cluster's DNS: set the chart's value macHosts.dispatchURL (--mac-dispatch-url of the controller) to the server's URL for Macs", options.DispatchURL)
 	}
 	return nil
+}
+
+// on are the options of pods of one platform.
+func (o Options) on(platform v1alpha1.Platform) Options {
+	if platform == v1alpha1.PlatformMacOS {
+		o.DispatchURL = cmp.Or(o.MacDispatchURL, o.DispatchURL)
+	}
+	return o
+}
+
+// inClusterOnly reports whether the host of a URL is a Service's name, which only the cluster's DNS resolves. The poller of such a pod would hold
+// one of a Mac's two slots, and never ask for a job.
+func inClusterOnly(dispatchURL string) bool {
+	at, err := url.Parse(dispatchURL)
+	if err != nil {
+		return false
+	}
+	host := strings.TrimSuffix(strings.ToLower(at.Hostname()), ".")
+	return strings.HasSuffix(host, ".svc") || strings.HasSuffix(host, ".svc.cluster.local")
 }
 
 // toMac makes the pod one for Macs. The containers agent and poller are processes of the Mac, of the node agent's user; the

@@ -146,3 +146,48 @@ func TestFleet_OfMacsIsOneWhetherTheSelectorSaysSoOrNot(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEqual(t, a, c)
 }
+
+// A Mac resolves no name of the cluster's: its poller gets a URL of its own. Where that cannot be so, the pool says what is missing, and takes
+// no slot of a Mac.
+func TestBuild_AMacPollsAURLThatMacsReach(t *testing.T) {
+	pollsAt := func(pool *v1alpha1.RunnerPool, options Options) string {
+		t.Helper()
+		pod, _, err := Build(pool, options, "abcd1234")
+		require.NoError(t, err)
+		env := container(t, pod, ContainerPoller).Env
+		i := slices.IndexFunc(env, func(v corev1.EnvVar) bool { return v.Name == EnvDispatchURL })
+		require.GreaterOrEqual(t, i, 0)
+		return env[i].Value
+	}
+	cluster := testOptions
+	for _, only := range []string{"http://bullpen-dispatch.bullpen-system.svc", "http://d.s.svc:80/", "https://D.S.SVC.cluster.local."} {
+		cluster.DispatchURL = only
+		require.Equal(t, only, pollsAt(testPool(), cluster))
+		_, _, err := Build(macPool(), cluster, "abcd1234")
+		var invalid *InvalidTemplateError
+		require.ErrorAs(t, err, &invalid, only)
+		require.ErrorContains(t, err, "macHosts.dispatchURL")
+	}
+	require.Equal(t, testOptions.DispatchURL, pollsAt(macPool(), testOptions), "without one, the URL of all runners")
+	both := cluster
+	both.MacDispatchURL = "https://dispatch.example.com"
+	require.Equal(t, both.DispatchURL, pollsAt(testPool(), both))
+	require.Equal(t, both.MacDispatchURL, pollsAt(macPool(), both))
+	both.MacDispatchURL = both.DispatchURL
+	require.Equal(t, both.DispatchURL, pollsAt(macPool(), both), "a set URL is not judged: Macs may have the name in their hosts file")
+}
+
+// A changed URL of Macs replaces the idle runners on Macs, and no others.
+func TestTemplateHash_AURLOfMacsRollsPoolsOfMacs(t *testing.T) {
+	hash := func(pool *v1alpha1.RunnerPool, url string) string {
+		t.Helper()
+		options := testOptions
+		options.MacDispatchURL = url
+		got, err := TemplateHash(pool, options)
+		require.NoError(t, err)
+		return got
+	}
+	require.Equal(t, hash(testPool(), ""), hash(testPool(), "https://dispatch.example.com"))
+	require.NotEqual(t, hash(macPool(), ""), hash(macPool(), "https://dispatch.example.com"))
+	require.Equal(t, hash(macPool(), ""), hash(macPool(), testOptions.DispatchURL))
+}

@@ -17,7 +17,7 @@ const (
 )
 
 func podSpec(pool *v1alpha1.RunnerPool, options Options, name string) corev1.PodSpec {
-	spec := commonSpec(pool, options, name)
+	spec := commonSpec(pool, options.on(pool.Spec.Platform), name)
 	if pool.Spec.Platform == v1alpha1.PlatformMacOS {
 		toMac(&spec, pool.Spec.Template.AgentResources)
 		return spec

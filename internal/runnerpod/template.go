@@ -67,6 +67,9 @@ const MacAgentCommand = "/usr/local/bin/bullpen"
 type Options struct {
 	// DispatchURL is the base URL of the server as pods reach it. Required.
 	DispatchURL string
+	// MacDispatchURL is that URL as Macs reach it, which have neither the cluster's DNS nor a route to its Services; empty: DispatchURL. It is
+	// in the hash of pools of Macs alone, as their DispatchURL.
+	MacDispatchURL string `json:"-"`
 	// AgentImage is the image that holds the agent's binary. Required.
 	AgentImage string
 	// AgentCommand is the binary inside AgentImage; the default is DefaultAgentCommand. In one-machine mode it is the host's
@@ -166,7 +169,7 @@ func Build(pool *v1alpha1.RunnerPool, options Options, suffix string) (*corev1.P
 func check(pool *v1alpha1.RunnerPool, options Options) error {
 	template := &pool.Spec.Template
 	for _, problem := range []error{
-		checkTemplate(template), checkMetadata(template.Metadata), checkPrivileges(pool, options), checkArchitecture(pool), checkMac(pool), checkDisk(pool),
+		checkTemplate(template), checkMetadata(template.Metadata), checkPrivileges(pool, options), checkArchitecture(pool), checkMac(pool, options), checkDisk(pool),
 		checkResources("spec.template.agentResources", template.AgentResources), checkJobContainers(pool, options), checkBuild(pool, options),
 	} {
 		if problem != nil {

@@ -47,6 +47,9 @@ func TestValues_ThatCannotBeRightAreRefused(t *testing.T) {
 		"an ingress for nothing":          {"github: {appID: 1, webhooks: poll}\ningress: {enabled: true, host: a.example.com}", "requires github.webhooks: push"},
 		"no time to finish":               {least + "server: {preStopSeconds: 30}", "must be at least 55"},
 		"a cap that nobody would look at": {least + "server: {defaultLimits: {linux: jobs-per-repository=5}}", "set server.repositoryCaps to true"},
+		"a URL for Macs without scheme":   {least + "macHosts: {dispatchURL: dispatch.example.com}", "/macHosts/dispatchURL"},
+		"a password in a URL for Macs":    {least + "macHosts: {dispatchURL: 'https://u:p@dispatch.example.com'}", "/macHosts/dispatchURL"},
+		"another type for dispatch":       {least + "dispatchService: {type: ExternalName}", "/dispatchService/type"},
 		"a tag with a space":              {least + "image: {tag: 'v1 v2'}", "/image/tag"},
 		"a digest that is none":           {least + "image: {digest: latest}", "/image/digest"},
 	} {

@@ -47,7 +47,7 @@ console:
   oidc:
     {issuer: "https://login.example.com", clientID: bullpen, clientSecret: {name: oidc}, caSecret: {name: oidc-ca}, name: "Example: SSO", usernameClaim: email, usernamePrefix: "sso:",
      groupsClaim: groups, groupsPrefix: "oidc:", groups: ["oidc:platform"], scopes: [profile, email, groups], sessionLife: 8h}
-macHosts: {enabled: true, secrets: [mac-ssh, mac-password], attempts: 8}
+macHosts: {enabled: true, secrets: [mac-ssh, mac-password], attempts: 8, dispatchURL: "https://dispatch.example.com"}
 jobContainers: {enabled: true}
 controller: {workers: 4, verbose: true, env: [{name: A, value: b}], podLabels: {team: ci}, tolerations: [{operator: Exists}]}
 runners: {namespaceLabels: {pod-security.kubernetes.io/audit: baseline}}
@@ -67,6 +67,7 @@ pools:
 onCall: {subjects: [{kind: Group, name: platform, apiGroup: rbac.authorization.k8s.io}]}
 ingress: {enabled: true, host: bullpen.example.com, className: nginx, tlsSecretName: tls, annotations: {a: b}}
 webhookService: {type: LoadBalancer, annotations: {c: d}}
+dispatchService: {type: LoadBalancer, annotations: {e: f}, loadBalancerSourceRanges: [10.0.0.0/24]}
 monitoring:
   serviceMonitor: {enabled: true, labels: {release: prometheus}}
   prometheusRule: {enabled: true, labels: {release: prometheus}}
@@ -210,7 +211,7 @@ func TestSwitches(t *testing.T) {
 	require.Subset(t, texts(container(t, objects, "controller")["args"]), []string{"--workers=4", "--verbose"})
 	require.Equal(t, "bullpen-webhooks", at(t, find(t, objects, "Ingress bullpen-system/bullpen-webhooks"), "spec", "rules", 0, "http", "paths", 0, "backend", "service", "name"))
 	require.Equal(t, "LoadBalancer", at(t, find(t, objects, "Service bullpen-system/bullpen-webhooks"), "spec", "type"))
-	require.Equal(t, "ClusterIP", at(t, find(t, objects, "Service bullpen-system/bullpen-dispatch"), "spec", "type"), "what hands out jobs stays inside")
+	require.Equal(t, "ClusterIP", at(t, find(t, objects, "Service bullpen-system/bullpen-operators"), "spec", "type"), "administrators' API stays inside")
 	require.Equal(t, "baseline", at(t, find(t, objects, "Namespace /bullpen-runners"), "metadata", "labels", "pod-security.kubernetes.io/audit"))
 	for _, kind := range []string{"ServiceMonitor", "PrometheusRule"} {
 		require.Equal(t, "prometheus", at(t, find(t, objects, kind+" bullpen-system/bullpen"), "metadata", "labels", "release"))
@@ -228,6 +229,30 @@ func TestSwitches(t *testing.T) {
 	}
 	require.Equal(t, "keep", at(t, find(t, off, "RunnerPool bullpen-runners/a"), "metadata", "annotations", "helm.sh/resource-policy"))
 	require.Nil(t, container(t, off, "server")["lifecycle"])
+}
+
+// Macs reach the server only by what is opened for them, and stay the clients that the network policy knows.
+func TestMacs_ReachTheServerAsSet(t *testing.T) {
+	const dispatch = "Service bullpen-system/bullpen-dispatch"
+	off := render(t, helmchart.Release{}, least)
+	require.Equal(t, "ClusterIP", at(t, find(t, off, dispatch), "spec", "type"), "what hands out jobs stays inside")
+	require.Nil(t, at(t, find(t, off, dispatch), "spec", "externalTrafficPolicy"), "the API server refuses it for a ClusterIP")
+	require.NotContains(t, strings.Join(texts(container(t, off, "controller")["args"]), " "), "--mac-dispatch-url")
+
+	alone := render(t, helmchart.Release{}, least+"macHosts: {dispatchURL: 'http://10.0.0.5:30080'}\ndispatchService: {type: NodePort, loadBalancerSourceRanges: [10.0.0.0/8]}\n")
+	require.Contains(t, texts(container(t, alone, "controller")["args"]), "--mac-dispatch-url=http://10.0.0.5:30080", "Macs can join without MacHosts")
+	require.Equal(t, "NodePort", at(t, find(t, alone, dispatch), "spec", "type"))
+	require.Equal(t, "Local", at(t, find(t, alone, dispatch), "spec", "externalTrafficPolicy"))
+	require.Nil(t, at(t, find(t, alone, dispatch), "spec", "loadBalancerSourceRanges"), "the API server refuses it for a NodePort")
+
+	objects := render(t, helmchart.Release{}, everything)
+	args := texts(container(t, objects, "controller")["args"])
+	require.Subset(t, args, []string{"--mac-dispatch-url=https://dispatch.example.com", "--dispatch-url=http://bullpen-dispatch.bullpen-system.svc"})
+	service := find(t, objects, dispatch)
+	require.Equal(t, "LoadBalancer", at(t, service, "spec", "type"))
+	require.Equal(t, map[string]any{"e": "f"}, at(t, service, "metadata", "annotations"))
+	require.Equal(t, []any{"10.0.0.0/24"}, at(t, service, "spec", "loadBalancerSourceRanges"))
+	require.Nil(t, at(t, find(t, objects, "Service bullpen-system/bullpen-webhooks"), "spec", "externalTrafficPolicy"), "webhooks are as they were")
 }
 
 // POOL-2: a pool waits for its busy runners from its first moment; and it goes when it is taken out of the values.
