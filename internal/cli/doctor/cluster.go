@@ -31,6 +31,7 @@ type Cluster struct {
 	Rules         Rules
 	Pressures     []Pressure
 	Refusals      []Refusal
+	Unreconciled  []Unreconciled
 	Upgrades      Upgrades
 }
 
@@ -137,6 +138,7 @@ func examineCluster(r *Report, c Cluster, now time.Time) {
 	if c.Lease != nil {
 		examineLease(r, c, *c.Lease, now)
 	}
+	examineUnreconciled(r, c, now)
 	examineEgress(r, c)
 	if c.PoolsRead {
 		examinePools(r, c, now)
@@ -204,17 +206,23 @@ func examineLease(r *Report, c Cluster, l Lease, now time.Time) {
 	remedy := "Find the reason: `kubectl -n " + c.SystemNamespace + " get pods -l app.kubernetes.io/component=controller`, and its logs. Running jobs continue; " +
 		"no runner is replaced until then."
 	switch {
+	case !l.unheld(now):
 	case l.Missing || l.Holder == "":
 		r.found(Finding{
 			Code: "no-controller", Severity: SeverityError, Subject: c.SystemNamespace, Sentence: "No controller is running: none holds the lease or responds.", Remedy: remedy,
 		})
-	case now.Sub(l.RenewedAt) > l.Duration+leaseLate:
+	default:
 		r.found(Finding{
 			Code: "no-controller", Severity: SeverityError, Subject: c.SystemNamespace,
 			Sentence: "No controller is running: " + l.Holder + " held the lease last and has not renewed it for " + now.Sub(l.RenewedAt).Round(time.Second).String() + ".",
 			Remedy:   remedy,
 		})
 	}
+}
+
+// unheld says that no controller holds the lease, or that the last one does not renew it.
+func (l Lease) unheld(now time.Time) bool {
+	return l.Missing || l.Holder == "" || now.Sub(l.RenewedAt) > l.Duration+leaseLate
 }
 
 func examinePools(r *Report, c Cluster, now time.Time) {

@@ -66,6 +66,7 @@ func (g *gatherer) cluster(ctx context.Context) {
 	c.nodes(ctx)
 	c.pods(ctx)
 	live := c.pools(ctx)
+	c.unreconciled(ctx)
 	c.upgrades(ctx, live)
 	c.probe(ctx, live)
 }
