@@ -83,6 +83,7 @@ func Convert(inputs []Input, options Options) *Result {
 		slices.SortStableFunc(c.object.Findings, func(a, b Finding) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
 		result.Objects = append(result.Objects, c.object)
 	}
+	result.noteSelfRegistering()
 	result.sum()
 	return result
 }

@@ -171,3 +171,31 @@ spec:
 	require.Equal(t, 1, result.Summary[string(arcmigration.ToDo)])
 	require.Contains(t, output(t, result), "# TODO: spec.volumes[0] (node): no pod can be built from it: volume \"node\" is a hostPath")
 }
+
+// What runs the results of a conversion is off by default: the report says so once, and --strict does not count it.
+func TestConvert_SaysOnceWhatSelfRegisteringRunnersNeed(t *testing.T) {
+	const runner = `
+apiVersion: actions.summerwind.dev/v1alpha1
+kind: Runner
+metadata: {name: NAME}
+spec: {repository: acme/app, labels: [LABEL], dockerEnabled: false, image: "ghcr.io/actions/actions-runner:latest"}
+`
+	named := func(name, label string) string {
+		return strings.NewReplacer("NAME", name, "LABEL", label).Replace(runner)
+	}
+	notes := func(manifests ...string) []string {
+		result := arcmigration.Convert([]arcmigration.Input{{Name: "in.yaml", Content: []byte(strings.Join(manifests, "---"))}}, arcmigration.Options{Namespace: "bullpen-runners"})
+		var text bytes.Buffer
+		require.NoError(t, result.Print(&text))
+		require.Zero(t, result.Left(), "%s", text.String())
+		require.Equal(t, len(result.Notes), strings.Count(text.String(), "\nnote: "), "%s", text.String())
+		return result.Notes
+	}
+	require.Equal(t, []string{"self-registering runners (2 of the results) are ignored unless the chart's value selfRegistering.enabled is true. " +
+		"Add to server.otherRunnerLabels: gpu, large"}, notes(named("a", "large"), named("b", "gpu")))
+	require.Equal(t, []string{"self-registering runners (1 of the results) are ignored unless the chart's value selfRegistering.enabled is true"},
+		notes(named("a", "x64")), "labels of every runner tell nothing apart")
+	require.Empty(t, notes("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"))
+	pool := "githubConfigUrl: https://github.com/acme/app\nrunnerScaleSetName: shop\nmaxRunners: 3\n"
+	require.Empty(t, arcmigration.Convert([]arcmigration.Input{{Name: "values.yaml", Content: []byte(pool)}}, arcmigration.Options{}).Notes, "a RunnerPool needs nothing")
+}

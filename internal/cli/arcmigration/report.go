@@ -98,8 +98,10 @@ type Report struct {
 	// Problems are about files, such as one that is no YAML.
 	Problems []string `json:"problems,omitempty"`
 	// Conflicts is the number of labels that more than one of the results has. Jobs with such a label would not run.
-	Conflicts int            `json:"conflicts,omitempty"`
-	Summary   map[string]int `json:"summary"`
+	Conflicts int `json:"conflicts,omitempty"`
+	// Notes are about the installation, and not about an object: what it needs for the results to work.
+	Notes   []string       `json:"notes,omitempty"`
+	Summary map[string]int `json:"summary"`
 }
 
 // Failed reports whether something could not be read or converted, or that what was converted cannot be used together.
@@ -144,6 +146,9 @@ func (r *Report) Print(w io.Writer) error {
 	}
 	if r.Conflicts > 0 {
 		fmt.Fprintf(&text, "error: %d labels are in more than one of the results, and jobs with these labels would not run: see the findings on labels above\n", r.Conflicts)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(&text, "note: %s\n", note)
 	}
 	fmt.Fprintf(&text, "%d converted, %d merged, %d failed, %d skipped, %d ignored; fields: %d dropped, %d need attention, %d changed, %d unneeded\n",
 		r.Summary[string(Converted)], r.Summary[string(Merged)], r.Summary[string(NotConverted)], r.Summary[string(Skipped)], r.Summary[string(Ignored)],
