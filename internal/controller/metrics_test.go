@@ -14,7 +14,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 )
 
-// Each controller metric that the chart's alerts and dashboard and the runbooks name is exported; the server's test checks the other
+// Each controller metric that the chart's alerts and dashboard and the runbooks name is exported; a test of cmd/bullpen checks all
 // metrics.
 func TestMetrics_ThatTheChartNamesExist(t *testing.T) {
 	b := newBench(t)

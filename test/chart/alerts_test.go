@@ -84,6 +84,25 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 		}, neighbour...), Alerts: []alertAt{
 			firing("30m", "BullpenDatabaseUnreachable"), firing("35m", "BullpenDatabaseUnreachable"), firing("38m", "BullpenDatabaseUnreachable", labels("critical")),
 		}},
+		"self-registering runners": {Series: []alertSeries{
+			{`bullpen_runnerscaler_no_data{namespace="team-a",kind="RunnerSet",name="gpu"}`, "1x60"},
+			{`bullpen_runnerscaler_no_data{namespace="team-a",kind="RunnerSet",name="cpu"}`, steady},
+			{`bullpen_registration_rate_remaining{namespace="team-a",secret_namespace="runners",secret="pat",resource="core"}`, "100x60"},
+			{`bullpen_registration_rate_remaining{namespace="team-a",secret_namespace="runners",secret="app",resource="core"}`, "4000x60"},
+		}, Alerts: []alertAt{
+			firing("14m", "BullpenRunnerScalerNoData"), firing("16m", "BullpenRunnerScalerNoData", labels("warning", "kind", "RunnerSet", "name", "gpu")),
+			firing("14m", "BullpenRegistrationLimitNear"),
+			firing("16m", "BullpenRegistrationLimitNear", labels("warning", "secret_namespace", "runners", "secret", "pat", "resource", "core")),
+		}},
+		"containers of jobs that fail": {Series: []alertSeries{
+			{`bullpen_jobcontainers_failures_total{namespace="team-a"}`, "0+1x60"},
+			{`bullpen_jobcontainers_added_total{namespace="team-a",role="job"}`, "0+1x60"},
+			{`bullpen_jobcontainers_added_total{namespace="team-a",role="service"}`, "0+2x60"},
+			{`bullpen_jobcontainers_failures_total{namespace="few-of-many"}`, "0+1x60"},
+			{`bullpen_jobcontainers_added_total{namespace="few-of-many",role="job"}`, "0+6x60"},
+			{`bullpen_jobcontainers_failures_total{namespace="one-mistake"}`, "0 0 2x60"},
+			{`bullpen_jobcontainers_added_total{namespace="one-mistake",role="job"}`, "0 0 1x60"},
+		}, Alerts: []alertAt{firing("10m", "BullpenJobContainerFailures"), firing("50m", "BullpenJobContainerFailures", labels("warning"))}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.Interval = "1m"
