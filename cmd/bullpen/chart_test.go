@@ -4,8 +4,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
@@ -145,4 +148,27 @@ func TestChart_EveryKindOfRecoveryHasAnAlert(t *testing.T) {
 	for _, kind := range recovery.Kinds() {
 		require.Contains(t, expressions.String(), "|"+string(kind)+"|")
 	}
+}
+
+// A pass that an alert names exists, and runs often enough for the alert: a renamed pass would never be overdue.
+func TestChart_AlertsNamePassesThatExist(t *testing.T) {
+	every := map[string]time.Duration{}
+	push := func(cfg *serverConfig, file func(name, content string) string) {
+		cfg.webhooks.mode, cfg.webhooks.secretFile = webhooksPush, file("webhook-secret", "secret")
+	}
+	for _, pass := range slices.Concat(wired(t, nil).passList(), wired(t, push).passList()) {
+		every[pass.Name] = pass.Every
+	}
+	named := regexp.MustCompile(`pass=~?"([^"]+)"`)
+	looked := 0
+	for _, one := range readAlerts(t) {
+		for _, found := range named.FindAllStringSubmatch(one.Expr, -1) {
+			for _, pass := range strings.Split(found[1], "|") {
+				looked++
+				require.Contains(t, every, pass, one.Alert)
+				require.LessOrEqual(t, every[pass], time.Minute, "%s fires after minutes without %s", one.Alert, pass)
+			}
+		}
+	}
+	require.GreaterOrEqual(t, looked, 6)
 }
