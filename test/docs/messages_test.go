@@ -12,8 +12,11 @@ import (
 // notMessages are quotes with a space that nothing prints: flags, YAML, lists, SQL.
 var notMessages = regexp.MustCompile(`^(?:-|\[|SELECT |[\w.-]+: )`)
 
-// ofOthers are messages of other programs, which pages may quote.
-var ofOthers = []string{"no matches for kind", "no such file or directory", "violates PodSecurity"}
+// ofOthers are messages of other programs, which pages may quote: Kubernetes, Linux, Go, PostgreSQL.
+var ofOthers = []string{
+	"no matches for kind", "violates PodSecurity", "no such file or directory", "no route to host", "i/o timeout",
+	"password authentication failed", "read-only transaction", "remaining connection slots", "too many clients",
+}
 
 // messagesOf are the messages that a page quotes. Each must be one of a program, so a page puts anything else with a space that is no
 // command, query or setting into another form than backquotes.

@@ -192,8 +192,8 @@ func news(v ephemeral.View, now time.Time) (failures []letter.Failure, again tim
 	return failures, again
 }
 
-// patienceFor is how long the kubelet may retry what has failed, from the time at which the job was told. A failure that is not the one that it was
-// told of is newer: of a creation after pulls that have failed, for example.
+// patienceFor is how long the kubelet may retry what has failed, from the time at which the job's log had it. A failure with another text is newer:
+// of a creation after pulls that have failed, for example.
 func patienceFor(c ephemeral.Container, failure, told letter.Failure) time.Duration {
 	if w := c.State.Waiting; w != nil && slices.Contains(pullReasons, w.Reason) || failure.Text != told.Text {
 		return pullPatience
