@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/bullpen-ci/bullpen/internal/lib/httpserver"
 	"github.com/bullpen-ci/bullpen/internal/node"
 )
 
@@ -40,7 +40,7 @@ func serveNodeMetrics(ctx context.Context, address string, agent *node.Agent) (s
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	server := httpserver.New(mux)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/lib/credential"
 	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
+	"github.com/bullpen-ci/bullpen/internal/lib/httpserver"
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
 	"github.com/bullpen-ci/bullpen/internal/server/clock"
 	"github.com/bullpen-ci/bullpen/internal/server/cluster"
@@ -441,9 +441,11 @@ func (r *replica) serve(ctx context.Context) error {
 	group.Go(func() error { ledger.Listen(ctx, r.listenURL, r.dispatcher, r.log); return nil })
 	group.Go(func() error { return r.console.Run(ctx) })
 	listen := func(flag, address string, handler http.Handler) {
-		group.Go(func() error { return listenAndServe(ctx, flag, address, handler, r.log) })
+		group.Go(func() error { return listenAndServe(ctx, flag, address, handler, onlyKnown, r.log) })
 	}
-	listen("--listen", r.cfg.listen, r.http.Public())
+	group.Go(func() error {
+		return listenAndServe(ctx, "--listen", r.cfg.listen, r.http.Public(), httpserver.Public, r.log)
+	})
 	listen("--internal-listen", r.cfg.internalListen, r.http.Internal())
 	if r.cfg.operators.listen != "" {
 		listen("--operator-listen", r.cfg.operators.listen, r.operatorHandler())
@@ -454,32 +456,4 @@ func (r *replica) serve(ctx context.Context) error {
 		listen("--metrics-listen", r.cfg.metricsListen, metrics)
 	}
 	return group.Wait()
-}
-
-// listenAndServe serves until ctx ends, then lets requests that are under way finish.
-func listenAndServe(ctx context.Context, flag, address string, handler http.Handler, log *slog.Logger) error {
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", address)
-	if err != nil {
-		return fmt.Errorf("listening on %s: %w. Choose another address with %s", address, err, flag)
-	}
-	srv := &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
-	log.InfoContext(ctx, "listening", "address", listener.Addr().String(), "for", flag)
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		<-ctx.Done()
-		// Waiting polls are answered as soon as the dispatcher stops; mints under way have their time-out.
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-		defer cancel()
-		_ = srv.Shutdown(grace)
-	}()
-	if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving %s: %w", address, err)
-	}
-	<-stopped
-	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/bullpen-ci/bullpen/internal/lib/httpserver"
 )
 
 // Files of the state directory, for administrators of the host.
@@ -55,10 +57,10 @@ func (a *Agent) serveReport(ctx context.Context) {
 		a.opts.Log.Warn("cannot serve bullpen node status; it reads the agent's periodic report instead", "error", err)
 		return
 	}
-	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httpserver.New(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(a.Report()) // who asked has gone
-	})}
+	}))
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/lib/httpserver"
 )
 
 // DefaultSecret is the chart's github.secret.name.
@@ -125,7 +126,8 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	if err != nil {
 		return Result{}, errors.Join(err, listener.Close())
 	}
-	server := &http.Server{Handler: c.handler(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
+	server := httpserver.New(c.handler())
+	server.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	served := make(chan error, 1)
 	var serving sync.WaitGroup
 	serving.Go(func() { served <- server.Serve(listener) })

@@ -21,11 +21,10 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/dockerfile/builder"
+	"github.com/bullpen-ci/bullpen/internal/lib/httpserver"
 )
 
 const (
-	// headerPatience bounds the wait for a request.
-	headerPatience = 10 * time.Second
 	// guardPatience bounds the time from runc's start to the guard's socket.
 	guardPatience = time.Minute
 	// lookEvery is how often the socket is looked for.
@@ -46,7 +45,8 @@ func Serve(ctx context.Context, listener net.Listener, o Options) error {
 	s.clean()
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+builder.Path, s.serve)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerPatience, BaseContext: func(net.Listener) context.Context { return ctx }}
+	server := httpserver.New(mux)
+	server.BaseContext = func(net.Listener) context.Context { return ctx }
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/bullpen-ci/bullpen/internal/lib/httpserver"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 )
 
@@ -111,27 +111,19 @@ func newServer(opts Options, tokens, kube kubernetes.Interface) *Server {
 	return s
 }
 
-const (
-	headerTimeout = 10 * time.Second
-	idleTimeout   = 2 * time.Minute
-)
-
 // Serve serves on the listener until ctx ends, and returns when no request is in progress.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var requests sync.WaitGroup
 	defer requests.Wait()
-	front := &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			requests.Add(1)
-			defer requests.Done()
-			s.ServeHTTP(w, r)
-		}),
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug), // handshakes that failed
-	}
+	front := httpserver.New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		defer requests.Done()
+		s.ServeHTTP(w, r)
+	}))
+	front.BaseContext = func(net.Listener) context.Context { return ctx }
+	front.ErrorLog = slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug) // handshakes that failed
 	stop := context.AfterFunc(ctx, func() { _ = front.Close() })
 	defer stop()
 	err := front.Serve(tls.NewListener(listener, &tls.Config{

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/github"
 	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
+	"github.com/bullpen-ci/bullpen/internal/lib/httpserver"
 	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
 )
 
@@ -64,6 +65,7 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 		s.refuseHook(w, "bad_signature", http.StatusUnauthorized, err.Error())
 		return
 	}
+	defer httpserver.Working(r.Context())() // it is GitHub's, so it is finished, whatever strangers do
 	s.signatures.WithLabelValues(string(position)).Inc()
 	payload, err := github.PayloadOf(r.Header.Get("Content-Type"), body.bytes)
 	if err != nil {
