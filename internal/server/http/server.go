@@ -87,7 +87,7 @@ func New(opt Options) (*Server, error) {
 	if opt.Metrics == nil {
 		opt.Metrics = prometheus.NewRegistry()
 	}
-	s := &Server{opt: opt, flood: newFlood(opt.Log, opt.Now), bodies: newBodies(), signatures: prometheus.NewCounterVec(prometheus.CounterOpts{
+	s := &Server{opt: opt, flood: newFlood(opt.Log, opt.Now), bodies: newBodies(opt.Now), signatures: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "bullpen_webhook_signatures_total",
 		Help: "Webhooks, by the secret of their signature: current or previous.",
 	}, []string{"secret"})}

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +57,7 @@ type world struct {
 
 	public, internal *httptest.Server
 	unready          error
+	stopped          atomic.Pointer[time.Time] // the server's clock; nil: it runs
 
 	secrets *github.WebhookSecrets
 	metrics *prometheus.Registry
@@ -93,7 +95,7 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	srv, err := server.New(server.Options{
 		Dispatcher: d, Intake: payloads, Identities: w, WebhookSecrets: w.secrets, ControllerPrincipal: principal, Log: log, Metrics: w.metrics,
-		Ready: func(context.Context) error { return w.unready },
+		Ready: func(context.Context) error { return w.unready }, Now: w.now,
 	})
 	require.NoError(t, err)
 	w.public, w.internal = httptest.NewServer(srv.Public()), httptest.NewServer(srv.Internal())
@@ -101,6 +103,13 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(w.internal.Close)
 	w.tokens["controller"] = token{runnerapi.AudienceServer, cluster.Identity{Username: principal}}
 	return w
+}
+
+func (w *world) now() time.Time {
+	if at := w.stopped.Load(); at != nil {
+		return *at
+	}
+	return time.Now()
 }
 
 // lockedBuffer is written to by parts that continue while it is read.

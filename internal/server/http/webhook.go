@@ -42,27 +42,9 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 			"the payload is larger than 64 KiB, and Bullpen does not use this event: subscribe the App to workflow_job only")
 		return
 	}
-	// A slow sender is not yet known to be GitHub.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's recorder has none
-	body, err := s.bodies.read(http.MaxBytesReader(w, r.Body, github.MaxWebhookBody), r.ContentLength, verifier)
+	body, position, ok := s.verified(w, r, verifier)
 	defer body.release()
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		s.refuseHook(w, "too_large", http.StatusRequestEntityTooLarge, tooLargeText)
-		return
-	case errors.Is(err, errNoRoom):
-		s.opt.Intake.Count("", "no_room")
-		w.Header().Set("Connection", "close") // as with refuseUnread
-		retryLater(w, roomIn, err.Error())
-		return
-	case err != nil:
-		s.refuseHook(w, "unreadable", http.StatusBadRequest, "the payload could not be read completely")
-		return
-	}
-	position, err := verifier.Verify() // NET-6: before anything in the body is parsed
-	if err != nil {
-		s.refuseHook(w, "bad_signature", http.StatusUnauthorized, err.Error())
+	if !ok {
 		return
 	}
 	defer httpserver.Working(r.Context())() // it is GitHub's, so it is finished, whatever strangers do
@@ -90,6 +72,35 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 	default:
 		answer(w, http.StatusOK, map[string]string{"status": result.Reason})
 	}
+}
+
+// verified reads the payload and checks its signature. If it is not ok, it has answered. The caller releases the body.
+func (s *Server) verified(w http.ResponseWriter, r *http.Request, verifier *github.Verifier) (read *body, position github.SecretPosition, ok bool) {
+	// A slow sender is not yet known to be GitHub.
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's recorder has none
+	read, err := s.bodies.read(http.MaxBytesReader(w, r.Body, github.MaxWebhookBody), r.ContentLength, verifier,
+		func() { _ = connection.SetReadDeadline(time.Now()) })
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		s.refuseHook(w, "too_large", http.StatusRequestEntityTooLarge, tooLargeText)
+		return read, "", false
+	case errors.Is(err, errNoRoom):
+		s.opt.Intake.Count("", "no_room")
+		w.Header().Set("Connection", "close") // as with refuseUnread
+		retryLater(w, roomIn, err.Error())
+		return read, "", false
+	case err != nil:
+		s.refuseHook(w, "unreadable", http.StatusBadRequest, "the payload could not be read completely")
+		return read, "", false
+	}
+	_ = connection.SetReadDeadline(time.Time{}) // it was for the body, and would cancel the request
+	position, err = verifier.Verify()           // NET-6: before anything in the body is parsed
+	if err != nil {
+		s.refuseHook(w, "bad_signature", http.StatusUnauthorized, err.Error())
+	}
+	return read, position, err == nil
 }
 
 // refuseUnread is refuseHook of a payload that was not read: an answer on a connection that stays open waits until it has

@@ -265,6 +265,47 @@ func TestWebhook_TEN3_ManyLargeBodiesTakeNoRoomFromSmallOnes(t *testing.T) {
 	require.Equal(t, fleet.JobQueued, w.state(2))
 }
 
+// TEN-3: strangers that stall keep GitHub's payloads out for the second in which an honest body arrives, and not until their timeout.
+func TestWebhook_TEN3_StalledBodiesGiveWay(t *testing.T) {
+	w := newWorld(t)
+	start := time.Now()
+	w.stopped.Store(&start)
+	body := strings.Replace(queued(1), `"name":"build"`, `"name":"build","padding":"`+strings.Repeat("x", 60<<10)+`"`, 1)
+	const most = 400
+	refused := make(chan *http.Response, most)
+	for sent, full := 0, 0; full < 3; sent++ {
+		require.Less(t, sent, most, "there is still room")
+		conn := dial(t, w)
+		go func() { // ends with the connection
+			if begin(conn, map[string]string{
+				github.HeaderEvent: "workflow_job", github.HeaderSignature: github.Sign("guess", nil), "Content-Length": "65536",
+			}) == nil {
+				_, _ = conn.Write(make([]byte, 32<<10+1)) // the server makes room for twice as much
+			}
+			if response, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil {
+				_ = response.Body.Close()
+				refused <- response
+			}
+		}()
+		if status, _ := w.hook("workflow_job", body); status == http.StatusServiceUnavailable {
+			full++ // by bodies that may yet arrive in time
+		} else {
+			full = 0
+		}
+	}
+	for len(refused) > 0 { // there was no room for these
+		<-refused
+	}
+
+	later := start.Add(2 * time.Second)
+	w.stopped.Store(&later)
+	status, text := w.hook("workflow_job", body)
+	require.Equal(t, http.StatusOK, status, text)
+	response := await.Receive(t, refused, "a stalled sender is refused")
+	require.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+	require.NotEmpty(t, response.Header.Get("Retry-After"))
+}
+
 func dial(t *testing.T, w *world) net.Conn {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.public.Listener.Addr().String())
