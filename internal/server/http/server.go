@@ -66,6 +66,7 @@ type Server struct {
 	signatures *prometheus.CounterVec
 	flood      *flood
 	bodies     *bodies
+	ready      *readiness
 }
 
 // New checks the options.
@@ -87,7 +88,7 @@ func New(opt Options) (*Server, error) {
 	if opt.Metrics == nil {
 		opt.Metrics = prometheus.NewRegistry()
 	}
-	s := &Server{opt: opt, flood: newFlood(opt.Log, opt.Now), bodies: newBodies(opt.Now), signatures: prometheus.NewCounterVec(prometheus.CounterOpts{
+	s := &Server{opt: opt, flood: newFlood(opt.Log, opt.Now), bodies: newBodies(opt.Now), ready: &readiness{check: opt.Ready, now: opt.Now}, signatures: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "bullpen_webhook_signatures_total",
 		Help: "Webhooks, by the secret of their signature: current or previous.",
 	}, []string{"secret"})}
@@ -100,7 +101,7 @@ func New(opt Options) (*Server, error) {
 	return s, nil
 }
 
-// Public serves GitHub and the platform.
+// Public serves GitHub, and health checks from inside the cluster. Any client can reach it.
 func (s *Server) Public() http.Handler {
 	mux := http.NewServeMux()
 	if !s.opt.NoWebhooks { // NET-6: without a secret nothing could be verified
@@ -123,16 +124,6 @@ func (s *Server) Internal() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	mux.HandleFunc("GET /readyz", s.readyz)
 	return mux
-}
-
-func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
-	defer cancel()
-	if err := s.opt.Ready(ctx); err != nil {
-		refuse(w, http.StatusServiceUnavailable, err.Error())
-		return
-	}
-	w.WriteHeader(http.StatusOK)
 }
 
 // refuse answers with a status of 400 or above and one sentence.
