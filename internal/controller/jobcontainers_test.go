@@ -38,12 +38,13 @@ const imageDigest = "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef012
 type registry struct {
 	mu    sync.Mutex
 	hang  bool
+	slow  string // the tenant whose registries hang
 	asked chan image.Query
 }
 
 func (r *registry) Resolve(ctx context.Context, query image.Query) (image.Resolved, error) {
 	r.mu.Lock()
-	hang := r.hang
+	hang := r.hang || r.slow != "" && query.Tenant == r.slow
 	r.mu.Unlock()
 	select {
 	case r.asked <- query:
@@ -295,6 +296,25 @@ func TestJobContainers_JOB4_ACourierThatDoesNotStartIsReplaced(t *testing.T) {
 	v, ok := ephemeral.Read(b.read())
 	require.True(t, ok)
 	require.Equal(t, []jobcontainer.Response{want}, v.Newest().Delivery.Responses)
+}
+
+// The pods of a tenant whose registries hang are more than the controller's workers. A job of another tenant has its containers at once.
+func TestJobContainers_ATenantWithSlowRegistriesDelaysNoOther(t *testing.T) {
+	b := newJobBench(t)
+	honest := b.pod
+	b.registry.slow = "slow"
+	b.bench.pool("slow", 40, func(p *v1alpha1.RunnerPool) { p.Spec.Template.JobContainers = &v1alpha1.JobContainers{} })
+	for _, pod := range b.havePods("slow", 40) {
+		b.pod = pod.Name
+		b.occupy()
+		b.ask("courier", withService("r-1"))
+	}
+	await.Receive(t, b.registry.asked, "a registry that hangs is asked")
+	b.pod = honest
+	before := time.Now()
+	b.ask("courier", withService("r-1"))
+	require.Empty(t, b.response("r-1").Refusal)
+	require.Less(t, time.Since(before), 20*time.Second, "less than a lookup may take")
 }
 
 // forbid replaces the controller's rights by a role with the Secret alone.

@@ -26,6 +26,7 @@ type Reconciler struct {
 	options Options
 	client  client.Client // pods past the cache; pools, Runners and nodes from it
 	secrets *pullSecrets
+	lookups *lookups
 	events  events.EventRecorder
 	metrics *metrics
 }
@@ -38,6 +39,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 	var pod corev1.Pod
 	if err := r.client.Get(ctx, key.NamespacedName, &pod); err != nil {
 		if apierrors.IsNotFound(err) {
+			r.lookups.forget(key.NamespacedName)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("reading pod %s: %w", key.Name, err)
@@ -50,12 +52,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	d := decide(&pod, v, r.options.Now())
-	if err := r.act(ctx, &pod, v, d); err != nil {
-		if apierrors.IsConflict(err) { // the kubelet has written the status since it was read: decided again
-			return reconcile.Result{RequeueAfter: conflictDelay}, nil
-		}
+	err := r.act(ctx, &pod, v, d)
+	switch {
+	case errors.Is(err, errLooking):
+		return reconcile.Result{}, nil
+	case errors.Is(err, errFull):
+		return reconcile.Result{RequeueAfter: fullDelay}, nil
+	case apierrors.IsConflict(err): // the kubelet has written the status since it was read: decided again
+		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+	case err != nil:
 		return reconcile.Result{}, err
 	}
+	r.lookups.forget(key.NamespacedName) // the request is answered, or there is none
 	return reconcile.Result{RequeueAfter: d.again}, nil
 }
 
@@ -142,7 +150,7 @@ func (r *Reconciler) answer(ctx context.Context, pod *corev1.Pod, v ephemeral.Vi
 	if sentence != "" {
 		return r.refuse(ctx, pod, v, d.id, sentence)
 	}
-	images, sentence, err := r.resolve(ctx, pod, request, permitted)
+	images, sentence, err := r.resolve(ctx, pod, request, permitted, d.asked)
 	if err != nil {
 		return err
 	}
@@ -212,28 +220,23 @@ func (r *Reconciler) open(d decision) (jobcontainer.Request, string) {
 	return request, ""
 }
 
-// resolve looks all images up, at the same time.
-func (r *Reconciler) resolve(ctx context.Context, pod *corev1.Pod, request jobcontainer.Request, p permission) ([]image.Resolved, string, error) {
+// resolve returns the images, or why there are none in a sentence for the job's log. errLooking and errFull say that they are not known yet.
+func (r *Reconciler) resolve(
+	ctx context.Context, pod *corev1.Pod, request jobcontainer.Request, p permission, asked time.Time,
+) ([]image.Resolved, string, error) {
 	platform, err := r.platform(ctx, pod)
 	if err != nil {
 		return nil, "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.options.Lookup)
-	defer cancel()
-	found, failures := make([]image.Resolved, len(request.Containers)), make([]error, len(request.Containers))
-	done := make(chan int)
-	for i, c := range request.Containers {
-		go func() {
-			found[i], failures[i] = r.options.Images.Resolve(ctx, image.Query{
-				Tenant: p.tenant, Image: c.Image, Platform: platform, Credentials: c.Credentials, Policy: p.images,
-			})
-			done <- i
-		}()
+	q := question{uid: pod.UID, id: request.ID, tenant: p.tenant}
+	for _, c := range request.Containers {
+		q.queries = append(q.queries, image.Query{Tenant: p.tenant, Image: c.Image, Platform: platform, Credentials: c.Credentials, Policy: p.images})
 	}
-	for range request.Containers {
-		<-done // bounded: each ends with ctx
+	known, err := r.lookups.get(client.ObjectKeyFromObject(pod), q, asked.Add(patience).Sub(r.options.Now()))
+	if err != nil {
+		return nil, "", err
 	}
-	for _, failure := range failures {
+	for _, failure := range known.failures {
 		if refused := (*image.Error)(nil); errors.As(failure, &refused) {
 			r.options.Log.Info("an image of a job cannot be used", "pod", pod.Name, "image", refused.Image, "reason", refused.Reason, "detail", refused.Detail)
 			return nil, refused.Error(), nil
@@ -242,7 +245,11 @@ func (r *Reconciler) resolve(ctx context.Context, pod *corev1.Pod, request jobco
 			return nil, fmt.Sprintf("The images of this job could not be looked up within %s.", r.options.Lookup), nil
 		}
 	}
-	return found, "", errors.Join(failures...)
+	if err := errors.Join(known.failures...); err != nil {
+		r.lookups.forget(client.ObjectKeyFromObject(pod)) // it is looked up again
+		return nil, "", err
+	}
+	return known.found, "", nil
 }
 
 // platform is that of the pod's node.

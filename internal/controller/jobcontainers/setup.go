@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/bullpen-ci/bullpen/internal/controller/queues"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/image"
@@ -40,7 +41,7 @@ type Options struct {
 	SelfRegistering bool
 	// Lookup is how long the images of one request may take; the default is 45 s.
 	Lookup time.Duration
-	// Pods is how many pods are answered at once; the default is 32. Each may wait for a registry.
+	// Pods is how many pods are answered at once; the default is 32. None waits for a registry.
 	Pods int
 	// Registry takes the metrics. Required.
 	Registry prometheus.Registerer
@@ -76,16 +77,21 @@ func Setup(mgr manager.Manager, options Options) error {
 	r := &Reconciler{
 		options: options, client: mgr.GetClient(), events: mgr.GetEventRecorder(Name),
 		secrets: &pullSecrets{client: mgr.GetClient(), owner: "bullpen-" + Name},
+		lookups: newLookups(options.Images, options.Lookup),
 	}
 	if r.metrics, err = newMetrics(options.Registry); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
 	err = builder.ControllerManagedBy(mgr).Named(Name).
 		For(&corev1.Pod{}, builder.WithPredicates(changes())).
+		WatchesRawSource(source.Func(r.lookups.source)).
 		WithOptions(queues.Options(options.Pods)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("building the controller: %w", err)
+	}
+	if err := mgr.Add(r.lookups); err != nil {
+		return fmt.Errorf("adding the lookups of images: %w", err)
 	}
 	return nil
 }
@@ -102,7 +108,7 @@ func changes() predicate.Predicate {
 				!reflect.DeepEqual(before.Status.EphemeralContainerStatuses, after.Status.EphemeralContainerStatuses) ||
 				!reflect.DeepEqual(courierOf(before), courierOf(after)))
 		},
-		DeleteFunc:  func(event.DeleteEvent) bool { return false }, // its Secret is the garbage collector's
+		DeleteFunc:  func(e event.DeleteEvent) bool { return concerns(e.Object) }, // its lookup ends; its Secret is the garbage collector's
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
 }
