@@ -20,6 +20,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/internal/lib/httpserver"
 	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
 	server "github.com/bullpen-ci/bullpen/internal/server/http"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
@@ -293,8 +294,8 @@ func TestWebhook_TEN3_StalledBodiesGiveWay(t *testing.T) {
 			full = 0
 		}
 	}
-	for len(refused) > 0 { // there was no room for these
-		<-refused
+	for len(refused) > 0 {
+		await.Receive(t, refused, "there was no room for this one")
 	}
 
 	later := start.Add(2 * time.Second)
@@ -305,6 +306,33 @@ func TestWebhook_TEN3_StalledBodiesGiveWay(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
 	require.NotEmpty(t, response.Header.Get("Retry-After"))
 }
+
+// TEN-3: strangers that take all connections of the public listener and send no bodies keep GitHub's webhooks out for a moment only.
+func TestWebhook_TEN3_StalledConnectionsGiveWay(t *testing.T) {
+	w := newWorld(t)
+	front := httptest.NewUnstartedServer(w.public.Config.Handler)
+	server, listener, err := httpserver.Public(front.Config.Handler, front.Listener)
+	require.NoError(t, err)
+	front.Config, front.Listener = server, listener
+	front.Start()
+	t.Cleanup(front.Close)
+	w.public = front
+	stall := func() {
+		require.NoError(t, begin(dial(t, w), map[string]string{
+			github.HeaderEvent: "workflow_job", github.HeaderSignature: github.Sign("guess", nil), "Content-Length": "10",
+		}))
+	}
+	for range 300 { // of 256
+		stall()
+	}
+	before := time.Now()
+	status, text := w.hook("workflow_job", queued(1))
+	require.Equal(t, http.StatusOK, status, text)
+	require.Less(t, time.Since(before), bodyTimeout/2)
+}
+
+// bodyTimeout is that of the server, for which a stalled body keeps its connection if no other client needs it.
+const bodyTimeout = 20 * time.Second
 
 func dial(t *testing.T, w *world) net.Conn {
 	t.Helper()
