@@ -88,10 +88,11 @@ func New(opt Options) (*Server, error) {
 	if opt.Metrics == nil {
 		opt.Metrics = prometheus.NewRegistry()
 	}
-	s := &Server{opt: opt, flood: newFlood(opt.Log, opt.Now), bodies: newBodies(opt.Now), ready: &readiness{check: opt.Ready, now: opt.Now}, signatures: prometheus.NewCounterVec(prometheus.CounterOpts{
+	s := &Server{opt: opt, flood: newFlood(opt.Log, opt.Now), bodies: newBodies(opt.Now), ready: &readiness{check: opt.Ready, now: opt.Now}}
+	s.signatures = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "bullpen_webhook_signatures_total",
 		Help: "Webhooks, by the secret of their signature: current or previous.",
-	}, []string{"secret"})}
+	}, []string{"secret"})
 	for _, position := range github.SecretPositions() {
 		s.signatures.WithLabelValues(string(position)) // zero shows that the previous secret is no longer in use
 	}
