@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
@@ -162,19 +163,27 @@ func (l *losses) releaseLive(ctx context.Context, live []int) {
 		})
 	}
 	seen := l.d.look(ctx, queries)
-	var indexes []int
+	var answered, doubted []int // those that are asked about one by one come last: GitHub may not respond for their account
 	for _, i := range live {
-		if _, ok := taken[i]; ok {
-			indexes = append(indexes, i)
+		if _, ok := taken[i]; ok && seen[l.pods[i].UID].Proves() {
+			answered = append(answered, i)
+		} else if ok {
+			doubted = append(doubted, i)
 		}
 	}
-	l.each(indexes, func(i int) { l.answers[i] = l.release(ctx, taken[i], seen[l.pods[i].UID], l.answers[i]) })
+	l.each(slices.Concat(answered, doubted), func(i int) { l.answers[i] = l.release(ctx, taken[i], seen[l.pods[i].UID], l.answers[i]) })
 }
 
-// look asks GitHub's lists; nothing is known where they cannot be asked.
+// look asks GitHub's lists; nothing is known where they cannot be asked. It leaves a quarter of the time to what is done with
+// the answer: one account's list that hangs must not keep other accounts' claims from ending.
 func (d *Dispatcher) look(ctx context.Context, queries []roster.Query) map[string]roster.Sighting {
 	if d.opt.Roster == nil || len(queries) == 0 {
 		return nil
+	}
+	if deadline, bounded := ctx.Deadline(); bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*3/4)
+		defer cancel()
 	}
 	seen, err := d.opt.Roster.Look(ctx, queries)
 	if err != nil {
@@ -217,7 +226,7 @@ func (l *losses) release(
 	d := l.d
 	var err error
 	switch {
-	case seen.Absent || len(seen.Found) > 0 && seen.Doubt == "":
+	case seen.Proves():
 		if err = l.removeFound(ctx, seen.Found); err == nil {
 			err = d.noteGone(ctx, claim)
 		}

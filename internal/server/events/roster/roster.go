@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -79,6 +80,9 @@ type Sighting struct {
 	Doubt string
 }
 
+// Proves reports whether what was found is all that there is.
+func (s Sighting) Proves() bool { return s.Absent || len(s.Found) > 0 && s.Doubt == "" }
+
 // Found is one registration and where it stands.
 type Found struct {
 	fleet.Registration
@@ -91,10 +95,11 @@ type Found struct {
 type Reader struct {
 	opt Options
 
-	mu       sync.Mutex
-	readings map[place]*reading
-	swept    time.Time // when outdated readings were last dropped
-	places   *survey
+	mu          sync.Mutex
+	readings    map[place]*shared[reading]
+	swept       time.Time // when outdated readings and listings were last dropped
+	directories map[struct{}]*shared[directory]
+	listings    map[int64]*shared[listing] // by installation
 }
 
 // place is a scope as it is read.
@@ -103,19 +108,20 @@ type place struct {
 	scope        fleet.Scope
 }
 
-// reading is one reading of a scope: its callers wait for done.
+// reading is one reading of a scope.
 type reading struct {
-	began time.Time
-	done  chan struct{}
 	byUID map[string][]fleet.Registration
 	doubt string // empty: read whole
 }
 
 const (
-	readers      = 8                // scopes that are read at a time
+	readers      = 8                // scopes of one installation that are read at a time
+	allReaders   = 32               // scopes of all: one installation that hangs leaves others most of them (TEN-1)
+	listers      = 8                // accounts whose repositories are listed at a time
 	readTimeout  = 45 * time.Second // of one scope, however many pages
 	reserveShare = 10               // a tenth of an installation's requests is left to what matters more
 	surveyKept   = 30 * time.Second
+	listTimeout  = 2 * time.Second // of one account's repositories, where others' are listed too
 )
 
 // New checks the options.
@@ -138,7 +144,9 @@ func New(opt Options) (*Reader, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	return &Reader{opt: opt, readings: map[place]*reading{}}, nil
+	return &Reader{
+		opt: opt, readings: map[place]*shared[reading]{}, directories: map[struct{}]*shared[directory]{}, listings: map[int64]*shared[listing]{},
+	}, nil
 }
 
 // Look says of each pod, by UID, what GitHub's lists show. It costs a request for each hundred runners of each scope that
@@ -151,16 +159,31 @@ func (r *Reader) Look(ctx context.Context, queries []Query) (map[string]Sighting
 	if len(queries) == 0 {
 		return out, nil
 	}
-	var latest time.Time
-	for _, q := range queries {
-		if q.Since.After(latest) {
-			latest = q.Since
-		}
-	}
-	all, err := r.survey(ctx, latest)
+	accounts, err := r.directory(ctx, latest(queries))
 	if err != nil {
 		return nil, fmt.Errorf("listing where runners are registered: %w", err)
 	}
+	var named, anyone []Query
+	for _, q := range queries {
+		if q.named() {
+			named = append(named, q)
+		} else {
+			anyone = append(anyone, q)
+		}
+	}
+	// Pods that could be anywhere need every account's lists: they come last, so that the others wait for none of those.
+	for _, some := range [][]Query{named, anyone} {
+		r.look(ctx, accounts, some, out)
+	}
+	return out, nil
+}
+
+// look puts what GitHub's lists show of these pods into out.
+func (r *Reader) look(ctx context.Context, accounts directory, queries []Query, out map[string]Sighting) {
+	if len(queries) == 0 {
+		return
+	}
+	all := r.survey(ctx, accounts, queries)
 	wanted := map[place]time.Time{} // its reading must not have begun before that, for the pod that is strictest
 	for _, q := range queries {
 		for _, s := range all.of(q) {
@@ -173,7 +196,6 @@ func (r *Reader) Look(ctx context.Context, queries []Query) (map[string]Sighting
 	for _, q := range queries {
 		out[q.UID] = sight(q, all, readings)
 	}
-	return out, nil
 }
 
 // sight gathers what the readings say of one pod.
@@ -208,98 +230,79 @@ func sight(q Query, all *survey, readings map[place]*reading) Sighting {
 
 // readAll returns the readings that are done by the time ctx ends.
 func (r *Reader) readAll(ctx context.Context, wanted map[place]time.Time) map[place]*reading {
-	places := make([]place, 0, len(wanted))
-	for p := range wanted {
-		places = append(places, p)
-	}
+	places := slices.Collect(maps.Keys(wanted))
 	slices.SortFunc(places, func(a, b place) int { return strings.Compare(a.scope.String(), b.scope.String()) })
-	next := make(chan place)
-	results := make([]*reading, len(places))
-	index := make(map[place]int, len(places))
-	for i, p := range places {
-		index[p] = i
-	}
-	var wait sync.WaitGroup
-	for range min(readers, len(places)) {
-		wait.Go(func() {
-			for p := range next {
-				results[index[p]] = r.read(ctx, p, wanted[p])
-			}
-		})
-	}
-	for _, p := range places {
-		next <- p
-	}
-	close(next)
-	wait.Wait()
+	inTurn := turns(places)
 	out := make(map[place]*reading, len(places))
-	for i, p := range places {
-		if results[i] != nil {
-			out[p] = results[i]
+	var mu sync.Mutex
+	each(len(inTurn), allReaders, func(i int) {
+		for _, p := range inTurn[i] {
+			if got := r.read(ctx, p, wanted[p]); got != nil {
+				mu.Lock()
+				out[p] = got
+				mu.Unlock()
+			}
 		}
+	})
+	return out
+}
+
+// turns groups places that are read one after the other: those of one installation never take more than so many readers.
+func turns(places []place) [][]place {
+	var out [][]place
+	mine := map[int64][]int{} // of out
+	next := map[int64]int{}
+	for _, p := range places {
+		if len(mine[p.installation]) < readers {
+			mine[p.installation] = append(mine[p.installation], len(out))
+			out = append(out, []place{p})
+			continue
+		}
+		turn := mine[p.installation][next[p.installation]%readers]
+		next[p.installation]++
+		out[turn] = append(out[turn], p)
 	}
 	return out
 }
 
 // read returns a reading that began at that time or later, or nil when ctx ends before there is one.
 func (r *Reader) read(ctx context.Context, p place, since time.Time) *reading {
-	r.mu.Lock()
-	got := r.readings[p]
-	now := r.opt.Now()
-	if got == nil || got.began.Before(since) || now.Sub(got.began) > r.opt.Keep || got.failed() {
-		if ctx.Err() != nil {
-			r.mu.Unlock()
-			return nil
-		}
-		got = &reading{began: now, done: make(chan struct{})}
-		r.sweep(now)
-		r.readings[p] = got
-		r.mu.Unlock()
-		r.run(ctx, p, got)
-		return got
-	}
-	r.mu.Unlock()
-	select {
-	case <-got.done:
-		return got
-	case <-ctx.Done():
+	if ctx.Err() != nil {
 		return nil
 	}
+	now := r.opt.Now()
+	r.sweep(now)
+	fits := func(began time.Time, got reading) bool {
+		return got.doubt == "" && !began.Before(since) && now.Sub(began) <= r.opt.Keep
+	}
+	got, ok := share(ctx, r, r.readings, p, fits, func() reading { return r.run(ctx, p) })
+	if !ok {
+		return nil
+	}
+	return &got
 }
 
-// sweep drops readings that are too old to be used: each holds the whole list of a scope that may never be asked for
-// again, renamed and deleted ones among them. Waiting callers keep theirs. The caller holds the lock.
+// sweep drops what is too old to be used: each reading holds the whole list of a scope that may never be asked for again,
+// renamed and deleted ones among them. Waiting callers keep theirs.
 func (r *Reader) sweep(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if now.Sub(r.swept) <= r.opt.Keep {
 		return
 	}
 	r.swept = now
-	for p, got := range r.readings {
-		if now.Sub(got.began) > r.opt.Keep {
-			delete(r.readings, p)
-		}
-	}
-}
-
-// failed: it is done and proves nothing, so that the next caller reads again.
-func (g *reading) failed() bool {
-	select {
-	case <-g.done:
-		return g.doubt != ""
-	default:
-		return false
-	}
+	maps.DeleteFunc(r.readings, func(_ place, got *shared[reading]) bool { return now.Sub(got.began) > r.opt.Keep })
+	maps.DeleteFunc(r.listings, func(_ int64, got *shared[listing]) bool { return now.Sub(got.began) > surveyKept })
 }
 
 // run reads one scope, on behalf of all callers that wait for it.
-func (r *Reader) run(ctx context.Context, p place, into *reading) {
-	defer close(into.done)
+func (r *Reader) run(ctx context.Context, p place) (into reading) {
 	into.doubt = "the list of runners of " + p.scope.String() + " could not be read"
 	if rate, known := r.opt.Forge.ReadRate(p.installation); known && rate.Limit > 0 &&
 		rate.Remaining < rate.Limit/reserveShare && r.opt.Now().Before(rate.Reset) {
 		into.doubt = fmt.Sprintf("GitHub has few requests left for %s until %s, so its runners are not listed", p.scope.Owner,
 			rate.Reset.UTC().Format(time.RFC3339))
-		return
+		return into
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -307,7 +310,7 @@ func (r *Reader) run(ctx context.Context, p place, into *reading) {
 	if err != nil {
 		r.opt.Log.WarnContext(ctx, "reading a list of runners", "scope", p.scope.String(), "error", err)
 		into.doubt = fmt.Sprintf("the list of runners of %s cannot be read: %v", p.scope, err)
-		return
+		return into
 	}
 	into.doubt = list.Doubt
 	if !list.Complete && into.doubt == "" {
@@ -319,4 +322,5 @@ func (r *Reader) run(ctx context.Context, p place, into *reading) {
 			into.byUID[uid] = append(into.byUID[uid], one)
 		}
 	}
+	return into
 }
