@@ -1,6 +1,7 @@
 package dispatch_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"flag"
@@ -35,6 +36,7 @@ type harness struct {
 	cluster *dispatchtest.Cluster
 	timers  *timers
 	seq     int64
+	listen  postgres.Listening // how replicas listen; its URL is the ledger's if it has none
 }
 
 // checkOnLedger is rapid.Check with fewer histories than usual, unless the command line sets their number: each is hundreds of statements,
@@ -95,7 +97,9 @@ func (h *harness) replica(change ...func(*dispatch.Options)) *dispatch.Dispatche
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = d.Run(ctx) })
 	listening := &listening{Dispatcher: d, ready: make(chan struct{})}
-	wg.Go(func() { postgres.Listen(ctx, h.url, listening, slog.New(slog.DiscardHandler)) })
+	ear := h.listen
+	ear.URL, ear.Listener, ear.Log = cmp.Or(ear.URL, h.url), listening, slog.New(slog.DiscardHandler)
+	wg.Go(func() { ear.Run(ctx) })
 	h.t.Cleanup(func() { cancel(); await.Return(h.t, wg.Wait, "the replica stops") })
 	await.Receive(h.t, listening.ready, "the replica listens")
 	return d

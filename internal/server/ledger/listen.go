@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Listener gets what other replicas, and this one, have committed. Calls come one at a time.
@@ -83,12 +85,36 @@ func hears(ctx context.Context, url string, conn *pgx.Conn) error {
 	}
 }
 
+// Listening is a connection that receives notifications. URL, Listener and Log are required.
+type Listening struct {
+	URL      string // must lead to Postgres itself: see CheckListening
+	Listener Listener
+	Log      *slog.Logger
+	// Quiet is how long nothing may arrive before the connection is checked; default 30 s. After a failover a proxy may keep it open
+	// although no server is behind it any more.
+	Quiet time.Duration
+	// Timeout bounds a check; default 5 s.
+	Timeout time.Duration
+}
+
+const (
+	quiet        = 30 * time.Second
+	checkTimeout = 5 * time.Second
+	setUpTimeout = 20 * time.Second // of a connection that is to listen
+)
+
 // Listen receives notifications until ctx ends, reconnecting whenever the connection fails. url must lead to Postgres
 // itself: see CheckListening.
 func Listen(ctx context.Context, url string, l Listener, log *slog.Logger) {
+	Listening{URL: url, Listener: l, Log: log}.Run(ctx)
+}
+
+// Run receives notifications until ctx ends, reconnecting whenever the connection fails or has fallen silent.
+func (o Listening) Run(ctx context.Context) {
+	o.Quiet, o.Timeout = cmp.Or(o.Quiet, quiet), cmp.Or(o.Timeout, checkTimeout)
 	for ctx.Err() == nil {
-		if err := listenOnce(ctx, url, l); err != nil && ctx.Err() == nil {
-			log.WarnContext(ctx, "listening for notifications; polls are matched later until it is restored", "error", err)
+		if err := o.once(ctx); err != nil && ctx.Err() == nil {
+			o.Log.WarnContext(ctx, "listening for notifications; polls are matched later until it is restored", "error", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Second):
@@ -97,35 +123,89 @@ func Listen(ctx context.Context, url string, l Listener, log *slog.Logger) {
 	}
 }
 
-func listenOnce(ctx context.Context, url string, l Listener) error {
-	conn, err := connect(ctx, url)
+func (o Listening) once(ctx context.Context) error {
+	conn, err := o.connect(ctx)
 	if err != nil {
-		return fmt.Errorf("connecting to listen: %w", err)
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if err := hears(ctx, url, conn); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, "LISTEN bullpen_work; LISTEN bullpen_pod; LISTEN bullpen_adoption; LISTEN bullpen_account"); err != nil {
-		return fmt.Errorf("listening: %w", err)
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	o.Listener.Reconnected()
+	for {
+		n, err := within(ctx, o.Quiet, conn.WaitForNotification)
+		switch {
+		case n != nil:
+			o.tell(n)
+		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			if err := o.echo(ctx, conn); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("waiting for a notification: %w", err)
+		}
 	}
-	l.Reconnected()
+}
+
+func (o Listening) connect(ctx context.Context) (*pgx.Conn, error) {
+	return within(ctx, setUpTimeout, func(ctx context.Context) (*pgx.Conn, error) {
+		conn, err := connect(ctx, o.URL)
+		if err != nil {
+			return nil, fmt.Errorf("connecting to listen: %w", err)
+		}
+		if err = hears(ctx, o.URL, conn); err == nil {
+			if _, err = conn.Exec(ctx, listenToAll); err != nil {
+				err = fmt.Errorf("listening: %w", err)
+			}
+		}
+		if err != nil {
+			_ = conn.Close(context.WithoutCancel(ctx))
+			return nil, err
+		}
+		return conn, nil
+	})
+}
+
+// listenToAll is one statement: a session that has one of the channels has all of them.
+const listenToAll = "LISTEN bullpen_echo; LISTEN bullpen_work; LISTEN bullpen_pod; LISTEN bullpen_adoption; LISTEN bullpen_account"
+
+// within bounds one call.
+func within[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return call(ctx)
+}
+
+// echo has the connection notify itself, and waits for that. A statement alone would not do: another session, which listens to nothing,
+// may respond behind a proxy.
+func (o Listening) echo(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	word := rand.Text()
+	if _, err := conn.Exec(ctx, "SELECT pg_notify('bullpen_echo', $1)", word); err != nil {
+		return fmt.Errorf("checking the connection that listens: %w", err)
+	}
 	for {
 		n, err := conn.WaitForNotification(ctx)
 		if err != nil {
-			return fmt.Errorf("waiting for a notification: %w", err)
+			return fmt.Errorf("checking the connection that listens: no notification arrives: %w", err)
 		}
-		switch n.Channel {
-		case "bullpen_work":
-			l.WorkArrived(n.Payload)
-		case "bullpen_pod":
-			l.ClaimChanged(n.Payload)
-		case "bullpen_adoption":
-			l.AdoptionRequested()
-		case "bullpen_account":
-			if id, err := strconv.ParseInt(n.Payload, 10, 64); err == nil {
-				l.AccountChanged(id)
-			}
+		if n.Channel == "bullpen_echo" && n.Payload == word {
+			return nil
+		}
+		o.tell(n)
+	}
+}
+
+func (o Listening) tell(n *pgconn.Notification) {
+	switch n.Channel {
+	case "bullpen_work":
+		o.Listener.WorkArrived(n.Payload)
+	case "bullpen_pod":
+		o.Listener.ClaimChanged(n.Payload)
+	case "bullpen_adoption":
+		o.Listener.AdoptionRequested()
+	case "bullpen_account":
+		if id, err := strconv.ParseInt(n.Payload, 10, 64); err == nil {
+			o.Listener.AccountChanged(id)
 		}
 	}
 }
