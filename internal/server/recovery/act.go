@@ -129,7 +129,9 @@ func (p *pass) left(ctx context.Context, s *subject, e Evidence, v Verdict) {
 func (p *pass) act(ctx context.Context, s *subject, e Evidence, v Verdict) bool {
 	key, name := s.name()
 	log := p.r.opt.Log.With(key, name, "kind", v.Kind, "verdict", v.Do.String(), "why", v.Why)
-	if skip := p.may(v.Kind); skip != "" {
+	whose := s.whose() // before the action, which may change that
+	if skip := p.may(v.Kind, whose); skip != "" {
+		s.capped = skip == skipCap
 		p.skipped(skip)
 		log.InfoContext(ctx, "recovery would act, and may not", "because", skip)
 		return false
@@ -137,7 +139,7 @@ func (p *pass) act(ctx context.Context, s *subject, e Evidence, v Verdict) bool 
 	since := s.wrongSince()
 	got, err := p.do(ctx, s, e, v)
 	if err != nil || !got.done {
-		p.notDone(v.Kind)
+		p.notDone(v.Kind, whose)
 	}
 	switch {
 	case err != nil:

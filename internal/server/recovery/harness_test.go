@@ -60,6 +60,8 @@ type world struct {
 	lose func(action string) bool // which webhooks never arrive
 
 	installed atomic.Int64 // events of installations that were taken
+
+	others []standin.Installation // besides acme's
 }
 
 type option func(*recovery.Options)
@@ -159,7 +161,7 @@ func (w *world) startGitHub() {
 	w.t.Cleanup(cancel)
 	w.gh, err = standin.Start(ctx, standin.Options{
 		WebhookSecret: secret, WebhookURL: hooks.URL, OfflineAfter: 100 * time.Millisecond, AcquireWithin: time.Minute,
-		Installations: []standin.Installation{{ID: 101, Account: "acme", Repositories: []string{"app"}}},
+		Installations: append([]standin.Installation{{ID: 101, Account: "acme", Repositories: []string{"app"}}}, w.others...),
 	})
 	require.NoError(w.t, err)
 	w.t.Cleanup(w.gh.Close)

@@ -18,49 +18,63 @@ type pass struct {
 	questions *questions
 	began     time.Time
 
-	mu     sync.Mutex
-	acted  map[Kind]int
-	capped map[Kind]bool
+	mu      sync.Mutex
+	acted   map[Kind]int
+	actedOf map[share]int
+	capped  map[Kind]bool
 
 	// Of a check of everything, by its one goroutine.
-	sweep        bool
-	list         *sorted              // of pods, once they were listed
-	noPods       bool                 // they were, and nothing is made of it
-	listErr      error                // why, if that is an error
-	unowned      []string             // of those that show work, once that was asked
-	noticed      map[string]time.Time // since when each of them shows that
-	reopened     bool                 // registrations that are doubted were opened again
-	cut, unasked *place
+	sweep           bool
+	list            *sorted              // of pods, once they were listed
+	noPods          bool                 // they were, and nothing is made of it
+	listErr         error                // why, if that is an error
+	unowned         []string             // of those that show work, once that was asked
+	noticed         map[string]time.Time // since when each of them shows that
+	reopened        bool                 // registrations that are doubted were opened again
+	cut, passedOver *place
+}
+
+// share is what a kind does for one account.
+type share struct {
+	kind    Kind
+	account string
 }
 
 func (r *Recovery) newPass() *pass {
-	return &pass{r: r, questions: r.newQuestions(), began: r.opt.Now(), acted: map[Kind]int{}, capped: map[Kind]bool{}}
+	return &pass{r: r, questions: r.newQuestions(), began: r.opt.Now(), acted: map[Kind]int{}, actedOf: map[share]int{}, capped: map[Kind]bool{}}
 }
 
-// may says why a kind may not act; empty if it may, and then it counts (RECV-6).
-func (p *pass) may(kind Kind) string {
+// allAccounts times the limit of one account is what a pass does of a kind in all: one account's trouble leaves room for others' (TEN-1).
+const allAccounts = 2
+
+// may says why a kind may not act for the account; empty if it may, and then it counts (RECV-6).
+func (p *pass) may(kind Kind, account string) string {
 	if slices.Contains(p.r.opt.Off, kind) {
 		return skipOff
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if most := p.r.opt.capOf(kind); p.acted[kind] >= most { // RECV-6
+	of, most := share{kind, account}, p.r.opt.capOf(kind)
+	if p.actedOf[of] >= most || p.acted[kind] >= allAccounts*most { // RECV-6
 		if !p.capped[kind] {
 			p.capped[kind] = true
 			p.r.metrics.capped.WithLabelValues(string(kind)).Inc()
-			p.r.opt.Log.Warn("recovery has done enough of a kind for one pass: the rest waits for the next", "kind", kind, "cap", most)
+			p.r.opt.Log.Warn("recovery reached its limit for one kind; the next pass continues", "kind", kind, "limit", most, "account", account,
+				"actions", p.acted[kind])
 		}
 		return skipCap
 	}
 	p.acted[kind]++
+	p.actedOf[of]++
 	return ""
 }
 
 // notDone takes back what may counted: those that can never be helped must not use up what the others need (RECV-5).
-func (p *pass) notDone(kind Kind) {
+func (p *pass) notDone(kind Kind, account string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.acted[kind]--
+	p.actedOf[share{kind, account}]--
 }
 
 func (p *pass) skipped(why string) { p.r.metrics.skipped.WithLabelValues(why).Inc() }

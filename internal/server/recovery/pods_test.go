@@ -353,7 +353,7 @@ func TestPass_RECV6_CapsHold(t *testing.T) {
 	require.Len(t, capped, len(recovery.Kinds()), "those that were never capped are there, so that a first time is a rise")
 	maps.DeleteFunc(capped, func(_ string, passes int) bool { return passes == 0 })
 	require.Equal(t, map[string]int{"orphaned_stamped_pod": 2}, capped)
-	require.Contains(t, w.log.String(), "enough of a kind")
+	require.Contains(t, w.log.String(), "reached its limit for one kind")
 }
 
 // RECV-5: registrations that GitHub does not remove do not use up the cap of those that it does.

@@ -34,7 +34,8 @@ type Options struct {
 	Patience time.Duration
 	// Off are the kinds that are not to act.
 	Off []Kind
-	// Caps bound how often a pass acts, by kind (RECV-6); default 25 for what ends a claim or takes a pod, 100 for others.
+	// Caps bound how often a pass acts for one account, by kind (RECV-6); default 25 for what ends a claim or takes a pod, 100 for others. For all
+	// accounts together it acts twice as often.
 	Caps map[Kind]int
 	// Requests bounds what one pass asks of GitHub for one installation; default 120.
 	Requests int
@@ -82,7 +83,7 @@ func (o *Options) setDefaults() error {
 	return nil
 }
 
-// capOf is how often one pass may act on that kind (RECV-6).
+// capOf is how often one pass may act on that kind for one account (RECV-6).
 func (o *Options) capOf(kind Kind) int {
 	if most, set := o.Caps[kind]; set {
 		return most

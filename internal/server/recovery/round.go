@@ -36,8 +36,8 @@ type page struct {
 // errNoPods: the list of pods says nothing, so nothing is made of it (RECV-4). It has been counted and logged.
 var errNoPods = errors.New("no pods were listed")
 
-// RECV-5: a round begins where the last one was cut off, or where it had to stop asking, and goes round: so every subject
-// is eventually first, however slow or many those before it are.
+// RECV-5: a round begins where the last one was cut off, or where it first had to stop asking or acting, and goes round: so
+// every subject is eventually first, however slow or many those before it are.
 func (p *pass) round(ctx context.Context, from place) error {
 	var errs []error
 	run := func(s section, after, until string) {
@@ -92,16 +92,16 @@ func (p *pass) walk(ctx context.Context, s section, after, until string) error {
 	}
 }
 
-// note keeps where the first of the subjects stands that was not checked, or that GitHub was not asked about.
+// note keeps where the first of the subjects stands that was not checked, or that the pass had no questions or actions left for.
 func (p *pass) note(at place, subjects []*subject) {
 	for _, s := range subjects {
 		switch {
 		case !s.begun:
 			p.stopped(at)
 			return
-		case s.unasked && p.unasked == nil:
+		case (s.unasked || s.capped) && p.passedOver == nil:
 			was := at
-			p.unasked = &was
+			p.passedOver = &was
 		}
 		at.after = s.key()
 	}
@@ -119,8 +119,8 @@ func (p *pass) next() place {
 	switch {
 	case p.cut != nil:
 		return *p.cut
-	case p.unasked != nil:
-		return *p.unasked
+	case p.passedOver != nil:
+		return *p.passedOver
 	default:
 		return place{}
 	}

@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
@@ -30,6 +31,26 @@ type subject struct {
 	passed  bool // over: another section checks it
 	begun   bool // it was checked in this pass
 	unasked bool // GitHub was not asked about it: enough was
+	capped  bool // nothing was done about it: enough was
+}
+
+// whose names the account that it belongs to, by its id if that is known; empty: no account, or an unknown one.
+func (s *subject) whose() string {
+	account := s.account
+	switch {
+	case s.job != nil:
+		account = s.job.Account
+	case s.row != nil && s.row.Account.ID != 0:
+		account = s.row.Account
+	case s.pod != nil && s.pod.OwnerID != 0:
+		account = dispatch.Account{ID: s.pod.OwnerID}
+	case s.pod != nil && account.ID == 0:
+		return s.pod.OwnerLabel
+	}
+	if account.ID == 0 {
+		return account.Login
+	}
+	return strconv.FormatInt(account.ID, 10)
 }
 
 // key is its place in its section of a round.
