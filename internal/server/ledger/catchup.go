@@ -112,12 +112,17 @@ func (s *Store) DropOldAsks(ctx context.Context, before time.Time) (int64, error
 	return s.queries().DropOldAsks(ctx, before)
 }
 
-// RepositoriesToSweep lists repositories, those swept longest ago first.
+// AccountsAfter lists the ids of accounts behind that one, in order.
+func (s *Store) AccountsAfter(ctx context.Context, after int64, most int) ([]int64, error) {
+	return s.queries().AccountsAfter(ctx, after, int32(most)) //nolint:gosec // a small bound
+}
+
+// RepositoriesToSweep lists so many repositories of each account, those swept longest ago first.
 func (s *Store) RepositoriesToSweep(
-	ctx context.Context, swept, seen time.Time, without []int64, most int,
+	ctx context.Context, swept, seen time.Time, accounts []int64, most int,
 ) ([]catchup.Repository, error) {
 	rows, err := s.queries().RepositoriesToSweep(ctx, sqlcgen.RepositoriesToSweepParams{
-		SweptBefore: swept, SeenSince: seen, Without: notNil(without), Most: int32(most), //nolint:gosec // a small bound
+		SweptBefore: swept, SeenSince: seen, Accounts: notNil(accounts), Most: int32(most), //nolint:gosec // a small bound
 	})
 	if err != nil {
 		return nil, err
@@ -162,9 +167,9 @@ func (s *Store) JobStates(ctx context.Context, ids []int64) (map[int64]fleet.Job
 	return states, nil
 }
 
-// JobsToAskAbout lists jobs that wait, those asked about longest ago first.
-func (s *Store) JobsToAskAbout(ctx context.Context, before time.Time, without []int64, most int) ([]catchup.WaitingJob, error) {
-	rows, err := s.queries().JobsToAskAbout(ctx, &before, notNil(without), int32(most)) //nolint:gosec // a small bound
+// JobsToAskAbout lists so many jobs of each account that wait, those asked about longest ago first.
+func (s *Store) JobsToAskAbout(ctx context.Context, before time.Time, accounts []int64, most int) ([]catchup.WaitingJob, error) {
+	rows, err := s.queries().JobsToAskAbout(ctx, notNil(accounts), &before, int32(most)) //nolint:gosec // a small bound
 	if err != nil {
 		return nil, err
 	}

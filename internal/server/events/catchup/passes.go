@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -111,6 +112,8 @@ type CatchUp struct {
 	scopes  *budget // of calls as an installation
 	cadence cadence
 	metrics *metrics
+
+	swept, askedOf atomic.Int64 // the accounts behind which the next passes begin
 }
 
 // The shares that are spent. Besides this package, only the renewal of tokens calls GitHub as the App itself, which the

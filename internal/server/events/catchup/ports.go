@@ -68,9 +68,11 @@ type Ask struct {
 
 // QueueLedger is about jobs that wait.
 type QueueLedger interface {
-	// RepositoriesToSweep lists repositories that were reported since heard and not swept since swept, without those
-	// of some accounts: the ones swept longest ago first.
-	RepositoriesToSweep(ctx context.Context, swept, seen time.Time, without []int64, most int) ([]Repository, error)
+	// AccountsAfter lists the ids of accounts behind that one, in order.
+	AccountsAfter(ctx context.Context, after int64, most int) ([]int64, error)
+	// RepositoriesToSweep lists repositories of these accounts, in their order, that were reported since seen and not swept since swept: so many
+	// of each, the ones swept longest ago first.
+	RepositoriesToSweep(ctx context.Context, swept, seen time.Time, accounts []int64, most int) ([]Repository, error)
 	Swept(ctx context.Context, repository string, at time.Time) error
 	// SweptPartly notes where the sweep of a repository is to continue.
 	SweptPartly(ctx context.Context, repository string, resume Resume) error
@@ -78,9 +80,9 @@ type QueueLedger interface {
 	// completed.
 	JobStates(ctx context.Context, ids []int64) (map[int64]fleet.JobState, error)
 
-	// JobsToAskAbout lists jobs that wait and were not asked about since then, without those of some accounts: the ones
-	// asked about longest ago first.
-	JobsToAskAbout(ctx context.Context, before time.Time, without []int64, most int) ([]WaitingJob, error)
+	// JobsToAskAbout lists jobs of these accounts, in their order, that wait and were not asked about since then: so many of each, the ones asked
+	// about longest ago first.
+	JobsToAskAbout(ctx context.Context, before time.Time, accounts []int64, most int) ([]WaitingJob, error)
 	AskedAbout(ctx context.Context, ids []int64, now time.Time) error
 	// ConfirmWaiting records that GitHub has just reported the job as waiting for something else than a runner.
 	ConfirmWaiting(ctx context.Context, id int64, now time.Time) error

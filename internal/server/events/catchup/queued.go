@@ -12,10 +12,8 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/recovery"
 )
 
-const (
-	jobsAtOnce     = 200  // read of the ledger at a time
-	expiredPerPass = 1000 // and given up in one run
-)
+// expiredPerPass is how many jobs are given up in one run.
+const expiredPerPass = 1000
 
 // Queued asks GitHub about jobs that have been waiting for long, and gives up those whose state stays unknown after a day
 // (RECV-7). A job that was asked about goes to the end of the line, whatever the result, so that a few unanswerable ones do
@@ -26,27 +24,21 @@ func (c *CatchUp) Queued(ctx context.Context) error {
 }
 
 func (c *CatchUp) askAboutWaiting(ctx context.Context, now time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	var without []int64
-	for ctx.Err() == nil {
-		list, err := c.opt.Ledger.JobsToAskAbout(ctx, now.Add(-c.opt.AskAfter), without, jobsAtOnce)
-		if err != nil {
-			return ended(ctx, fmt.Errorf("reading which jobs wait: %w", err))
-		}
-		if len(list) == 0 {
-			return nil
-		}
-		left, err := byAccount(ctx, list, func(w WaitingJob) int64 { return w.Event.Account.ID }, c.askAbout)
-		if err != nil {
-			return ended(ctx, err)
-		}
-		without = append(without, left...)
-	}
-	return nil
+	next, err := backlog[WaitingJob]{
+		ledger: c.opt.Ledger, account: func(w WaitingJob) int64 { return w.Event.Account.ID }, do: c.askAbout,
+		due: func(ctx context.Context, accounts []int64) ([]WaitingJob, error) {
+			list, err := c.opt.Ledger.JobsToAskAbout(ctx, now.Add(-c.opt.AskAfter), accounts, itemsAtOnce)
+			if err != nil {
+				return nil, fmt.Errorf("reading which jobs wait: %w", err)
+			}
+			return list, nil
+		},
+	}.workOff(ctx, c.askedOf.Load())
+	c.askedOf.Store(next)
+	return err
 }
 
-func (c *CatchUp) askAbout(ctx context.Context, w WaitingJob) error {
+func (c *CatchUp) askAbout(ctx context.Context, _ turn, w WaitingJob) error {
 	var leave error
 	if w.Event.Account.InstallationID != 0 && !w.Suspended { // otherwise the App has no access
 		err := c.inquire(ctx, w)

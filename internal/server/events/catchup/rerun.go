@@ -29,7 +29,7 @@ func (c *CatchUp) Rerun(ctx context.Context) error {
 	if err != nil {
 		return ended(ctx, fmt.Errorf("reading jobs whose nodes died: %w", err))
 	}
-	_, err = byAccount(ctx, byRun(lost), func(l lostRun) int64 { return l.jobs[0].Account.ID }, c.rerun)
+	_, err = byAccount(ctx, patience, byRun(lost), func(l lostRun) int64 { return l.jobs[0].Account.ID }, c.rerun)
 	return ended(ctx, err)
 }
 
@@ -56,7 +56,7 @@ func byRun(lost []LostJob) []lostRun {
 	return runs
 }
 
-func (c *CatchUp) rerun(ctx context.Context, lost lostRun) error {
+func (c *CatchUp) rerun(ctx context.Context, _ turn, lost lostRun) error {
 	if err := c.mayAsk(lost.installation, PassLostJobRerun); err != nil {
 		return err
 	}

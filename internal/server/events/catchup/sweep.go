@@ -22,35 +22,27 @@ const (
 	sweepRefused = 60
 	// seenWithin: repositories of which no job was heard for longer are not swept.
 	seenWithin = 14 * 24 * time.Hour
-	// repositoriesAtOnce bounds what is read of the ledger at a time.
-	repositoriesAtOnce = 100
 )
 
 // sweptStatuses are those of runs whose jobs may be queued.
 var sweptStatuses = []string{github.RunQueued, github.RunInProgress}
 
-// Sweep reads GitHub's queue for jobs without a delivery, the repository that was swept longest ago first. It is the last
-// resort: a webhook that is not even in the list of deliveries is found here.
+// Sweep reads GitHub's queue for jobs without a delivery, of each account in turn, and of the repository first that was swept longest ago. It
+// is the last resort: a webhook that is not even in the list of deliveries is found here.
 func (c *CatchUp) Sweep(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	began := c.opt.Now()
-	var without []int64
-	for ctx.Err() == nil {
-		list, err := c.opt.Ledger.RepositoriesToSweep(ctx, began.Add(-sweepAgain*c.opt.Every), began.Add(-seenWithin), without, repositoriesAtOnce)
-		if err != nil {
-			return ended(ctx, fmt.Errorf("reading which repository to sweep: %w", err))
-		}
-		if len(list) == 0 {
-			return nil
-		}
-		left, err := byAccount(ctx, list, func(r Repository) int64 { return r.Account.ID }, c.sweepRepository)
-		if err != nil {
-			return ended(ctx, err)
-		}
-		without = append(without, left...)
-	}
-	return nil
+	next, err := backlog[Repository]{
+		ledger: c.opt.Ledger, account: func(r Repository) int64 { return r.Account.ID }, do: c.sweepRepository,
+		due: func(ctx context.Context, accounts []int64) ([]Repository, error) {
+			list, err := c.opt.Ledger.RepositoriesToSweep(ctx, began.Add(-sweepAgain*c.opt.Every), began.Add(-seenWithin), accounts, itemsAtOnce)
+			if err != nil {
+				return nil, fmt.Errorf("reading which repository to sweep: %w", err)
+			}
+			return list, nil
+		},
+	}.workOff(ctx, c.swept.Load())
+	c.swept.Store(next)
+	return err
 }
 
 // ended drops an error that only says that the pass has used up its time.
@@ -63,23 +55,28 @@ func ended(ctx context.Context, err error) error {
 
 // sweepRepository reads the runs of a repository from where the last sweep stopped. One that cannot be read moves to the end of the line
 // like one that was.
-func (c *CatchUp) sweepRepository(ctx context.Context, r Repository) error {
+func (c *CatchUp) sweepRepository(ctx context.Context, t turn, r Repository) error {
 	var leave error
 	at := c.opt.Now()
 	from := max(0, slices.Index(sweptStatuses, r.Resume.Status))
-	for _, status := range sweptStatuses[from:] {
+	for i, status := range sweptStatuses[from:] {
 		resume := Resume{Status: status}
 		if status == r.Resume.Status {
 			resume = r.Resume
 		}
-		reached, err := c.sweepStatus(ctx, r, resume)
+		reached, err := resume, errTurn
+		if i == 0 || !t.ended() {
+			reached, err = c.sweepStatus(ctx, t, r, resume)
+		}
 		switch {
 		case err == nil:
 			continue
 		case errors.Is(err, errStore):
 			return err
+		case errors.Is(err, errTurn) && ctx.Err() == nil:
+			return errors.Join(errTurn, c.sweptPartly(ctx, r, reached))
 		case errors.Is(err, errLeave), ctx.Err() != nil:
-			return c.sweptPartly(ctx, r, reached)
+			return errors.Join(errLeave, c.sweptPartly(ctx, r, reached))
 		}
 		c.opt.Log.WarnContext(ctx, "a repository's queue cannot be read", "repository", r.Name, "account", r.Account.Login, "error", err)
 		leave = unanswered(err)
@@ -102,12 +99,12 @@ func (c *CatchUp) sweptPartly(ctx context.Context, r Repository, reached Resume)
 	if err := c.opt.Ledger.SweptPartly(ctx, r.Name, reached); err != nil {
 		return fmt.Errorf("%w: noting a sweep: %w", errStore, err)
 	}
-	return errLeave
+	return nil
 }
 
 // sweepStatus goes through the runs of one status, newest first, beyond where the last sweep stopped, and returns how far
-// it came.
-func (c *CatchUp) sweepStatus(ctx context.Context, r Repository, at Resume) (Resume, error) {
+// it came: at least one run further, or to the end.
+func (c *CatchUp) sweepStatus(ctx context.Context, t turn, r Repository, at Resume) (Resume, error) {
 	for page := 1; page != 0; {
 		ask, err := c.mayAskAgain(ctx, r.Account.InstallationID, PassQueueSwept)
 		if err != nil {
@@ -125,6 +122,9 @@ func (c *CatchUp) sweepStatus(ctx context.Context, r Repository, at Resume) (Res
 				return at, err
 			}
 			at.Run = run.ID
+			if t.ended() {
+				return at, errTurn
+			}
 		}
 		page = next
 	}

@@ -126,7 +126,9 @@ func TestSweep_RECV8_StartsAndEndsAreMadeGood(t *testing.T) {
 		}
 	}
 	owner := dispatch.Account{ID: 1000, Login: "acme", InstallationID: 11}
-	list, err := w.store.RepositoriesToSweep(t.Context(), w.clock.Now(), long, nil, 10)
+	accounts, err := w.store.AccountsAfter(t.Context(), 0, 10)
+	require.NoError(t, err)
+	list, err := w.store.RepositoriesToSweep(t.Context(), w.clock.Now(), long, accounts, 10)
 	require.NoError(t, err)
 	owner.ID = list[0].Account.ID
 	for id, kind := range map[int64]fleet.JobEvent{
@@ -174,7 +176,9 @@ func TestSweep_RECV8_StartsAndEndsAreMadeGood(t *testing.T) {
 // A thousand repositories are swept over several runs, each within its share, and none twice before all were once.
 func TestSweep_AThousandRepositoriesInTurn(t *testing.T) {
 	w := newWorld(t, nil)
-	list, err := w.store.RepositoriesToSweep(t.Context(), w.clock.Now(), time.Time{}, nil, 10)
+	accounts, err := w.store.AccountsAfter(t.Context(), 0, 10)
+	require.NoError(t, err)
+	list, err := w.store.RepositoriesToSweep(t.Context(), w.clock.Now(), time.Time{}, accounts, 10)
 	require.NoError(t, err)
 	require.Empty(t, list)
 	const repositories = 1000

@@ -90,17 +90,25 @@ ON CONFLICT DO NOTHING;
 -- name: ForgetNames :exec
 DELETE FROM repositories WHERE repository_id = @repository_id AND name = ANY (@former::text[]);
 
+-- name: AccountsAfter :many
+SELECT id FROM accounts WHERE id > @after ORDER BY id LIMIT @most;
+
 -- name: RepositoriesToSweep :many
--- In the order of the index, with a probe for each: joined with the accounts, or found by when they were seen, all repositories might be read and sorted.
+-- TEN-1: so many of each account, in the order of an index of the account's own. Joined with the accounts, or found by when they were seen, all
+-- repositories might be read and sorted.
 SELECT r.name, r.resume_status, r.resume_run, a.id AS account_id, a.login, a.kind, a.installation_id::bigint AS installation_id
-FROM repositories r
+FROM unnest(@accounts::bigint[]) AS wanted(id)
 CROSS JOIN LATERAL (
     SELECT o.id, o.login, o.kind, o.installation_id FROM accounts o
-    WHERE o.id = r.account_id AND coalesce(o.installation_id, 0) <> 0 AND NOT o.suspended AND o.deleted_at IS NULL LIMIT 1
+    WHERE o.id = wanted.id AND coalesce(o.installation_id, 0) <> 0 AND NOT o.suspended AND o.deleted_at IS NULL LIMIT 1
 ) a
-WHERE r.swept_at <= @swept_before AND coalesce(r.seen_at, '-infinity') >= @seen_since AND r.account_id <> ALL (@without::bigint[])
-  AND (SELECT g.account_id FROM removed_repositories g WHERE g.account_id = r.account_id AND g.repository = r.name LIMIT 1) IS NULL
-ORDER BY r.swept_at, r.name LIMIT @most;
+CROSS JOIN LATERAL (
+    SELECT d.name, d.swept_at, d.resume_status, d.resume_run FROM repositories d
+    WHERE d.account_id = a.id AND d.swept_at <= @swept_before AND coalesce(d.seen_at, '-infinity') >= @seen_since
+      AND (SELECT g.account_id FROM removed_repositories g WHERE g.account_id = d.account_id AND g.repository = d.name LIMIT 1) IS NULL
+    ORDER BY d.swept_at, d.name LIMIT @most
+) r
+ORDER BY a.id, r.swept_at, r.name;
 
 -- name: Swept :exec
 UPDATE repositories SET swept_at = @swept_at, resume_status = '', resume_run = 0 WHERE name = @name;
@@ -115,14 +123,19 @@ SELECT job_id, 'completed' FROM job_tombstones t WHERE t.job_id = ANY (@ids::big
   AND NOT EXISTS (SELECT 1 FROM workflow_jobs w WHERE w.id = t.job_id);
 
 -- name: JobsToAskAbout :many
--- Those that were asked about longest ago, or never, first: one whose state stays unknown goes to the end of the line.
+-- TEN-1: so many of each account. Those that were asked about longest ago, or never, first: one whose state stays unknown goes to the end of the line.
 SELECT j.id, j.state, j.repository, j.repository_id, j.label_key, j.run_id, j.run_attempt, j.name, j.workflow, j.head_branch, j.head_sha,
     j.queued_at, a.id AS account_id, a.login, a.kind, coalesce(a.installation_id, 0)::bigint AS installation_id, a.suspended
-FROM workflow_jobs j
-CROSS JOIN LATERAL (SELECT o.id, o.login, o.kind, o.installation_id, o.suspended FROM accounts o WHERE o.id = j.account_id LIMIT 1) a
-WHERE j.state IN ('queued', 'waiting') AND coalesce(j.asked_at, j.queued_at) <= @before
-  AND j.account_id <> ALL (@without::bigint[])
-ORDER BY coalesce(j.asked_at, j.queued_at), j.id LIMIT @most;
+FROM unnest(@accounts::bigint[]) AS wanted(id)
+CROSS JOIN LATERAL (SELECT o.id, o.login, o.kind, o.installation_id, o.suspended FROM accounts o WHERE o.id = wanted.id LIMIT 1) a
+CROSS JOIN LATERAL (
+    SELECT w.id, w.state, w.repository, w.repository_id, w.label_key, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha,
+        w.queued_at, w.asked_at
+    FROM workflow_jobs w
+    WHERE w.account_id = a.id AND ('' || w.state) IN ('queued', 'waiting') AND coalesce(w.asked_at, w.queued_at) <= @before
+    ORDER BY coalesce(w.asked_at, w.queued_at), w.id LIMIT @most
+) j
+ORDER BY a.id, coalesce(j.asked_at, j.queued_at), j.id;
 
 -- name: AskedAbout :exec
 UPDATE workflow_jobs SET asked_at = @now WHERE id = ANY (@ids::bigint[]) AND state || '' IN ('queued', 'waiting');

@@ -10,6 +10,30 @@ import (
 	"time"
 )
 
+const accountsAfter = `-- name: AccountsAfter :many
+SELECT id FROM accounts WHERE id > $1 ORDER BY id LIMIT $2
+`
+
+func (q *Queries) AccountsAfter(ctx context.Context, after int64, most int32) ([]int64, error) {
+	rows, err := q.db.Query(ctx, accountsAfter, after, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const asked = `-- name: Asked :exec
 UPDATE delivery_asks SET attempts = attempts + 1, next_at = $1 WHERE guid = $2
 `
@@ -309,11 +333,16 @@ func (q *Queries) JobsLostWithTheirPods(ctx context.Context, now *time.Time, sin
 const jobsToAskAbout = `-- name: JobsToAskAbout :many
 SELECT j.id, j.state, j.repository, j.repository_id, j.label_key, j.run_id, j.run_attempt, j.name, j.workflow, j.head_branch, j.head_sha,
     j.queued_at, a.id AS account_id, a.login, a.kind, coalesce(a.installation_id, 0)::bigint AS installation_id, a.suspended
-FROM workflow_jobs j
-CROSS JOIN LATERAL (SELECT o.id, o.login, o.kind, o.installation_id, o.suspended FROM accounts o WHERE o.id = j.account_id LIMIT 1) a
-WHERE j.state IN ('queued', 'waiting') AND coalesce(j.asked_at, j.queued_at) <= $1
-  AND j.account_id <> ALL ($2::bigint[])
-ORDER BY coalesce(j.asked_at, j.queued_at), j.id LIMIT $3
+FROM unnest($1::bigint[]) AS wanted(id)
+CROSS JOIN LATERAL (SELECT o.id, o.login, o.kind, o.installation_id, o.suspended FROM accounts o WHERE o.id = wanted.id LIMIT 1) a
+CROSS JOIN LATERAL (
+    SELECT w.id, w.state, w.repository, w.repository_id, w.label_key, w.run_id, w.run_attempt, w.name, w.workflow, w.head_branch, w.head_sha,
+        w.queued_at, w.asked_at
+    FROM workflow_jobs w
+    WHERE w.account_id = a.id AND ('' || w.state) IN ('queued', 'waiting') AND coalesce(w.asked_at, w.queued_at) <= $2
+    ORDER BY coalesce(w.asked_at, w.queued_at), w.id LIMIT $3
+) j
+ORDER BY a.id, coalesce(j.asked_at, j.queued_at), j.id
 `
 
 type JobsToAskAboutRow struct {
@@ -336,9 +365,9 @@ type JobsToAskAboutRow struct {
 	Suspended      bool
 }
 
-// Those that were asked about longest ago, or never, first: one whose state stays unknown goes to the end of the line.
-func (q *Queries) JobsToAskAbout(ctx context.Context, before *time.Time, without []int64, most int32) ([]JobsToAskAboutRow, error) {
-	rows, err := q.db.Query(ctx, jobsToAskAbout, before, without, most)
+// TEN-1: so many of each account. Those that were asked about longest ago, or never, first: one whose state stays unknown goes to the end of the line.
+func (q *Queries) JobsToAskAbout(ctx context.Context, accounts []int64, before *time.Time, most int32) ([]JobsToAskAboutRow, error) {
+	rows, err := q.db.Query(ctx, jobsToAskAbout, accounts, before, most)
 	if err != nil {
 		return nil, err
 	}
@@ -490,20 +519,24 @@ func (q *Queries) RenameRemoved(ctx context.Context, accountID int64, name strin
 
 const repositoriesToSweep = `-- name: RepositoriesToSweep :many
 SELECT r.name, r.resume_status, r.resume_run, a.id AS account_id, a.login, a.kind, a.installation_id::bigint AS installation_id
-FROM repositories r
+FROM unnest($1::bigint[]) AS wanted(id)
 CROSS JOIN LATERAL (
     SELECT o.id, o.login, o.kind, o.installation_id FROM accounts o
-    WHERE o.id = r.account_id AND coalesce(o.installation_id, 0) <> 0 AND NOT o.suspended AND o.deleted_at IS NULL LIMIT 1
+    WHERE o.id = wanted.id AND coalesce(o.installation_id, 0) <> 0 AND NOT o.suspended AND o.deleted_at IS NULL LIMIT 1
 ) a
-WHERE r.swept_at <= $1 AND coalesce(r.seen_at, '-infinity') >= $2 AND r.account_id <> ALL ($3::bigint[])
-  AND (SELECT g.account_id FROM removed_repositories g WHERE g.account_id = r.account_id AND g.repository = r.name LIMIT 1) IS NULL
-ORDER BY r.swept_at, r.name LIMIT $4
+CROSS JOIN LATERAL (
+    SELECT d.name, d.swept_at, d.resume_status, d.resume_run FROM repositories d
+    WHERE d.account_id = a.id AND d.swept_at <= $2 AND coalesce(d.seen_at, '-infinity') >= $3
+      AND (SELECT g.account_id FROM removed_repositories g WHERE g.account_id = d.account_id AND g.repository = d.name LIMIT 1) IS NULL
+    ORDER BY d.swept_at, d.name LIMIT $4
+) r
+ORDER BY a.id, r.swept_at, r.name
 `
 
 type RepositoriesToSweepParams struct {
+	Accounts    []int64
 	SweptBefore time.Time
 	SeenSince   time.Time
-	Without     []int64
 	Most        int32
 }
 
@@ -517,12 +550,13 @@ type RepositoriesToSweepRow struct {
 	InstallationID int64
 }
 
-// In the order of the index, with a probe for each: joined with the accounts, or found by when they were seen, all repositories might be read and sorted.
+// TEN-1: so many of each account, in the order of an index of the account's own. Joined with the accounts, or found by when they were seen, all
+// repositories might be read and sorted.
 func (q *Queries) RepositoriesToSweep(ctx context.Context, arg RepositoriesToSweepParams) ([]RepositoriesToSweepRow, error) {
 	rows, err := q.db.Query(ctx, repositoriesToSweep,
+		arg.Accounts,
 		arg.SweptBefore,
 		arg.SeenSince,
-		arg.Without,
 		arg.Most,
 	)
 	if err != nil {
