@@ -59,15 +59,12 @@ func (c *CatchUp) sweepRepository(ctx context.Context, t turn, r Repository) err
 	var leave error
 	at := c.opt.Now()
 	from := max(0, slices.Index(sweptStatuses, r.Resume.Status))
-	for i, status := range sweptStatuses[from:] {
+	for _, status := range sweptStatuses[from:] {
 		resume := Resume{Status: status}
 		if status == r.Resume.Status {
 			resume = r.Resume
 		}
-		reached, err := resume, errTurn
-		if i == 0 || !t.ended() {
-			reached, err = c.sweepStatus(ctx, t, r, resume)
-		}
+		reached, err := c.sweepStatus(ctx, t, r, resume)
 		switch {
 		case err == nil:
 			continue
