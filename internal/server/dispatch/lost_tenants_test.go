@@ -52,8 +52,8 @@ func (g *hanging) RemoveRunner(ctx context.Context, installation int64, scope fl
 	}
 }
 
-// TEN-1: pods whose lists hang, and that GitHub does not respond for either, do not keep the claim of a pod that is proven idle.
-func TestRetireLost_TEN1_AccountsThatHangKeepNoOthersClaims(t *testing.T) {
+// TEN-11: pods whose lists hang, and that GitHub does not respond for either, do not keep the claim of a pod that is proven idle.
+func TestRetireLost_TEN11_AccountsThatHangKeepNoOthersClaims(t *testing.T) {
 	h := newHarness(t)
 	pods := make([]dispatch.Pod, 10)
 	const last = 7 // in the order of the first question

@@ -44,7 +44,7 @@ func (r *Recovery) newPass() *pass {
 	return &pass{r: r, questions: r.newQuestions(), began: r.opt.Now(), acted: map[Kind]int{}, actedOf: map[share]int{}, capped: map[Kind]bool{}}
 }
 
-// allAccounts times the limit of one account is what a pass does of a kind in all: one account's trouble leaves room for others' (TEN-1).
+// allAccounts times the limit of one account is what a pass does of a kind in all: one account's trouble leaves room for others' (TEN-11).
 const allAccounts = 2
 
 // may says why a kind may not act for the account; empty if it may, and then it counts (RECV-6).

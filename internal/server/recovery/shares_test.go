@@ -32,8 +32,8 @@ func (w *world) leaks(account string, place uint32) recovery.Pod {
 
 func (w *world) retired(pod recovery.Pod) bool { return w.claim(pod).State == fleet.ClaimRetired }
 
-// TEN-1, RECV-6: what is wrong with one account uses up its own limit. Another account's pod is handled in the same pass.
-func TestPass_TEN1_RECV6_AnAccountUsesUpItsOwnLimit(t *testing.T) {
+// TEN-11, RECV-6: what is wrong with one account uses up its own limit. Another account's pod is handled in the same pass.
+func TestPass_TEN11_RECV6_AnAccountUsesUpItsOwnLimit(t *testing.T) {
 	w := tenants(t)
 	for place := range uint32(60) {
 		w.leaks("acme", place)

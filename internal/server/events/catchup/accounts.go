@@ -17,7 +17,7 @@ const (
 	together = 8
 	// patience is how long a pass keeps asking GitHub; the rest of its timeout is for what it writes.
 	patience = 20 * time.Second
-	// turnLasts is how long an account's turn lasts. What is left of its backlog waits until every other account has had a turn (TEN-1).
+	// turnLasts is how long an account's turn lasts. What is left of its backlog waits until every other account has had a turn (TEN-11).
 	turnLasts = 3 * time.Second
 	// accountsAtOnce bounds the accounts whose items are read of the ledger at a time.
 	accountsAtOnce = 200

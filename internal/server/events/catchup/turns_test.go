@@ -167,9 +167,9 @@ func (b *backlogs) done(account int64) (items int) {
 	return items
 }
 
-// TEN-1, RECV-7, RECV-8: an account's backlog, however long, delays no other account by more than a few turns, and what is left of the time is
+// TEN-11, RECV-7, RECV-8: an account's backlog, however long, delays no other account by more than a few turns, and what is left of the time is
 // its own.
-func TestPasses_TEN1_ABacklogDelaysNoOtherAccount(t *testing.T) {
+func TestPasses_TEN11_ABacklogDelaysNoOtherAccount(t *testing.T) {
 	for name, run := range map[string]func(*catchup.CatchUp, context.Context) error{
 		"sweep": (*catchup.CatchUp).Sweep, "queued": (*catchup.CatchUp).Queued,
 	} {
@@ -221,7 +221,7 @@ func TestPasses_RECV5_TheNextPassBeginsWithThoseThatHadNoTurn(t *testing.T) {
 }
 
 // A repository with more runs than fit into a turn is gone on with in the next one.
-func TestSweep_TEN1_ALargeRepositoryTakesManyTurns(t *testing.T) {
+func TestSweep_TEN11_ALargeRepositoryTakesManyTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, c := newBacklogs(t, 250*time.Millisecond)
 		for account := int64(1); account <= 8; account++ { // as many as are processed concurrently
@@ -237,7 +237,7 @@ func TestSweep_TEN1_ALargeRepositoryTakesManyTurns(t *testing.T) {
 }
 
 // Accounts are read a page at a time, and each is let in, wherever a pass begins.
-func TestPasses_TEN1_SeveralPagesOfAccounts(t *testing.T) {
+func TestPasses_TEN11_SeveralPagesOfAccounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, c := newBacklogs(t, time.Millisecond)
 		for account := int64(1); account <= 450; account++ {
@@ -249,8 +249,8 @@ func TestPasses_TEN1_SeveralPagesOfAccounts(t *testing.T) {
 	})
 }
 
-// TEN-1: the ledger reads so many items of each account, whatever the others have.
-func TestLedger_TEN1_ItemsAreReadByAccount(t *testing.T) {
+// TEN-11: the ledger reads so many items of each account, whatever the others have.
+func TestLedger_TEN11_ItemsAreReadByAccount(t *testing.T) {
 	w := newWorld(t, nil)
 	second := dispatch.Account{ID: 6, Login: "other", InstallationID: 66}
 	for i := range 5 {

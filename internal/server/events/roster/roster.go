@@ -116,7 +116,7 @@ type reading struct {
 
 const (
 	readers      = 8                // scopes of one installation that are read at a time
-	allReaders   = 32               // scopes of all: one installation that hangs leaves others most of them (TEN-1)
+	allReaders   = 32               // scopes of all: one installation that hangs leaves others most of them (TEN-11)
 	listers      = 8                // accounts whose repositories are listed at a time
 	readTimeout  = 45 * time.Second // of one scope, however many pages
 	reserveShare = 10               // a tenth of an installation's requests is left to what matters more

@@ -74,7 +74,7 @@ type listing struct {
 }
 
 // survey lists the scopes of those accounts that the queries name, and of all only if one names none: an account that
-// GitHub does not respond for delays no other account's pods (TEN-1).
+// GitHub does not respond for delays no other account's pods (TEN-11).
 func (r *Reader) survey(ctx context.Context, accounts directory, queries []Query) *survey {
 	since := latest(queries)
 	byRepo := r.opt.ByRepository()

@@ -96,8 +96,8 @@ func question(t *testing.T) context.Context {
 	return ctx
 }
 
-// TEN-1: a pod's proof costs what its own account costs, however many others there are and whether GitHub responds for them.
-func TestLook_TEN1_OnlyTheAccountsThatAreNamedAreListed(t *testing.T) {
+// TEN-11: a pod's proof costs what its own account costs, however many others there are and whether GitHub responds for them.
+func TestLook_TEN11_OnlyTheAccountsThatAreNamedAreListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := newTenants(t, 100, 3)
 		began, q := time.Now(), w.podOf(70)
@@ -109,8 +109,8 @@ func TestLook_TEN1_OnlyTheAccountsThatAreNamedAreListed(t *testing.T) {
 	})
 }
 
-// TEN-1: beside a pod of an account that hangs, and one that could be anywhere, the others are proven idle in time.
-func TestLook_TEN1_AnAccountThatHangsDelaysNoOther(t *testing.T) {
+// TEN-11: beside a pod of an account that hangs, and one that could be anywhere, the others are proven idle in time.
+func TestLook_TEN11_AnAccountThatHangsDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := []int{0}
 		for i := 50; i < 90; i++ {
@@ -132,8 +132,8 @@ func TestLook_TEN1_AnAccountThatHangsDelaysNoOther(t *testing.T) {
 	})
 }
 
-// TEN-1: nor do the many scopes of an account that hangs only once they are read.
-func TestLook_TEN1_ManyScopesThatHangLeaveReadersToOthers(t *testing.T) {
+// TEN-11: nor do the many scopes of an account that hangs only once they are read.
+func TestLook_TEN11_ManyScopesThatHangLeaveReadersToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := newTenants(t, 2)
 		w.many = 100

@@ -94,7 +94,7 @@ DELETE FROM repositories WHERE repository_id = @repository_id AND name = ANY (@f
 SELECT id FROM accounts WHERE id > @after ORDER BY id LIMIT @most;
 
 -- name: RepositoriesToSweep :many
--- TEN-1: so many of each account, in the order of an index of the account's own. Joined with the accounts, or found by when they were seen, all
+-- TEN-11: so many of each account, in the order of an index of the account's own. Joined with the accounts, or found by when they were seen, all
 -- repositories might be read and sorted.
 SELECT r.name, r.resume_status, r.resume_run, a.id AS account_id, a.login, a.kind, a.installation_id::bigint AS installation_id
 FROM unnest(@accounts::bigint[]) AS wanted(id)
@@ -123,7 +123,7 @@ SELECT job_id, 'completed' FROM job_tombstones t WHERE t.job_id = ANY (@ids::big
   AND NOT EXISTS (SELECT 1 FROM workflow_jobs w WHERE w.id = t.job_id);
 
 -- name: JobsToAskAbout :many
--- TEN-1: so many of each account. Those that were asked about longest ago, or never, first: one whose state stays unknown goes to the end of the line.
+-- TEN-11: so many of each account. Those that were asked about longest ago, or never, first: one whose state stays unknown goes to the end of the line.
 SELECT j.id, j.state, j.repository, j.repository_id, j.label_key, j.run_id, j.run_attempt, j.name, j.workflow, j.head_branch, j.head_sha,
     j.queued_at, a.id AS account_id, a.login, a.kind, coalesce(a.installation_id, 0)::bigint AS installation_id, a.suspended
 FROM unnest(@accounts::bigint[]) AS wanted(id)

@@ -365,7 +365,7 @@ type JobsToAskAboutRow struct {
 	Suspended      bool
 }
 
-// TEN-1: so many of each account. Those that were asked about longest ago, or never, first: one whose state stays unknown goes to the end of the line.
+// TEN-11: so many of each account. Those that were asked about longest ago, or never, first: one whose state stays unknown goes to the end of the line.
 func (q *Queries) JobsToAskAbout(ctx context.Context, accounts []int64, before *time.Time, most int32) ([]JobsToAskAboutRow, error) {
 	rows, err := q.db.Query(ctx, jobsToAskAbout, accounts, before, most)
 	if err != nil {
@@ -550,7 +550,7 @@ type RepositoriesToSweepRow struct {
 	InstallationID int64
 }
 
-// TEN-1: so many of each account, in the order of an index of the account's own. Joined with the accounts, or found by when they were seen, all
+// TEN-11: so many of each account, in the order of an index of the account's own. Joined with the accounts, or found by when they were seen, all
 // repositories might be read and sorted.
 func (q *Queries) RepositoriesToSweep(ctx context.Context, arg RepositoriesToSweepParams) ([]RepositoriesToSweepRow, error) {
 	rows, err := q.db.Query(ctx, repositoriesToSweep,
