@@ -54,7 +54,7 @@ func (d *Dispatcher) RetireLost(ctx context.Context, pods []Pod) ([]runnerapi.Re
 	defer cancel()
 	d.noteLost(ctx, pods, live, rows)
 	l := &losses{d: d, pods: pods, answers: answers, rows: rows}
-	l.left.removals, l.left.examined = maxRemoved, maxExamined
+	l.left.removals = maxRemoved
 	l.releaseLive(ctx, d.rotate(live))
 	l.proveEnded(ctx, d.rotate(unproven))
 	for _, answer := range answers {
@@ -99,7 +99,7 @@ type losses struct {
 
 	left struct {
 		sync.Mutex
-		removals, examined int
+		removals int
 	}
 }
 
@@ -145,6 +145,9 @@ func (l *losses) each(indexes []int, do func(i int)) {
 // concurrent changes of the claim by another replica are void, or make this void (CLAIM-15). The lists are read after those
 // are taken: what they do not show then can never be minted.
 func (l *losses) releaseLive(ctx context.Context, live []int) {
+	if l.d.opt.Roster == nil {
+		live = live[:min(maxExamined, len(live))] // each is asked about by itself
+	}
 	taken := make(map[int]Claim, len(live))
 	var mu sync.Mutex
 	l.each(live, func(i int) {
@@ -171,7 +174,11 @@ func (l *losses) releaseLive(ctx context.Context, live []int) {
 			doubted = append(doubted, i)
 		}
 	}
-	l.each(slices.Concat(answered, doubted), func(i int) { l.answers[i] = l.release(ctx, taken[i], seen[l.pods[i].UID], l.answers[i]) })
+	// Which ones is decided here, and not by the workers: the next question goes on behind these (rotate), and would leave out another one.
+	examined := doubted[:min(maxExamined, len(doubted))]
+	l.each(slices.Concat(answered, doubted), func(i int) {
+		l.answers[i] = l.release(ctx, taken[i], seen[l.pods[i].UID], slices.Contains(examined, i), l.answers[i])
+	})
 }
 
 // look asks GitHub's lists; nothing is known where they cannot be asked. It leaves a quarter of the time to what is done with
@@ -196,7 +203,7 @@ func (d *Dispatcher) look(ctx context.Context, queries []roster.Query) map[strin
 // take takes a generation of the claim, in order to release it.
 func (l *losses) take(ctx context.Context, i int) (Claim, bool) {
 	d, pod := l.d, l.pods[i]
-	if d.opt.Roster == nil && !l.may(&l.left.examined) || ctx.Err() != nil {
+	if ctx.Err() != nil {
 		return Claim{}, false
 	}
 	claim, err := d.opt.Store.Claim(ctx, pod.UID)
@@ -219,9 +226,9 @@ func (l *losses) take(ctx context.Context, i int) (Claim, bool) {
 	return claim, true
 }
 
-// release ends one claim if its registrations are proven gone, by the lists or one by one.
+// release ends one claim if its registrations are proven gone, by the lists or, if examine is set, one by one.
 func (l *losses) release(
-	ctx context.Context, claim Claim, seen roster.Sighting, answer runnerapi.RetireAnswer,
+	ctx context.Context, claim Claim, seen roster.Sighting, examine bool, answer runnerapi.RetireAnswer,
 ) runnerapi.RetireAnswer {
 	d := l.d
 	var err error
@@ -230,7 +237,7 @@ func (l *losses) release(
 		if err = l.removeFound(ctx, seen.Found); err == nil {
 			err = d.noteGone(ctx, claim)
 		}
-	case d.opt.Roster == nil || l.may(&l.left.examined):
+	case examine:
 		err = d.removeRegistrations(ctx, claim)
 	default:
 		err = errLater
