@@ -29,9 +29,8 @@ var (
 	errFull    = errors.New("too many requests are being looked up")
 )
 
-// lookups asks for images outside of the controller's workers, so that registries that hang hold none: the pods of other tenants are answered
-// meanwhile. A pod has at most one, which is kept until forget, so that a request is looked up once. It is a Runnable of the manager, and safe
-// for concurrent use.
+// lookups resolves images outside of the controller's workers: a registry that hangs occupies none, and delays no other tenant's pods. A pod has
+// at most one lookup. It is kept until forget, so that each request is resolved once. It is a Runnable of the manager, and safe for concurrent use.
 type lookups struct {
 	images  Images
 	timeout time.Duration // of one request, once it is its turn

@@ -243,7 +243,7 @@ func TestExit_TellsOfMemory(t *testing.T) {
 		c := newPod(t).add("job")
 		require.NoError(t, os.MkdirAll(filepath.Dir(c.at(file)), 0o755))
 		require.NoError(t, os.WriteFile(c.at(file), []byte("oom 3\noom_kill 2\n"), 0o644))
-		require.Equal(t, client.Exit{Code: 137, Signal: 9}, c.sh("kill -9 $$").Exit, "killed by somebody else")
+		require.Equal(t, client.Exit{Code: 137, Signal: 9}, c.sh("kill -9 $$").Exit, "not killed for memory")
 		require.True(t, c.sh("echo oom_kill 3 > /"+file+"; kill -9 $$").OutOfMemory)
 		require.True(t, c.sh("echo oom_kill 4 > /"+file+"; exit 137").OutOfMemory, "a shell whose command was killed")
 		require.False(t, c.sh("echo oom_kill 5 > /"+file+"; exit 1").OutOfMemory, "a command that could do without")

@@ -26,7 +26,7 @@ const (
 )
 
 // A body gives way to others, when they need its memory, if it arrives more slowly than slowest after patience. GitHub sends a body in one
-// burst. A body that is as fast keeps its memory, whoever sends it.
+// burst. A body that is as fast keeps its memory, regardless of its sender.
 const (
 	patience = time.Second
 	slowest  = 4 << 20 // bytes a second

@@ -111,7 +111,7 @@ type Exit struct {
 	Code   int    `json:"code"`
 	Signal int    `json:"signal,omitempty"`
 	Text   string `json:"text,omitempty"` // for the log; empty if the process was started
-	// OutOfMemory: the kernel has killed a process of the container meanwhile, and this one ended by SIGKILL or with the code of it.
+	// OutOfMemory: the process ended by SIGKILL or with exit code 137, and the kernel killed a process of the container for memory while it ran.
 	OutOfMemory bool `json:"outOfMemory,omitempty"`
 }
 
