@@ -201,16 +201,17 @@ func (s *System) deletePool(ctx context.Context, name string) error {
 }
 
 func (s *System) cordon(ctx context.Context, node string, length time.Duration) error {
-	set := func(ctx context.Context, on bool) error {
-		return s.insist(ctx, func(ctx context.Context) error {
-			patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on)
-			_, err := s.kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
-			return err
-		})
-	}
-	err := set(ctx, true)
+	err := s.setUnschedulable(ctx, node, true)
 	pause(ctx, length)
-	return errors.Join(err, set(context.WithoutCancel(ctx), false))
+	return errors.Join(err, s.setUnschedulable(context.WithoutCancel(ctx), node, false))
+}
+
+func (s *System) setUnschedulable(ctx context.Context, node string, on bool) error {
+	return s.insist(ctx, func(ctx context.Context) error {
+		patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on)
+		_, err := s.kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
 }
 
 func (s *System) deleteNode(ctx context.Context, node string) error {
@@ -221,32 +222,45 @@ func (s *System) deleteNode(ctx context.Context, node string) error {
 
 // drainNode is kubectl drain: no new pods, and repeated evictions of busy runners until the time is up. Every one must be refused (EXCL-7):
 // a busy runner is removed when it has ended, and one that has ended in between has changed since it was observed. Idle runners leave
-// through the fence, because the node is cordoned.
+// through the fence, because the node is cordoned. The time counts from then on: an API server that answers late delays a drain.
 func (s *System) drainNode(ctx context.Context, node string, length time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, length)
+	err := s.setUnschedulable(ctx, node, true)
+	evicting, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
-	cordoned := make(chan error, 1)
-	go func() { cordoned <- s.cordon(ctx, node, length) }()
-	for ctx.Err() == nil {
-		pods, err := s.kube.CoreV1().Pods(runnerNamespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node, LabelSelector: runnerpod.LabelOwner})
-		if err == nil {
-			for i := range pods.Items {
-				if asSeen, runs := asItRuns(&pods.Items[i]); runs {
-					_ = s.kube.CoreV1().Pods(runnerNamespace).EvictV1(ctx, &policyv1.Eviction{
-						ObjectMeta: metav1.ObjectMeta{Name: pods.Items[i].Name}, DeleteOptions: &metav1.DeleteOptions{Preconditions: asSeen},
-					}) // refused; if not, the audit log tells
-				}
-			}
-		}
-		pause(ctx, 500*time.Millisecond)
+	for evicting.Err() == nil {
+		s.evictBusyPods(evicting, node)
+		pause(evicting, 500*time.Millisecond)
 	}
-	return <-cordoned
+	return errors.Join(err, s.setUnschedulable(context.WithoutCancel(ctx), node, false))
+}
+
+func (s *System) evictBusyPods(ctx context.Context, node string) {
+	pods, err := s.kube.CoreV1().Pods(runnerNamespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node, LabelSelector: runnerpod.LabelOwner})
+	if err != nil {
+		return // the next turn lists them again
+	}
+	for i := range pods.Items {
+		if asSeen, runs := asItRuns(&pods.Items[i]); runs {
+			_ = s.kube.CoreV1().Pods(runnerNamespace).EvictV1(ctx, &policyv1.Eviction{
+				ObjectMeta: metav1.ObjectMeta{Name: pods.Items[i].Name}, DeleteOptions: &metav1.DeleteOptions{Preconditions: asSeen},
+			}) // refused; if not, the audit log tells
+		}
+	}
+}
+
+// listPods lists runner pods; the API server may be unavailable for a while.
+func (s *System) listPods(ctx context.Context, which metav1.ListOptions) (pods *corev1.PodList, err error) {
+	err = s.insist(ctx, func(ctx context.Context) error {
+		pods, err = s.kube.CoreV1().Pods(runnerNamespace).List(ctx, which)
+		return err
+	})
+	return pods, err
 }
 
 // deleteBusyPods deletes every pod that shows its account, as an administrator does who cleans up by hand. Every one must
 // be refused (EXCL-7).
 func (s *System) deleteBusyPods(ctx context.Context, atOnce bool) error {
-	pods, err := s.kube.CoreV1().Pods(runnerNamespace).List(ctx, metav1.ListOptions{LabelSelector: runnerpod.LabelOwner})
+	pods, err := s.listPods(ctx, metav1.ListOptions{LabelSelector: runnerpod.LabelOwner})
 	if err != nil {
 		return fmt.Errorf("listing the pods that work: %w", err)
 	}

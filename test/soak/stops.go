@@ -76,10 +76,12 @@ func (s *System) deletePod(ctx context.Context, name string, deed *check.Deed) e
 	pods := s.kube.CoreV1().Pods(runnerNamespace)
 	allow := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"the soak stops it"}}}`, runnerpod.AnnotationAllowDeletion)
 	deed.Pods = append(deed.Pods, name)
-	_, err := pods.Patch(ctx, name, types.MergePatchType, allow, metav1.PatchOptions{})
-	if err == nil {
-		err = pods.Delete(ctx, name, metav1.DeleteOptions{})
-	}
+	err := s.insist(ctx, func(ctx context.Context) error {
+		if _, err := pods.Patch(ctx, name, types.MergePatchType, allow, metav1.PatchOptions{}); err != nil {
+			return err
+		}
+		return pods.Delete(ctx, name, metav1.DeleteOptions{})
+	})
 	if apierrors.IsNotFound(err) { // it has done its job by now
 		return nil
 	}
@@ -94,7 +96,7 @@ func (s *System) emptyNode(ctx context.Context, node string, length time.Duratio
 	var cordoned sync.WaitGroup
 	var failed error
 	cordoned.Go(func() { failed = s.cordon(ctx, node, length) })
-	pods, err := s.kube.CoreV1().Pods(runnerNamespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	pods, err := s.listPods(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err == nil {
 		for i := range pods.Items {
 			if _, runs := asItRuns(&pods.Items[i]); runs {
