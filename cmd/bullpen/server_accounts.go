@@ -155,7 +155,7 @@ func (r *replica) accountPasses() []periodic.Pass {
 	return []periodic.Pass{
 		{Name: "installations", Every: installations.Every, Run: r.installations.Run},
 		{Name: "repositories", Every: installations.RepositoriesEvery, Timeout: 10 * time.Minute, Run: r.repositories.Run},
-		{Name: "held_jobs", Every: time.Minute, Run: r.store.ReturnBlocked},
+		{Name: "blocked_jobs", Every: time.Minute, Run: r.store.ReturnBlocked},
 		{Name: "limited_lanes", Every: time.Minute, Run: r.store.UnparkUncharged},
 		{Name: "lanes", Every: 15 * time.Minute, Run: func(ctx context.Context) error {
 			put, err := r.store.RecountLanes(ctx)

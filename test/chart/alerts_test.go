@@ -63,7 +63,7 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 	neighbour := []alertSeries{
 		{`bullpen_ledger_frozen{namespace="bullpen-system"}`, steady},
 		{`bullpen_autoscaler_passes_total{namespace="bullpen-system",outcome="decided"}`, rising},
-		{`bullpen_pass_last_success_timestamp_seconds{namespace="bullpen-system",pass="held_jobs"}`, fresh},
+		{`bullpen_pass_last_success_timestamp_seconds{namespace="bullpen-system",pass="blocked_jobs"}`, fresh},
 	}
 	for name, test := range map[string]alertTest{
 		"a well neighbour hides no absence": {Series: neighbour, Alerts: []alertAt{
@@ -78,8 +78,8 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 			firing("30m", "BullpenControllerAbsent"), firing("40m", "BullpenControllerAbsent"), firing("47m", "BullpenControllerAbsent", labels("critical")),
 		}},
 		"the database": {Series: append([]alertSeries{
-			{`bullpen_pass_last_success_timestamp_seconds{namespace="team-a",pass="held_jobs",pod="a"}`, "0+60x30 1800x60"},
-			{`bullpen_pass_last_success_timestamp_seconds{namespace="team-a",pass="held_jobs",pod="b"}`, "0+60x29 1740x60"},
+			{`bullpen_pass_last_success_timestamp_seconds{namespace="team-a",pass="blocked_jobs",pod="a"}`, "0+60x30 1800x60"},
+			{`bullpen_pass_last_success_timestamp_seconds{namespace="team-a",pass="blocked_jobs",pod="b"}`, "0+60x29 1740x60"},
 			{`bullpen_pass_last_success_timestamp_seconds{namespace="team-a",pass="recovery"}`, steady}, // which needs GitHub
 		}, neighbour...), Alerts: []alertAt{
 			firing("30m", "BullpenDatabaseUnreachable"), firing("35m", "BullpenDatabaseUnreachable"), firing("38m", "BullpenDatabaseUnreachable", labels("critical")),

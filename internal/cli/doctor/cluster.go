@@ -282,7 +282,7 @@ func examineDeletedPool(r *Report, c Cluster, p Pool, now time.Time) {
 	if left || now.Sub(p.DeletedAt) < lingering {
 		return // it waits for its runners, as it should
 	}
-	f := Finding{Code: "pool-held", Severity: SeverityError, Subject: p.Name}
+	f := Finding{Code: "pool-undeletable", Severity: SeverityError, Subject: p.Name}
 	since := "The pool " + p.Name + " was deleted " + now.Sub(p.DeletedAt).Round(time.Second).String() + " ago and has no runners, but "
 	if len(foreign) > 0 {
 		f.Sentence = since + "is blocked by the finalizer " + some(foreign) + ", which is not Bullpen's."

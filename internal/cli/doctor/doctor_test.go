@@ -371,7 +371,7 @@ func TestDoctor_Pools(t *testing.T) {
 			later(s)
 			found := besides(s.examine())
 			require.Len(t, found, 1)
-			require.Equal(t, "pool-held", found[0].Code)
+			require.Equal(t, "pool-undeletable", found[0].Code)
 			require.Contains(t, found[0].Sentence, finalizers[0])
 		})
 	}

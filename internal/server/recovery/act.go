@@ -85,7 +85,7 @@ func (p *pass) reread(ctx context.Context, s *subject) bool {
 func (p *pass) notAsked(ctx context.Context, s *subject, err error) {
 	if errors.Is(err, errEnough) {
 		s.unasked = true
-		p.skipped(skipBudget)
+		p.skipped(skipQuota)
 		return
 	}
 	p.skipped(skipFailed)

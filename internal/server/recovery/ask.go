@@ -44,7 +44,7 @@ var (
 	errNoInstallation = errors.New("the account has no installation any more")
 )
 
-// may takes one request of the installation's budget.
+// may takes one request of the installation's request quota.
 func (q *questions) may(installation int64) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

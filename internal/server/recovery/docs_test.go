@@ -25,7 +25,7 @@ func TestDocs_RECV9_NameEveryKindAndReason(t *testing.T) {
 		require.Contains(t, string(page), "| `"+string(kind)+"` |")
 	}
 	for _, reason := range []string{
-		skipUnreadable, skipDisagree, skipBudget, skipBusy, skipOvertaken, skipOff, skipCap, skipFailed, skipEmptyList, skipListFailed, skipFrozen,
+		skipUnreadable, skipDisagree, skipQuota, skipBusy, skipOvertaken, skipOff, skipCap, skipFailed, skipEmptyList, skipListFailed, skipFrozen,
 	} {
 		require.Contains(t, string(page), "`"+reason+"`")
 	}

@@ -10,7 +10,7 @@ import (
 const (
 	skipUnreadable = "unreadable" // GitHub gave no answer that proves anything
 	skipDisagree   = "disagree"   // the pod shows that a job may have started, and GitHub does not say so
-	skipBudget     = "budget"     // enough was asked of GitHub for this pass
+	skipQuota      = "quota"      // enough was asked of GitHub for this pass
 	skipBusy       = "busy"       // GitHub refused: its runner works
 	skipOvertaken  = "overtaken"  // another actor changed it in between
 	skipOff        = "off"        // its kind is switched off
@@ -18,13 +18,13 @@ const (
 	skipFailed     = "failed"     // it was tried, and failed
 	skipEmptyList  = "empty_list" // no pod at all was listed: the pass was given up (RECV-4)
 	skipListFailed = "list_failed"
-	skipFrozen     = "held" // the ledger is not trusted just now: the pass, or the check of a pod, was given up (CLAIM-17)
+	skipFrozen     = "frozen" // the ledger is not trusted just now: the pass, or the check of a pod, was given up (CLAIM-17)
 )
 
 // skips are all of them.
 func skips() []string {
 	return []string{
-		skipUnreadable, skipDisagree, skipBudget, skipBusy, skipOvertaken, skipOff, skipCap, skipFailed, skipEmptyList, skipListFailed, skipFrozen,
+		skipUnreadable, skipDisagree, skipQuota, skipBusy, skipOvertaken, skipOff, skipCap, skipFailed, skipEmptyList, skipListFailed, skipFrozen,
 	}
 }
 

@@ -397,7 +397,7 @@ func TestPass_RECV6_GitHubIsAskedSoMuch(t *testing.T) {
 	}
 	w.advance(patience + time.Second)
 	require.Equal(t, map[string]int{"stale_claim": 2}, w.pass(), "a runner and a job each")
-	require.Equal(t, 4, w.skipped()["budget"])
+	require.Equal(t, 4, w.skipped()["quota"])
 	_, err := w.gh.Admin.AddFault(t.Context(), standin.Fault{Kind: "rest-status", Status: 500})
 	require.NoError(t, err)
 	before := w.requests()
@@ -480,7 +480,7 @@ func TestPass_CLAIM17_WaitsWhileTheLedgerIsFrozen(t *testing.T) {
 	require.Empty(t, w.pass())
 	require.Empty(t, w.check(w.pod()))
 	require.Equal(t, fleet.JobClaimed, w.jobState(job))
-	require.Equal(t, 2, w.skipped()["held"])
+	require.Equal(t, 2, w.skipped()["frozen"])
 }
 
 // A check of a pod that nothing is left of, or that cannot be read, does nothing.

@@ -4,5 +4,5 @@
 // news.
 //
 // Every pass is bounded, continues where the last one stopped, and spends no more than a stated share of what GitHub's
-// rate-limit headers say is left (budget.go). A pass can be cut off anywhere. Begin with passes.go, then deliveries.go.
+// rate-limit headers say is left (quota.go). A pass can be cut off anywhere. Begin with passes.go, then deliveries.go.
 package catchup

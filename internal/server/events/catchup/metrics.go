@@ -20,7 +20,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Help: "Webhook deliveries that were missed, by outcome: noted, asked, fetched, refused, forgotten.",
 		}, []string{"outcome"}),
 		spent: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "bullpen_catchup_budget_exhausted_total",
+			Name: "bullpen_catchup_quota_exhausted_total",
 			Help: "Times that a pass stopped because its share of GitHub's request quota was exhausted, by pass.",
 		}, []string{"pass"}),
 		lag: prometheus.NewGauge(prometheus.GaugeOpts{

@@ -108,8 +108,8 @@ func (o Options) withDefaults() (Options, error) {
 // replica. Safe for concurrent use.
 type CatchUp struct {
 	opt     Options
-	app     *budget // of calls as the App itself
-	scopes  *budget // of calls as an installation
+	app     *quota // of calls as the App itself
+	scopes  *quota // of calls as an installation
 	cadence cadence
 	metrics *metrics
 
@@ -130,8 +130,8 @@ func New(opt Options) (*CatchUp, error) {
 		return nil, err
 	}
 	c := &CatchUp{opt: opt}
-	c.app = newBudget(appShare, opt.Now, func(int64) (fleet.RateState, bool) { return opt.Forge.AppRate() })
-	c.scopes = newBudget(scopeShare, opt.Now, func(id int64) (fleet.RateState, bool) {
+	c.app = newQuota(appShare, opt.Now, func(int64) (fleet.RateState, bool) { return opt.Forge.AppRate() })
+	c.scopes = newQuota(scopeShare, opt.Now, func(id int64) (fleet.RateState, bool) {
 		return opt.Forge.RateState(id, github.ResourceCore)
 	})
 	if c.metrics, err = newMetrics(opt.Metrics); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // For any shares, limit and rhythm: a window spends no more than the share of what is left, and never the last tenth.
-func TestBudget_NeverMoreThanItsShare(t *testing.T) {
+func TestQuota_NeverMoreThanItsShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(1_800_000_000, 0)
 		s := share{
@@ -22,7 +22,7 @@ func TestBudget_NeverMoreThanItsShare(t *testing.T) {
 			Limit: limit, Remaining: rapid.IntRange(0, limit).Draw(t, "remaining"),
 			Reset: now.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "minutes left")) * time.Minute),
 		}
-		b := newBudget(s, func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return state, true })
+		b := newQuota(s, func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return state, true })
 		first := float64(state.Remaining)
 		spent, began := 0, now
 		for now.Before(state.Reset) {
@@ -44,10 +44,10 @@ func TestBudget_NeverMoreThanItsShare(t *testing.T) {
 	})
 }
 
-func TestBudget_OnlyWhatGitHubLastSaidCounts(t *testing.T) {
+func TestQuota_OnlyWhatGitHubLastSaidCounts(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	state, known := fleet.RateState{}, false
-	b := newBudget(share{spread: 0.25}, func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return state, known })
+	b := newQuota(share{spread: 0.25}, func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return state, known })
 	take := func(installation int64) (n int) {
 		for b.spend(installation) {
 			n++
@@ -57,7 +57,7 @@ func TestBudget_OnlyWhatGitHubLastSaidCounts(t *testing.T) {
 	require.True(t, b.spend(1), "the first call finds out")
 	state, known = fleet.RateState{Limit: 5000, Remaining: 4999, Reset: now.Add(time.Hour)}, true
 	require.Equal(t, 18, take(1))
-	require.Equal(t, 18, take(2), "each installation has a budget of its own")
+	require.Equal(t, 18, take(2), "each installation has a quota of its own")
 	require.Zero(t, take(1))
 	now = now.Add(10 * time.Minute)
 	require.Equal(t, 22, take(1), "at most a minute's is kept")
@@ -75,10 +75,10 @@ func TestBudget_OnlyWhatGitHubLastSaidCounts(t *testing.T) {
 }
 
 // Free calls are refunded, but within a bound: GitHub counts them towards its secondary limit.
-func TestBudget_FreeCallsAreBoundedToo(t *testing.T) {
+func TestQuota_FreeCallsAreBoundedToo(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	state := fleet.RateState{Limit: 5000, Remaining: 5000, Reset: now.Add(time.Hour)}
-	b := newBudget(share{spread: 0.25}, func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return state, true })
+	b := newQuota(share{spread: 0.25}, func() time.Time { return now }, func(int64) (fleet.RateState, bool) { return state, true })
 	b.refund(1) // no request has used it yet
 	for minute := range 5 {
 		free := 0

@@ -39,8 +39,8 @@ func (s share) perMinute(state fleet.RateState, known bool, now time.Time) float
 	return usable * min(1, s.burst+s.spread*min(1, time.Minute.Seconds()/left.Seconds()))
 }
 
-// budget hands out calls, to each installation its own. Safe for concurrent use.
-type budget struct {
+// quota hands out calls, to each installation its own. Safe for concurrent use.
+type quota struct {
 	share share
 	now   func() time.Time
 	state func(installationID int64) (fleet.RateState, bool)
@@ -60,30 +60,30 @@ type purse struct {
 // mostPurses bounds what is remembered; one that is forgotten starts full.
 const mostPurses = 4096
 
-func newBudget(s share, now func() time.Time, state func(int64) (fleet.RateState, bool)) *budget {
-	return &budget{share: s, now: now, state: state, purses: map[int64]*purse{}}
+func newQuota(s share, now func() time.Time, state func(int64) (fleet.RateState, bool)) *quota {
+	return &quota{share: s, now: now, state: state, purses: map[int64]*purse{}}
 }
 
 // spend takes one call out of an installation's purse, or reports that there is none.
-func (b *budget) spend(installationID int64) bool {
-	state, known := b.state(installationID)
-	now := b.now()
-	rate := b.share.perMinute(state, known, now)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	p := b.purses[installationID]
+func (q *quota) spend(installationID int64) bool {
+	state, known := q.state(installationID)
+	now := q.now()
+	rate := q.share.perMinute(state, known, now)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := q.purses[installationID]
 	if p == nil {
-		if len(b.purses) >= mostPurses {
-			clear(b.purses)
+		if len(q.purses) >= mostPurses {
+			clear(q.purses)
 		}
 		p = &purse{calls: max(rate, min(1, rate*60)), at: now, free: mostFree, since: now}
-		b.purses[installationID] = p
+		q.purses[installationID] = p
 	}
 	if passed := now.Sub(p.at); passed > 0 {
 		p.calls += rate * passed.Minutes()
 		p.at = now
 	}
-	p.calls = min(p.calls, max(rate, min(1, rate*60))) // the latest headers count, also when they lower the budget
+	p.calls = min(p.calls, max(rate, min(1, rate*60))) // the latest headers count, also when they lower the quota
 	if p.calls < 1 {
 		return false
 	}
@@ -92,11 +92,11 @@ func (b *budget) spend(installationID int64) bool {
 }
 
 // refund gives a call back that turned out to cost nothing, up to mostFree a minute.
-func (b *budget) refund(installationID int64) {
-	now := b.now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	p := b.purses[installationID]
+func (q *quota) refund(installationID int64) {
+	now := q.now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := q.purses[installationID]
 	if p == nil {
 		return
 	}
