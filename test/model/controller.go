@@ -204,9 +204,9 @@ func (d *decisions) mayDeleteWithout(v shown) bool {
 // the row holds; without one the pod's own signs keep vetoing.
 func (m *machine) fenceSteps(s *state, p int, granted removal) {
 	t := *s
-	if m.held(s) { // CLAIM-17
+	if m.frozen(s) { // CLAIM-17
 		t.forgetRemoval(p)
-		m.happens("the fence says unknown, the ledger is held, of", p, &t)
+		m.happens("the fence says unknown, the ledger is frozen, of", p, &t)
 		return
 	}
 	c := t.claimOf(p)

@@ -5,8 +5,8 @@ package model
 // detection is written down, so that a crash can forget nothing. Claims are rebuilt in one step with the end of the hold: a
 // replica that has lost its turn, or that wakes up when the hold is over, is refused and changes nothing (ADR 0019).
 
-// held: statements that claim, take over, mint, retire or release are refused.
-func (m *machine) held(s *state) bool { return s.backup == backupHeld && !m.without.refusal }
+// frozen: statements that claim, take over, mint, retire or release are refused.
+func (m *machine) frozen(s *state) bool { return s.backup == backupHeld && !m.without.refusal }
 
 // holdSteps end the hold. It lasts longer than the lag of labels, status and GitHub's flags, and than a replica works on
 // what it had begun; GitHub has to be readable.

@@ -74,9 +74,9 @@ func (m *machine) readSteps(s *state, i int) {
 		m.happens("503, it has gone:", p, &t)
 		return
 	}
-	if m.held(s) { // CLAIM-17
+	if m.frozen(s) { // CLAIM-17
 		t.hangUp(i)
-		m.happens("204, the ledger is held:", p, &t)
+		m.happens("204, the ledger is frozen:", p, &t)
 		return
 	}
 	leased := uint8(0)
@@ -159,7 +159,7 @@ func (m *machine) matchSteps(s *state, i int) {
 	}
 	j := int(m.d.chosen[queued])
 	live := m.liveClaims(s)
-	if m.held(s) { // CLAIM-17
+	if m.frozen(s) { // CLAIM-17
 		return
 	}
 	if j < 0 || live > maxPods || !m.d.room[live] {
@@ -295,7 +295,7 @@ func (m *machine) intendSteps(s *state, i int) {
 	p := int(o.pod)
 	t := *s
 	c := t.claimOf(p)
-	if !m.holds(c, o.gen) || c.st != claimClaimed && c.st != claimMinted || m.held(s) { // CLAIM-17
+	if !m.holds(c, o.gen) || c.st != claimClaimed && c.st != claimMinted || m.frozen(s) { // CLAIM-17
 		t.hangUp(i)
 		m.happens("503, the claim was lost before the mint, of", p, &t)
 		return
@@ -328,9 +328,9 @@ func (m *machine) mintSteps(s *state, i int) {
 	}
 	t := *s
 	c := t.claimOf(p)
-	if m.held(s) { // CLAIM-17: the statement is refused, and no pod has the configuration
+	if m.frozen(s) { // CLAIM-17: the statement is refused, and no pod has the configuration
 		t.hangUp(i)
-		m.add(true, "the record of the mint is refused, the ledger is held, for", p, -1, o.reg, &t)
+		m.add(true, "the record of the mint is refused, the ledger is frozen, for", p, -1, o.reg, &t)
 		return
 	}
 	if !m.holds(c, o.gen) || c.st != claimClaimed && c.st != claimMinted { // CLAIM-15

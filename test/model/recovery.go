@@ -31,7 +31,7 @@ const (
 )
 
 func (m *machine) recoverySteps(s *state) {
-	if m.held(s) { // CLAIM-17
+	if m.frozen(s) { // CLAIM-17
 		return
 	}
 	for j := range m.jobs {
