@@ -166,7 +166,7 @@ func ownerOf(kind string, object *unstructured.Unstructured) Owner {
 	for _, finalizer := range object.GetFinalizers() {
 		switch {
 		case ours(finalizer):
-			o.Held = true
+			o.Protected = true
 		case !slices.Contains(gcFinalizers, finalizer):
 			o.Foreign = append(o.Foreign, finalizer)
 		}
@@ -186,7 +186,7 @@ func runnerOf(pod *corev1.Pod) Runner {
 	return Runner{
 		Name: pod.Name, UID: string(pod.UID), ResourceVersion: pod.ResourceVersion, Pool: pod.Labels[runnerpod.LabelPool], Node: pod.Spec.NodeName,
 		Ended: over && !podsigns.Collected(pod), Lost: over && podsigns.Collected(pod), Deleting: pod.DeletionTimestamp != nil,
-		Held: slices.Contains(pod.Finalizers, runnerpod.FinalizerRegistration), Work: signs.Work(),
+		Protected: slices.Contains(pod.Finalizers, runnerpod.FinalizerRegistration), Work: signs.Work(),
 	}
 }
 

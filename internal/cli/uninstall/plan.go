@@ -22,7 +22,7 @@ const (
 type Owner struct {
 	Kind, Name, UID string
 	Deleting        bool
-	Held            bool // by a finalizer of ours
+	Protected       bool // by a finalizer of ours
 	Foreign         []string
 }
 
@@ -30,7 +30,7 @@ type Owner struct {
 type Runner struct {
 	Name, UID, ResourceVersion string
 	Pool                       string // empty: it registers itself
-	Ended, Deleting, Held      bool
+	Ended, Deleting, Protected bool
 	Lost                       bool   // it counts as exited only because its node no longer exists
 	Work                       string // the first sign of work, in a sentence
 	Node                       string
@@ -119,7 +119,7 @@ func (p *Plan) wait(blocked bool, object, why string, args ...any) {
 func (p *Plan) runner(controller Liveness, r Runner) {
 	object := "runner " + r.Name
 	switch {
-	case r.Ended && controller == Gone && (!r.Deleting || r.Held):
+	case r.Ended && controller == Gone && (!r.Deleting || r.Protected):
 		p.Remove = append(p.Remove, r)
 	case r.Ended:
 		p.wait(false, object, "exited, and is being removed")
@@ -148,10 +148,10 @@ func (p *Plan) owner(s State, o Owner) {
 	switch {
 	case !o.Deleting:
 		return
-	case !o.Held && len(o.Foreign) == 0:
+	case !o.Protected && len(o.Foreign) == 0:
 		p.wait(false, object, "Kubernetes is deleting it")
 		return
-	case !o.Held:
+	case !o.Protected:
 		return
 	case s.Controller != Gone:
 		p.wait(false, object, "the controller removes its finalizer after its last runner")

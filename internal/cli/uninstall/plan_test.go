@@ -12,7 +12,7 @@ import (
 )
 
 func TestDecide_R9_NamesWhatItWaitsFor(t *testing.T) {
-	pool := Owner{Kind: v1alpha1.KindRunnerPool, Name: "linux", Deleting: true, Held: true}
+	pool := Owner{Kind: v1alpha1.KindRunnerPool, Name: "linux", Deleting: true, Protected: true}
 	idle := Runner{Name: "linux-a", Pool: "linux", Node: "n1"}
 	busy := idle
 	busy.Work = "it has a job for acme"
@@ -33,9 +33,9 @@ func TestDecide_R9_NamesWhatItWaitsFor(t *testing.T) {
 		"one that is being stopped":           {controller: Gone, owner: pool, runner: Runner{Name: "linux-a", Pool: "linux", Deleting: true, Node: "n1"}, why: "stopping on node n1"},
 		"one that has ended":                  {controller: Gone, owner: pool, runner: Runner{Name: "linux-a", Pool: "linux", Ended: true, Work: "its poller has ended"}, plan: func(p Plan) bool { return len(p.Remove) == 1 }},
 		"one whose node is gone":              {controller: Gone, owner: pool, runner: Runner{Name: "linux-a", Pool: "linux", Lost: true, Node: "n1"}, why: "its node n1 no longer exists", blocked: true},
-		"one that registers itself":           {controller: Gone, owner: Owner{Kind: v1alpha1.KindRunner, Name: "gpu-a", Deleting: true, Held: true}, runner: own, why: "only a controller unregisters it", blocked: true},
+		"one that registers itself":           {controller: Gone, owner: Owner{Kind: v1alpha1.KindRunner, Name: "gpu-a", Deleting: true, Protected: true}, runner: own, why: "only a controller unregisters it", blocked: true},
 		"one that registers itself, is busy":  {controller: Gone, owner: pool, runner: Runner{Name: "gpu-a", Work: "a job has started in it"}, why: "busy: a job has started in it"},
-		"a pool that is not deleted yet":      {controller: Gone, owner: Owner{Kind: v1alpha1.KindRunnerPool, Name: "linux", Held: true}, runner: own, plan: func(p Plan) bool { return len(p.Delete) == 1 && len(p.Release) == 0 }},
+		"a pool that is not deleted yet":      {controller: Gone, owner: Owner{Kind: v1alpha1.KindRunnerPool, Name: "linux", Protected: true}, runner: own, plan: func(p Plan) bool { return len(p.Delete) == 1 && len(p.Release) == 0 }},
 		"a pool of which nothing is left":     {controller: Gone, owner: pool, runner: own, plan: func(p Plan) bool { return len(p.Release) == 1 }},
 		"a pool of which nothing is left yet": {controller: Running, owner: pool, runner: own, why: "the controller removes its finalizer after its last runner", plan: func(p Plan) bool { return len(p.Release) == 0 }},
 		"a finalizer of others":               {controller: Gone, owner: Owner{Kind: v1alpha1.KindRunnerPool, Name: "linux", Deleting: true, Foreign: []string{"example.com/backup"}}, runner: own, why: "blocked by the finalizer example.com/backup", blocked: true},
@@ -64,13 +64,13 @@ func TestDecide_POOL13_EXCL4_RemovesNothingThatIsWanted(t *testing.T) {
 			Owners: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Owner {
 				return Owner{
 					Kind: rapid.SampledFrom([]string{v1alpha1.KindRunnerPool, v1alpha1.KindRunner, v1alpha1.KindRunnerSet}).Draw(t, "kind"), Name: names.Draw(t, "name"),
-					Deleting: rapid.Bool().Draw(t, "deleting"), Held: rapid.Bool().Draw(t, "held"),
+					Deleting: rapid.Bool().Draw(t, "deleting"), Protected: rapid.Bool().Draw(t, "held"),
 				}
 			}), 0, 4).Draw(t, "owners"),
 			Runners: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Runner {
 				return Runner{
 					Name: names.Draw(t, "name"), Pool: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "pool"), Ended: rapid.Bool().Draw(t, "ended"),
-					Lost: rapid.Bool().Draw(t, "lost"), Deleting: rapid.Bool().Draw(t, "deleting"), Held: rapid.Bool().Draw(t, "held"),
+					Lost: rapid.Bool().Draw(t, "lost"), Deleting: rapid.Bool().Draw(t, "deleting"), Protected: rapid.Bool().Draw(t, "held"),
 					Work: rapid.SampledFrom([]string{"", "it has a job for acme"}).Draw(t, "work"),
 				}
 			}), 0, 4).Draw(t, "runners"),
@@ -85,7 +85,7 @@ func TestDecide_POOL13_EXCL4_RemovesNothingThatIsWanted(t *testing.T) {
 			require.True(t, r.Ended, "%+v", r)
 		}
 		for _, o := range p.Release {
-			require.True(t, o.Deleting && o.Held, "%+v", o)
+			require.True(t, o.Deleting && o.Protected, "%+v", o)
 			for _, r := range s.Runners {
 				pool := o.Kind == v1alpha1.KindRunnerPool
 				require.False(t, pool && r.Pool == o.Name || !pool && r.Pool == "", "%+v is left of %+v", r, o)

@@ -126,10 +126,10 @@ func (o Options) act(ctx context.Context, c *cluster, p Plan) ([]Waiting, error)
 		errs = append(errs, c.deleteOwner(ctx, owner))
 	}
 	for _, r := range p.Remove {
-		if r.Held {
+		if r.Protected {
 			errs = append(errs, c.releasePod(ctx, r))
 		}
-		if !r.Deleting && !r.Held { // with the finalizer off it is another version: next time
+		if !r.Deleting && !r.Protected { // with the finalizer off it is another version: next time
 			errs = append(errs, c.removePod(ctx, r))
 		}
 	}

@@ -77,7 +77,7 @@ func (c verdictCollector) Collect(found chan<- prometheus.Metric) {
 		gauge(targetDesc, v.target)
 		gauge(blindDesc, 0)
 		for tier, n := range map[string]int{
-			"load": v.share.Load, "blocked": v.share.Blocked, "floor": v.share.Floor, "head_room": v.share.HeadRoom, "cooldown": v.share.Held,
+			"load": v.share.Load, "blocked": v.share.Blocked, "floor": v.share.Floor, "head_room": v.share.HeadRoom, "cooldown": v.share.Cooldown,
 		} {
 			gauge(grantedDesc, n, tier)
 		}

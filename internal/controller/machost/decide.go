@@ -137,13 +137,13 @@ func next(o observed, now time.Time) action {
 		return action{State: StatePaused, Why: "spec.paused is true, or the MacHost is being deleted: the Mac is not changed", Again: lookAgain, Due: due}
 	case o.Problem != nil:
 		return action{State: o.Problem.State, Why: o.Problem.Why, Again: lookAgain, Due: due}
-	case o.Outcome == OutcomeWrongPassword && o.Held == o.Account:
+	case o.Outcome == OutcomeWrongPassword && o.BlockedBy == o.Account:
 		return action{State: StateWrongPassword, Again: lookAgain, Due: due,
 			Why: "no further attempt until the password's Secret, the address or the user changes, because macOS may lock the account (any change of the Secret counts, even of an annotation): " + o.LastError}
-	case o.Outcome == OutcomeRunning && o.Account != "" && o.Held == twice(o.Account):
+	case o.Outcome == OutcomeRunning && o.Account != "" && o.BlockedBy == twice(o.Account):
 		return action{State: StateWrongPassword, Again: lookAgain, Due: due,
 			Why: "two attempts were interrupted with their controllers, and each may have failed to log in: no further attempt until the password's Secret, the address or the user changes, because macOS may lock the account (any change of the Secret counts, even of an annotation)"}
-	case o.Outcome == OutcomeHostKeyChanged && o.Held == o.Identity:
+	case o.Outcome == OutcomeHostKeyChanged && o.BlockedBy == o.Identity:
 		return action{State: StateHostKeyChanged, Again: lookAgain, Due: due,
 			Why: "no further attempt until spec.hostKey or the address changes. If the Mac was reinstalled, set its new fingerprint there: " + o.LastError}
 	case due == "":

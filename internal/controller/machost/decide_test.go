@@ -174,7 +174,7 @@ func TestDecide_APasswordWithoutAnAnswerIsNotTriedOnAndOn(t *testing.T) {
 	require.Equal(t, 4, attempts)
 	o.Account = "p++"
 	o.memory = o.begin(o.WantedNow, now, middle).risking(o.memory, o.Account).end(OutcomeFailed, "", now, middle)
-	require.Empty(t, o.Held, "its end was seen")
+	require.Empty(t, o.BlockedBy, "its end was seen")
 }
 
 func TestDecide_ANodeThatNeverComesIsNoReasonToApplyForEver(t *testing.T) {

@@ -59,8 +59,8 @@ type memory struct {
 	Unreachable int // in a row
 	Next        time.Time
 	Outcome     Outcome
-	// Held is the hash of what must change before another attempt, whatever else does.
-	Held string
+	// BlockedBy is the hash of what must change before another attempt, whatever else does.
+	BlockedBy string
 	// Missing is since when the Node has not been there, or has been silent; zero while it is well, or none is wanted.
 	Missing time.Time
 }
@@ -71,7 +71,7 @@ func (m memory) begin(wanted string, now time.Time, random float64) memory {
 	if m.Wanted != wanted || m.expired(now) {
 		m.Attempts, m.Unreachable = 0, 0
 	}
-	m.Wanted, m.Outcome, m.Held = wanted, OutcomeRunning, ""
+	m.Wanted, m.Outcome, m.BlockedBy = wanted, OutcomeRunning, ""
 	m.Attempts++
 	m.Next = now.Add(backOff(m.Attempts, random))
 	return m.rested(now)
@@ -83,9 +83,9 @@ func (m memory) risking(before memory, account string) memory {
 	if account == "" {
 		return m
 	}
-	m.Held = account
-	if before.Outcome == OutcomeRunning && (before.Held == account || before.Held == twice(account)) {
-		m.Held = twice(account)
+	m.BlockedBy = account
+	if before.Outcome == OutcomeRunning && (before.BlockedBy == account || before.BlockedBy == twice(account)) {
+		m.BlockedBy = twice(account)
 	}
 	return m
 }
@@ -95,7 +95,7 @@ func twice(account string) string { return "twice/" + account }
 
 // end is the memory after the attempt that begin began for m.Wanted.
 func (m memory) end(outcome Outcome, held string, now time.Time, random float64) memory {
-	m.Outcome, m.Held = outcome, ""
+	m.Outcome, m.BlockedBy = outcome, ""
 	if outcome != OutcomeUnreachable {
 		m.Unreachable = 0
 	}
@@ -115,7 +115,7 @@ func (m memory) end(outcome Outcome, held string, now time.Time, random float64)
 		m.Unreachable++
 		m.Next = now.Add(backOff(m.Unreachable, random))
 	case OutcomeWrongPassword, OutcomeHostKeyChanged:
-		m.Held, m.Next = held, time.Time{} // once it may be tried again, nothing else is waited for
+		m.BlockedBy, m.Next = held, time.Time{} // once it may be tried again, nothing else is waited for
 		m.Attempts--
 	default:
 		m.Next = now.Add(backOff(m.Attempts, random))

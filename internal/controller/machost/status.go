@@ -15,14 +15,14 @@ import (
 func recall(s *v1alpha1.MacHostStatus) memory {
 	return memory{
 		Applied: s.AppliedHash, AppliedTime: timeOf(s.AppliedTime), Wanted: s.DesiredHash, Attempts: int(s.Attempts), Unreachable: int(s.Unreachable),
-		Next: timeOf(s.NextAttempt), Outcome: Outcome(s.Outcome), Held: s.BlockedBy, Missing: timeOf(s.NodeMissingSince),
+		Next: timeOf(s.NextAttempt), Outcome: Outcome(s.Outcome), BlockedBy: s.BlockedBy, Missing: timeOf(s.NodeMissingSince),
 	}
 }
 
 func remember(s *v1alpha1.MacHostStatus, m memory) {
 	s.AppliedHash, s.AppliedTime, s.DesiredHash = m.Applied, orNil(m.AppliedTime), m.Wanted
 	s.Attempts, s.Unreachable = int32(m.Attempts), int32(m.Unreachable) //nolint:gosec // both are small: the one has a cap, the other grows every few minutes
-	s.NextAttempt, s.Outcome, s.BlockedBy, s.NodeMissingSince = orNil(m.Next), string(m.Outcome), m.Held, orNil(m.Missing)
+	s.NextAttempt, s.Outcome, s.BlockedBy, s.NodeMissingSince = orNil(m.Next), string(m.Outcome), m.BlockedBy, orNil(m.Missing)
 }
 
 func timeOf(t *metav1.Time) time.Time {

@@ -125,7 +125,7 @@ func (c *conditions) progressing(f facts) {
 		c.set(kind, true, reasonDraining, "the pool is being deleted")
 	case f.counts.create != "":
 		c.set(kind, false, reasonCreateFailed, f.counts.create)
-	case f.plan.Held > 0:
+	case f.plan.Delayed > 0:
 		c.set(kind, false, "RunnersFailing", "runners exit before they can take a job; new ones are created with a backoff")
 	case f.counts.outdated > 0 && f.images.Missing() > 0:
 		c.set(kind, true, "RollingOut", fmt.Sprintf("replacing idle runners after a template change, on nodes with the images: %d of %d", f.images.Present, f.images.Nodes))

@@ -229,7 +229,7 @@ func (w *world) checkRoll(plan Plan, set *Set) {
 	for _, a := range plan.Withdraw {
 		withdrawn[a.Runner.Name] = true
 	}
-	serving, booting, moving := 0, 0, plan.Create+plan.Held+plan.Refused
+	serving, booting, moving := 0, 0, plan.Create+plan.Delayed+plan.Refused
 	for _, name := range set.Names() {
 		switch r, _ := set.Get(name); {
 		case withdrawn[name] && r.Shown == StageIdle:

@@ -159,7 +159,7 @@ func (p *planner) create() {
 		return
 	}
 	if p.held() {
-		p.plan.Held = missing
+		p.plan.Delayed = missing
 		return
 	}
 	if p.plan.Create = missing; p.wish.LimitStarts {

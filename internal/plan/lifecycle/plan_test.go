@@ -76,7 +76,7 @@ func (all cases) check(t *testing.T) {
 			require.Equal(t, append([]string{}, c.remove...), names(plan.Delete), "deleted")
 			require.Equal(t, append([]string{}, c.withdraw...), names(plan.Withdraw), "withdrawn")
 			require.Equal(t, c.next, plan.Next, "next look")
-			require.Equal(t, c.held, plan.Held, "held")
+			require.Equal(t, c.held, plan.Delayed, "held")
 			require.Equal(t, c.refused, plan.Refused, "refused")
 			require.Equal(t, c.done, plan.Done, "done")
 		})

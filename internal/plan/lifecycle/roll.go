@@ -134,7 +134,7 @@ func (p *planner) scaleDown() {
 // that do not serve yet cost nothing to replace. Of the serving ones it takes only as many that enough remain, and no more than can be
 // replaced now.
 func (p *planner) roll() {
-	moving := p.going(anyone) + len(p.chosen) + p.plan.Create + p.plan.Held + p.plan.Refused
+	moving := p.going(anyone) + len(p.chosen) + p.plan.Create + p.plan.Delayed + p.plan.Refused
 	p.runners.each(asked, byAge, func(r Runner) bool {
 		if why, is := p.stale(r); is {
 			if p.choose(r, why) {

@@ -251,8 +251,8 @@ type Plan struct {
 	Rolled int
 	// Next is when to look again although nothing has changed; zero when there is no such time.
 	Next time.Time
-	// Held is the number of creations that wait for Wish.HoldUntil, Refused the number that Wish.Starts left out.
-	Held, Refused int
+	// Delayed is the number of creations that wait for Wish.HoldUntil, Refused the number that Wish.Starts left out.
+	Delayed, Refused int
 	// Done: the owner is terminating and nothing of it is left.
 	Done bool
 }

@@ -120,11 +120,11 @@ type Share struct {
 	Blocked  int // the runner for withheld jobs
 	Floor    int // idle runners to keep
 	HeadRoom int // for as many as the last hour needed
-	Held     int // no longer needed, and not released yet
+	Cooldown int // no longer needed, and not released yet
 }
 
 // Total of the shares.
-func (s Share) Total() int { return s.Load + s.Blocked + s.Floor + s.HeadRoom + s.Held }
+func (s Share) Total() int { return s.Load + s.Blocked + s.Floor + s.HeadRoom + s.Cooldown }
 
 // Why explains the number in one line.
 func (r Result) Why() string {
@@ -137,7 +137,7 @@ func (r Result) Why() string {
 		what string
 	}{
 		{r.Share.Load, "for jobs"}, {r.Share.Blocked, "for blocked jobs"}, {r.Share.Floor, "idle reserve"},
-		{r.Share.HeadRoom, "for the last hour's demand"}, {r.Share.Held, "not scaled down yet"},
+		{r.Share.HeadRoom, "for the last hour's demand"}, {r.Share.Cooldown, "not scaled down yet"},
 	} {
 		if part.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))

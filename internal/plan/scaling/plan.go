@@ -240,7 +240,7 @@ func (p *planned) decide(in *Input, r *Result) {
 		rest -= n
 		return n
 	}
-	r.Share = Share{Load: p.wish.load, Blocked: part(p.wish.blocked), Floor: part(p.wish.floor), HeadRoom: part(p.wish.headRoom), Held: rest}
+	r.Share = Share{Load: p.wish.load, Blocked: part(p.wish.blocked), Floor: part(p.wish.floor), HeadRoom: part(p.wish.headRoom), Cooldown: rest}
 	if len(p.nodes) > 0 { // without a node it never falls, however often it is planned
 		r.Next = nextStep(r.State, &p.Pool, r.Recommended, in.Now)
 	}

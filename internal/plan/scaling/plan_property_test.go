@@ -129,7 +129,7 @@ func TestPlan_SCALE1_SCALE3_JobsAreFundedAndBoundsHold(t *testing.T) {
 			require.LessOrEqual(t, r.Desired, p.Max, "SCALE-3")
 			require.LessOrEqual(t, r.Recommended, r.Target)
 			require.Equal(t, r.Desired, r.Share.Total())
-			require.GreaterOrEqual(t, min(r.Share.Load, r.Share.Blocked, r.Share.Floor, r.Share.HeadRoom, r.Share.Held), 0)
+			require.GreaterOrEqual(t, min(r.Share.Load, r.Share.Blocked, r.Share.Floor, r.Share.HeadRoom, r.Share.Cooldown), 0)
 			require.LessOrEqual(t, r.Share.Blocked, 1, "SCALE-2")
 			if !p.State.Decided || r.Desired >= min(p.State.Desired, p.Max) {
 				continue

@@ -252,7 +252,7 @@ func (a *API) evidence(id int64, known JobEvidence) why.Evidence {
 	}
 	job := known.Job.Job
 	e.Job = why.Job{
-		ID: id, State: fleet.JobState(job.State), Held: job.BlockedBy, Repository: job.Repository, Labels: job.Labels, Conclusion: job.Conclusion,
+		ID: id, State: fleet.JobState(job.State), BlockedBy: job.BlockedBy, Repository: job.Repository, Labels: job.Labels, Conclusion: job.Conclusion,
 		RunnerName: job.Runner(), QueuedAt: job.QueuedAt, StartedAt: timeOf(job.StartedAt), EndedAt: timeOf(job.CompletedAt), LostAt: timeOf(job.RunnerLostAt),
 	}
 	if job.ExitCode != nil {

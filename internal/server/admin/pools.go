@@ -89,7 +89,7 @@ func (a *API) pools(ctx context.Context) []adminapi.Pool {
 		}
 	}
 	demand, err := a.opt.Fleet.Demand(ctx)
-	if err != nil { // queued jobs are left out; Held, or the server's log, says why
+	if err != nil { // queued jobs are left out; Frozen, or the server's log, says why
 		a.opt.Log.DebugContext(ctx, "reading the demand of pools", "error", err)
 		return pools
 	}

@@ -11,7 +11,7 @@ import (
 // unserved is what clients see of jobs that no pool serves (CLAIM-21); nil while it cannot be read.
 func (a *API) unserved(ctx context.Context) *adminapi.UnservedJobs {
 	found, err := a.opt.Fleet.Unserved(ctx)
-	if err != nil { // Held says why, or the server's log
+	if err != nil { // Frozen says why, or the server's log
 		a.opt.Log.DebugContext(ctx, "reading which jobs no pool serves", "error", err)
 		return nil
 	}

@@ -129,7 +129,7 @@ const (
 )
 
 func repository(e Evidence) *Reason {
-	switch e.Job.Held {
+	switch e.Job.BlockedBy {
 	case heldForRemoval:
 		return &Reason{
 			Code: RepositoryRemoved, Sentence: "The App no longer has access to " + e.Job.Repository + ".",

@@ -67,7 +67,7 @@ type Reason struct {
 type Job struct {
 	ID         int64
 	State      fleet.JobState
-	Held       string // what the job is set aside for: repository_limit, repository_removed, label_sets, refused, refused_job or empty
+	BlockedBy  string // what the job is blocked by: repository_limit, repository_removed, label_sets, refused, refused_job or empty
 	Repository string
 	Labels     []string
 	Conclusion string

@@ -82,11 +82,11 @@ func TestExplain(t *testing.T) {
 		"uninstalled":         {func(e *Evidence) { e.Account.Installed = false }, NotInstalled, "no longer installed at acme"},
 		"suspended at GitHub": {func(e *Evidence) { e.Account.SuspendedByGitHub = true }, SuspendedByGitHub, "GitHub has suspended"},
 		"suspended here":      {func(e *Evidence) { e.Account.SuspendedByAdministrator, e.Account.SuspensionReason = true, "unpaid" }, SuspendedByAdministrator, "An administrator has suspended acme: unpaid"},
-		"repository taken":    {func(e *Evidence) { e.Job.Held = heldForRemoval }, RepositoryRemoved, "no longer has access to acme/app"},
+		"repository taken":    {func(e *Evidence) { e.Job.BlockedBy = heldForRemoval }, RepositoryRemoved, "no longer has access to acme/app"},
 		"repository at limit": {func(e *Evidence) {
-			e.Job.Held, e.Budget.RepositoryUsage, e.Budget.Limits.JobsPerRepository = heldForLimit, 3, 3
+			e.Job.BlockedBy, e.Budget.RepositoryUsage, e.Budget.Limits.JobsPerRepository = heldForLimit, 3, 3
 		}, RepositoryAtLimit, "acme/app is at its limit: 3 of 3 jobs per repository of acme."},
-		"label sets at limit": {func(e *Evidence) { e.Job.Held = heldForLabels }, LabelSetsAtLimit, "acme has queued or running jobs for 10000 different label sets"},
+		"label sets at limit": {func(e *Evidence) { e.Job.BlockedBy = heldForLabels }, LabelSetsAtLimit, "acme has queued or running jobs for 10000 different label sets"},
 		"jobs at limit":       {func(e *Evidence) { e.Budget.Usage.Jobs = 40 }, AccountAtLimit, "acme is at its limit on linux: it runs 40 of 40 jobs."},
 		"CPUs at limit":       {func(e *Evidence) { e.Budget.Usage.MilliCPU = 28_500 }, AccountAtLimit, "it uses 28.5 of 32 CPUs, and a runner needs 4."},
 		"memory at limit":     {func(e *Evidence) { e.Budget.Usage.MemoryMB = 60_000 }, AccountAtLimit, "it uses 60000 of 65536 MiB of memory, and a runner needs 8192."},
@@ -102,17 +102,17 @@ func TestExplain(t *testing.T) {
 		}, PoolRefused,
 			"GitHub rejects registrations of pool linux-4 for acme (status 422: Invalid labels)"},
 		"repository refused": {func(e *Evidence) {
-			e.Job.Held = "refused"
+			e.Job.BlockedBy = "refused"
 			e.Refusals = []dispatch.Refusal{{
 				Repository: "acme/app", Pool: e.Pool.Ref, Reason: dispatch.Refused, Status: 403, Message: "Resource not accessible by integration", Waits: true, Next: t0.Add(time.Minute),
 			}}
 		}, RepositoryRefused, "for acme/app (status 403: Resource not accessible by integration); the next attempt is at 2026-03-01 12:01:00 UTC"},
 		"job refused": {func(e *Evidence) {
-			e.Job.Held = "refused_job"
+			e.Job.BlockedBy = "refused_job"
 			e.Refusals = []dispatch.Refusal{{Repository: "acme/app", Pool: e.Pool.Ref, JobID: 7, Reason: dispatch.Refused, Status: 422, Waits: true, Next: t0.Add(time.Minute)}}
 		}, JobRefused, "for this job (status 422); the next attempt is at"},
 		"group closed": {func(e *Evidence) {
-			e.Job.Held = "refused"
+			e.Job.BlockedBy = "refused"
 			e.Refusals = []dispatch.Refusal{{
 				Repository: "acme/app", Pool: e.Pool.Ref, Reason: dispatch.NotAssigned, Failures: 2, Message: "runner group builders is open to selected repositories only, and acme/app is none of them",
 				Waits: true, Next: t0.Add(time.Minute),

@@ -204,7 +204,7 @@ func (s *Service) unregister(ctx context.Context, v *View, place Place) (time.Ti
 
 // leave takes our finalizer off a pod that is going, once GitHub has removed its registration.
 func (s *Service) leave(ctx context.Context, v *View, place Place) (time.Time, error) {
-	if !v.Held {
+	if !v.Protected {
 		return time.Time{}, nil
 	}
 	switch verdict := leaving(v, place, s.now()); verdict {

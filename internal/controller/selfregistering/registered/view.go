@@ -43,9 +43,9 @@ type View struct {
 	Node   string
 	// Deleting is when its deletion began, and Deadline when its grace period ends; zero when it is not being deleted.
 	Deleting, Deadline time.Time
-	// Finalizers hold it; Held says that ours is among them.
+	// Finalizers hold it; Protected says that ours is among them.
 	Finalizers string
-	Held       bool
+	Protected  bool
 
 	// Started: its runner's container has been started at some time, as far as the kubelet has reported.
 	Started bool
@@ -114,7 +114,7 @@ func Observe(pod *corev1.Pod) View {
 		tolerations:   nodes.MatterForDepartures(pod.Spec.Tolerations),
 	}
 	for _, f := range pod.Finalizers {
-		v.Held = v.Held || f == runnerpod.FinalizerRegistration
+		v.Protected = v.Protected || f == runnerpod.FinalizerRegistration
 	}
 	if o := metav1.GetControllerOfNoCopy(pod); o != nil {
 		v.Owner = Owner{o.Kind, o.Name, string(o.UID)}

@@ -268,7 +268,7 @@ func TestObserve_ReadsWhereARunnerIsRegisteredFromThePodAlone(t *testing.T) {
 	require.EqualValues(t, 4711, v.Target.RepositoryID)
 	require.Equal(t, "pat", v.Credentials.Secret)
 	require.Equal(t, "ns", v.Credentials.Namespace)
-	require.True(t, v.Held)
+	require.True(t, v.Protected)
 	require.Equal(t, Owner{"Runner", "r", "owner"}, v.Owner)
 	broken := Observe(idlePod(func(p *corev1.Pod) { p.Annotations[runnerpod.AnnotationRegistration] = "{" }))
 	require.Empty(t, broken.RunnerName, "nothing is guessed")

@@ -38,8 +38,8 @@ type Owner struct {
 	// Secret has the credentials that the Backing registers its members with; empty where it does not, or where they are the
 	// installation's own. A change of it has them tried again at once.
 	Secret string
-	// Held indicates that the owner has our finalizer, and Conditions are those that it has.
-	Held       bool
+	// Protected indicates that the owner has our finalizer, and Conditions are those that it has.
+	Protected  bool
 	Conditions []metav1.Condition
 }
 

@@ -254,7 +254,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	r.tracker.loaded(request.NamespacedName, string(o.Object.GetUID()))
 	s := r.tracker.owner(request.NamespacedName, string(o.Object.GetUID()))
 	s.refer(o)
-	if !o.terminating() && !o.Held { // before the first member
+	if !o.terminating() && !o.Protected { // before the first member
 		if err := r.options.Backing.Hold(ctx, o); err != nil {
 			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
@@ -322,7 +322,7 @@ func (r *Reconciler) create(ctx context.Context, o *Owner, s *ownerState, w work
 
 // release removes the finalizer of an owner of which nothing is left.
 func (r *Reconciler) release(ctx context.Context, o *Owner) (reconcile.Result, error) {
-	if !o.Held {
+	if !o.Protected {
 		return reconcile.Result{}, nil
 	}
 	if err := r.options.Backing.Release(ctx, o); err != nil {

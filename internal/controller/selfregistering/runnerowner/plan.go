@@ -64,7 +64,7 @@ func (s *ownerState) makePlan(o *Owner, room int, now time.Time) work {
 		w.wish.Others = s.loads.Others(s.uid) // SCALE-5
 	}
 	w.plan = lifecycle.MakePlan(w.wish, s.runners, now) // RUN-1: one engine for Runners and StatefulSets
-	w.held = w.plan.Held > 0 && now.Before(hold) && !now.Before(s.holdUntil)
+	w.held = w.plan.Delayed > 0 && now.Before(hold) && !now.Before(s.holdUntil)
 	w.create = w.plan.Create
 	s.recordRemovals(&w, now)
 	s.recordCare(&w, now)

@@ -135,14 +135,14 @@ func conditionsOf(o *Owner, f facts, now time.Time) []metav1.Condition {
 	}
 	c.available(f)
 	c.progressing(f)
-	if o.Held {
+	if o.Protected {
 		c.set(v1alpha1.ConditionDeletionProtected, true, runnerpod.ReasonFinalizer, runnerpod.HeldMessage(runnerpod.FinalizerRegistration, o.Object.GetNamespace()))
 	}
 	o.Scaling.Show(&c.list, f.wish.Terminating, c.generation, now)
 	if f.held {
 		c.set(v1alpha1.ConditionRecreationDelayed, true, "JobsMayBeOver", fmt.Sprintf(
 			"%s not recreated before %s unless more jobs are queued: the finished runners may have run the last jobs",
-			many(f.plan.Held, "runner"), f.wish.HoldUntil.UTC().Format(time.RFC3339)))
+			many(f.plan.Delayed, "runner"), f.wish.HoldUntil.UTC().Format(time.RFC3339)))
 	} else {
 		c.clear(v1alpha1.ConditionRecreationDelayed, "NotDelayed", "no recreation is delayed")
 	}
@@ -199,7 +199,7 @@ func (c *conditions) progressing(f facts) {
 		c.set(kind, false, "TooManyStatefulSets", fmt.Sprintf("too many StatefulSets exist: creation of %s is delayed", many(f.plan.Refused, "runner")))
 	case f.held:
 		c.set(kind, false, "RecreationDelayed", "finished runners are not recreated yet")
-	case f.plan.Held > 0:
+	case f.plan.Delayed > 0:
 		c.set(kind, false, "RunnersFailing", "runners exit before they can take a job; new ones are created with a backoff: "+f.startSays)
 	case f.updated < present:
 		c.set(kind, true, "RollingOut", "replacing runners that are not busy after a template change")

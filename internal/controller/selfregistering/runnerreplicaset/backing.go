@@ -105,7 +105,7 @@ func (b *backing) Load(ctx context.Context, key types.NamespacedName) (*runnerow
 		MaxSurge: surge, MaxUnavailable: unavailable, ScaledAt: timeOf(set.Spec.ScaledAt), CompleteAt: timeOf(set.Status.CompleteAt),
 		RegistrationTimeout: ptr.Deref(set.Spec.Template.Spec.RegistrationTimeout, metav1.Duration{}).Duration,
 		RecreationHold:      ptr.Deref(set.Spec.RecreationHold, metav1.Duration{Duration: 10 * time.Minute}).Duration,
-		Invalid:             Check(set.Namespace, set.Name, &set.Spec.Template, b.pod), Held: controllerutil.ContainsFinalizer(&set, runnerpod.FinalizerRegistration),
+		Invalid:             Check(set.Namespace, set.Name, &set.Spec.Template, b.pod), Protected: controllerutil.ContainsFinalizer(&set, runnerpod.FinalizerRegistration),
 		Conditions: set.Status.Conditions,
 	}
 	return o, nil

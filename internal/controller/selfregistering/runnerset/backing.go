@@ -110,7 +110,7 @@ func (b *backing) Load(ctx context.Context, key types.NamespacedName) (*runnerow
 		MaxSurge: surge, MaxUnavailable: unavailable, CompleteAt: timeOf(set.Status.CompleteAt),
 		RegistrationTimeout: ptr.Deref(set.Spec.RegistrationTimeout, metav1.Duration{}).Duration,
 		RecreationHold:      ptr.Deref(set.Spec.RecreationHold, metav1.Duration{Duration: 10 * time.Minute}).Duration,
-		Held:                controllerutil.ContainsFinalizer(&set, runnerpod.FinalizerRegistration), Conditions: set.Status.Conditions,
+		Protected:           controllerutil.ContainsFinalizer(&set, runnerpod.FinalizerRegistration), Conditions: set.Status.Conditions,
 		Scaling: runnerowner.Scaling{Spec: set.Spec.Autoscaling, Status: set.Status.Autoscaling},
 	}
 	if set.Spec.Credentials != nil {
