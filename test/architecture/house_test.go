@@ -9,26 +9,41 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // The house: internal/<process> is what that process runs, internal/dev never ships, and what only tests use lives under test/.
-// The tag "production", with which images are built, leaves out what is for one machine and for development.
+// The tag "production", with which images and the kubectl plugin are built, leaves out what is for one machine and for development.
 
 // neverShips are the directories that nothing that ships depends on.
 var neverShips = []string{"internal/dev", "test", "scripts"}
 
 // programs are those that ship, and the tags that each is built with.
-var programs = []struct{ main, tags string }{
-	{"cmd/bullpen", "production"}, // in images
+var programs = []program{
+	{"cmd/bullpen", "production"}, // in images, from which the controller copies it to Macs
 	{"cmd/bullpen-agent", "production"},
 	{"cmd/bullpen-migrate", ""},
 }
+
+// released are the builds of .goreleaser.yaml, by their ids. laptop has bullpen up.
+var released = map[string]program{
+	laptop:            {"./cmd/bullpen", ""},
+	"kubectl-bullpen": {"./cmd/bullpen", "production"},
+	"bullpen-agent":   {"./cmd/bullpen-agent", ""},
+	"bullpen-migrate": {"./cmd/bullpen-migrate", ""},
+}
+
+const laptop = "bullpen"
+
+type program struct{ main, tags string }
 
 // contents returns the packages of this module that a program consists of when it is built for the system with the tags.
 func contents(t *testing.T, program, system, tags string) []string {
 	t.Helper()
 	noticeChanges(t)
-	list := exec.Command("go", "list", "-deps", "-tags", tags, module+"/"+program) //nolint:gosec // arguments of this test
+	list := exec.CommandContext(await.Context(t), "go", "list", "-deps", "-tags", tags, module+"/"+program) //nolint:gosec // arguments of this test
 	list.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
 	output, err := list.Output()
 	require.NoError(t, err)
@@ -51,6 +66,37 @@ func TestHouse_WhatShipsDependsOnNothingThatDoesNot(t *testing.T) {
 	}
 	development := slices.ContainsFunc(contents(t, "cmd/bullpen", "linux", ""), func(path string) bool { return within(path, "internal/dev") })
 	require.True(t, development, "without the tag production cmd/bullpen depends on nothing in internal/dev: the tag leaves nothing out")
+}
+
+// A new build is declared here, and one without the tag production that has internal/dev is noticed.
+func TestHouse_OnlyTheArchiveForALaptopHasTheOneMachineMode(t *testing.T) {
+	text, err := os.ReadFile("../../.goreleaser.yaml")
+	require.NoError(t, err)
+	var project struct {
+		Builds []struct {
+			ID, Main string
+			Tags     []string
+		}
+		Archives []struct {
+			ID  string
+			IDs []string
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(text, &project))
+	builds := map[string]program{}
+	for _, build := range project.Builds {
+		builds[build.ID] = program{build.Main, strings.Join(build.Tags, ",")}
+	}
+	require.Equal(t, released, builds)
+	for _, archive := range project.Archives {
+		require.Equal(t, archive.ID == "programs", slices.Contains(archive.IDs, laptop), "the archive %s", archive.ID)
+	}
+	for id, build := range builds {
+		for _, system := range []string{"linux", "darwin"} {
+			development := slices.ContainsFunc(contents(t, strings.TrimPrefix(build.main, "./"), system, build.tags), func(path string) bool { return withinAny(path, neverShips) })
+			require.Equal(t, id == laptop, development, "the build %s for %s, with the tags %q, has packages for one machine and development", id, system, build.tags)
+		}
+	}
 }
 
 func TestHouse_WhatDoesNotShipIsInItsPlace(t *testing.T) {

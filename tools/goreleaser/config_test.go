@@ -84,7 +84,7 @@ func TestConfig_KrewsManifest(t *testing.T) {
 	}
 	krew := project.Krews[0]
 	for _, archive := range project.Archives {
-		if slices.Contains(krew.IDs, archive.ID) && !slices.Equal(archive.IDs, []string{"bullpen"}) {
+		if slices.Contains(krew.IDs, archive.ID) && !slices.Equal(archive.IDs, []string{"kubectl-bullpen"}) {
 			t.Errorf("the archive %s has the programs %v", archive.ID, archive.IDs)
 		}
 	}
