@@ -37,7 +37,7 @@ func TestCompile_IsTheSameInEveryFolderAndForEverybody(t *testing.T) {
 	if runtime.GOOS == "linux" && runtime.GOARCH == "amd64" {
 		file := filepath.Join(t.TempDir(), "fixture")
 		require.NoError(t, os.WriteFile(file, second.Content, 0o700))
-		output, err := exec.CommandContext(t.Context(), file).CombinedOutput()
+		output, err := exec.CommandContext(limited(t), file).CombinedOutput()
 		require.NoError(t, err)
 		require.Equal(t, "v1.2.3 example.com/fixture/main.go "+first.Info.GoVersion+"\n", string(output))
 	}

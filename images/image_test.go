@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"runtime/debug"
@@ -180,4 +181,12 @@ func checkTree(t *testing.T, image v1.Image, own pair, forMacs program, created 
 		}
 	}
 	require.Equal(t, []string{macPath, "etc/", "etc/group", "etc/passwd", "usr/", "usr/local/", "usr/local/bin/", binaryPath, agentPath}, names)
+}
+
+// limited is a context for commands, with a bound (TEN-9): this module does not depend on test/kit/await.
+func limited(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
 }

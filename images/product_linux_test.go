@@ -30,7 +30,7 @@ func TestProduct_RunsFromAReadOnlyRootAsNobody(t *testing.T) {
 	root := container(t, image)
 
 	started := func(user uint32, command ...string) (string, error) {
-		child := exec.CommandContext(t.Context(), command[0], command[1:]...)
+		child := exec.CommandContext(limited(t), command[0], command[1:]...)
 		child.Dir, child.Env = "/", []string{"PATH=/usr/local/bin"}
 		child.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: user, Gid: user}}
 		output, err := child.CombinedOutput()

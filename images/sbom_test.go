@@ -66,7 +66,7 @@ func packages(bom cdx.BOM) []string {
 // checkSchema asks the schema that CycloneDX publishes, which comes with its library.
 func checkSchema(t *testing.T, raw []byte) {
 	t.Helper()
-	output, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/CycloneDX/cyclonedx-go").Output()
+	output, err := exec.CommandContext(limited(t), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/CycloneDX/cyclonedx-go").Output()
 	require.NoError(t, err)
 	dir := filepath.Join(strings.TrimSpace(string(output)), "schema")
 	loader := gojsonschema.NewSchemaLoader()

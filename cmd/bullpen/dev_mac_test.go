@@ -52,7 +52,7 @@ func TestDevMac_BootsWhatPeopleCanLogInTo(t *testing.T) {
 		require.Contains(t, said.String(), greeting)
 		found := regexp.MustCompile(`ssh -i (\S+) -p (\d+) ci@127.0.0.1`).FindStringSubmatch(said.String())
 		require.NotNil(t, found, said.String())
-		answer, err := exec.Command("ssh", "-F", "none", "-i", found[1], "-p", found[2], "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+		answer, err := exec.CommandContext(await.Context(t), "ssh", "-F", "none", "-i", found[1], "-p", found[2], "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
 			"-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "ci@127.0.0.1", "uname -sm && id -un").CombinedOutput()
 		require.NoError(t, err, "%s", answer)
 		require.Equal(t, "Darwin arm64\nci\n", string(answer))

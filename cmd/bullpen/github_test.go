@@ -127,7 +127,7 @@ func TestGitHub_R7_NET12_AnEnterpriseServerBehindAProxy(t *testing.T) {
 		t.Helper()
 		encoded, err := json.Marshal(e)
 		require.NoError(t, err)
-		command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$") //nolint:gosec // itself
+		command := exec.CommandContext(await.Context(t), os.Args[0], "-test.run=^"+t.Name()+"$") //nolint:gosec // itself
 		command.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.Contains(strings.ToUpper(entry), "_PROXY=") })
 		command.Env = append(command.Env, append(environment, envEnterprise+"="+string(encoded))...)
 		output, err := command.CombinedOutput()

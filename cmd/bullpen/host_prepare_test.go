@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
@@ -163,7 +164,7 @@ func TestWatchdog_HOST7_IsNotThereBeforeItSaysSo(t *testing.T) {
 // watchdogOf finds the process by its arguments; 0 is none.
 func watchdogOf(t *testing.T, mac *mactest.Mac) int {
 	t.Helper()
-	said, err := exec.Command("ps", "-axww", "-o", "pid=,command=").Output()
+	said, err := exec.CommandContext(await.Context(t), "ps", "-axww", "-o", "pid=,command=").Output()
 	require.NoError(t, err)
 	for line := range strings.Lines(string(said)) {
 		if strings.Contains(line, "host revert-guard --token token --root "+string(mac.Root)) {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/x509roots/fallback/bundle"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const envVerify = "BULLPEN_TEST_VERIFY"
@@ -38,7 +40,7 @@ func TestRoots_ComeWithTheBinary(t *testing.T) {
 	}
 	writeCertificate(t, own, authority(t))
 	trusts := func(certificate, system string) bool {
-		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRoots_ComeWithTheBinary$") //nolint:gosec // itself
+		child := exec.CommandContext(await.Context(t), os.Args[0], "-test.run=^TestRoots_ComeWithTheBinary$") //nolint:gosec // itself
 		child.Env = append(os.Environ(), envVerify+"="+certificate, "SSL_CERT_FILE="+system, "SSL_CERT_DIR="+nothing)
 		output, err := child.CombinedOutput()
 		var exit *exec.ExitError

@@ -21,7 +21,7 @@ func TestInstallContainerHook_CallsTheAgent(t *testing.T) {
 	program, script := filepath.Join(dir, "agent"), filepath.Join(dir, "hook.sh")
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho \"$1\"; cat\n"), 0o700)) //nolint:gosec // a program
 	require.NoError(t, InstallContainerHook(script, program))
-	command := exec.CommandContext(t.Context(), script)
+	command := exec.CommandContext(await.Context(t), script)
 	in, err := command.StdinPipe()
 	require.NoError(t, err)
 	go func() { _, _ = in.Write([]byte("{}")); _ = in.Close() }()

@@ -326,6 +326,8 @@ func TestPoll_AsksOnlyWhileTheRunnersContainerWaits(t *testing.T) {
 		case <-waits.seen:
 		case <-asked:
 			t.Fatal("it asked for work that nobody would run")
+		case <-time.After(await.Limit):
+			t.Fatal("it does not wait for the runner's container")
 		}
 		touch(idle)
 		await.Receive(t, asked, "the agent asks for work")

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // orphanScript leaves a process without its parent, which soon ends, and waits for the file "finish".
@@ -59,5 +61,5 @@ func TestSupervise_ReapsWhatLosesItsParent(t *testing.T) {
 	reaped := func() bool { return !exists(filepath.Join("/proc", orphan)) }
 	require.Eventually(t, reaped, 30*time.Second, 5*time.Millisecond, "process %s stays dead in the table", orphan)
 	touch(filepath.Join(dir, "finish"))
-	require.NoError(t, cmd.Wait(), "the runner's own end was kept")
+	require.NoError(t, await.Call(t, cmd.Wait, "the supervisor exits"), "the runner's own end was kept")
 }

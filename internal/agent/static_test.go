@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func init() { // more of the modes that TestMain knows: a runner like GitHub's, its registration, and its worker
@@ -74,7 +76,7 @@ func pretendToListen(dir string) int {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- worker.Wait() }()
-		select {
+		select { // bounded: the test ends this process
 		case <-ended:
 			n++
 			takeAnswered(dir, n)
@@ -107,12 +109,12 @@ func pretendToWork(dir, n string) int {
 			<-tick.C
 		}
 	}
-	if exec.Command("sh", os.Getenv(envHook)).Run() != nil {
+	if exec.Command("sh", os.Getenv(envHook)).Run() != nil { // bounded: the test ends this process
 		return 70
 	}
 	touch(filepath.Join(dir, "working."+n))
 	until("finish.")
-	if exec.Command("sh", os.Getenv(envHookDone)).Run() != nil {
+	if exec.Command("sh", os.Getenv(envHookDone)).Run() != nil { // bounded: the test ends this process
 		return 70
 	}
 	until("report.")
@@ -360,7 +362,7 @@ func TestHookDone_ChainsToTheImagesOwn(t *testing.T) {
 	variable, err := writeHookDone(f, []string{envHookDone + "=" + own})
 	require.NoError(t, err)
 	require.Equal(t, envHookDone+"="+f.hookDone, variable)
-	out, err := exec.Command("sh", f.hookDone).CombinedOutput()
+	out, err := exec.CommandContext(await.Context(t), "sh", f.hookDone).CombinedOutput()
 	require.Equal(t, "own\n", string(out))
 	var exit *exec.ExitError
 	require.ErrorAs(t, err, &exit)

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		fmt.Println(strings.Join(os.Environ(), "\n"))
 	case "kill":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {}
+		select {} // bounded: the signal ends this process
 	case "listen": // a runner: a job starts when the file "assign" appears, and ends when "finish" does
 		listen(argument)
 	case "worker": // GitHub's runner: it starts its worker for a job
@@ -97,7 +97,7 @@ func listen(dir string) {
 		}
 		if !busy && exists(filepath.Join(dir, "assign")) {
 			busy = true
-			if err := exec.Command("sh", os.Getenv(envHook)).Run(); err != nil {
+			if err := exec.Command("sh", os.Getenv(envHook)).Run(); err != nil { // bounded: the test ends this process
 				os.Exit(77)
 			}
 			touch(filepath.Join(dir, "busy"))
@@ -116,7 +116,7 @@ func work(dir, script string) {
 	}
 	worker := filepath.Join(dir, "Runner.Worker")
 	_ = os.Symlink("/bin/sh", worker)
-	if err := exec.Command(worker, "-c", script).Run(); err != nil {
+	if err := exec.Command(worker, "-c", script).Run(); err != nil { // bounded: the test ends this process
 		os.Exit(77)
 	}
 }
@@ -393,7 +393,7 @@ func TestHook_ChainsToTheImagesOwn(t *testing.T) {
 	variable, err := writeHook(f, []string{envHook + "=/first.sh", envHook + "=" + own})
 	require.NoError(t, err)
 	require.Equal(t, envHook+"="+f.hook, variable)
-	out, err := exec.Command("sh", f.hook).CombinedOutput()
+	out, err := exec.CommandContext(await.Context(t), "sh", f.hook).CombinedOutput()
 	require.FileExists(t, f.jobStarted)
 	require.False(t, f.hookRunByWorker(), "it was run by this test")
 	require.NoFileExists(t, f.jobless)
@@ -405,7 +405,7 @@ func TestHook_ChainsToTheImagesOwn(t *testing.T) {
 	_, err = writeHook(f, nil)
 	require.NoError(t, err)
 	require.NoError(t, os.RemoveAll(filepath.Dir(f.jobStarted)+"/job-started"))
-	require.NoError(t, exec.Command("sh", f.hook).Run())
+	require.NoError(t, exec.CommandContext(await.Context(t), "sh", f.hook).Run())
 	require.FileExists(t, f.jobStarted)
 
 	variable, err = writeHook(f, []string{envHook + "=/opt/hook.js"})
@@ -438,7 +438,7 @@ func TestSupervise_SignalsOfAProcess(t *testing.T) {
 		require.NoError(t, cmd.Process.Signal(stop))
 		touch(filepath.Join(dir, "removed"))
 		var exit *exec.ExitError
-		require.ErrorAs(t, cmd.Wait(), &exit)
+		require.ErrorAs(t, await.Call(t, cmd.Wait, "the supervisor exits"), &exit)
 		require.Equal(t, 3, exit.ExitCode(), "the runner did not hear of it")
 	}
 	cmd, dir, _ := supervisorProcess(t)
@@ -449,7 +449,7 @@ func TestSupervise_SignalsOfAProcess(t *testing.T) {
 	}
 	touch(filepath.Join(dir, "finish"))
 	var exit *exec.ExitError
-	require.ErrorAs(t, cmd.Wait(), &exit)
+	require.ErrorAs(t, await.Call(t, cmd.Wait, "the supervisor exits"), &exit)
 	require.Equal(t, 5, exit.ExitCode(), "the job finished, however often the supervisor was asked to stop")
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // watched counts the refusals of a client's calls, and keeps the latest JWT that it has sent.
@@ -93,7 +94,7 @@ func TestClient_R13_CallsAtTheSameTimeAllLearnIt(t *testing.T) {
 			return err
 		})
 	}
-	require.NoError(t, calls.Wait())
+	require.NoError(t, await.Call(t, calls.Wait, "all calls return"))
 }
 
 // A clock that is corrected, or becomes wrong, while the client works is followed, too.

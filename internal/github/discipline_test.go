@@ -250,7 +250,7 @@ func TestSlots_OneInstallationsSlownessIsItsOwn(t *testing.T) {
 	c := newTestClient(t, f, func(o *Options) { o.MaxConcurrent = 10 })
 	slow := fleet.Scope{Owner: "slow"}
 	var group sync.WaitGroup
-	open := sync.OnceFunc(func() { close(release); group.Wait() })
+	open := sync.OnceFunc(func() { close(release); await.Return(t, group.Wait, "all calls return") })
 	t.Cleanup(open)
 	for range 20 {
 		group.Go(func() { _, _ = listed(t.Context(), c, 1, slow) })

@@ -28,6 +28,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/synthetic"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // A node may not patch pods; only because its finalizer can be changed through the status can it hold them at all.
@@ -277,7 +278,7 @@ func TestRestart_NODE4_WhatNobodySawEndHasFailed(t *testing.T) {
 	// The shim, then its container: as if the machine had lost power.
 	text, err := os.ReadFile(filepath.Join(f.volume(pod), "pid"))
 	require.NoError(t, err)
-	out, err := exec.Command("ps", "-o", "ppid=", "-p", strings.TrimSpace(string(text))).Output()
+	out, err := exec.CommandContext(await.Context(t), "ps", "-o", "ppid=", "-p", strings.TrimSpace(string(text))).Output()
 	require.NoError(t, err)
 	var shim int
 	_, err = fmt.Sscan(string(out), &shim)

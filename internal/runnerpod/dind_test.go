@@ -14,6 +14,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/charts"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func dockerPool() *v1alpha1.RunnerPool {
@@ -183,7 +184,7 @@ func TestStartDaemon(t *testing.T) {
 	command := container(t, pod, ContainerDind).Command
 	run := func() string {
 		args := append([]string{"-c", strings.ReplaceAll(command[2], mountDisk, work)}, command[3:]...)
-		daemon := exec.Command(command[0], args...) //nolint:gosec // as the container would
+		daemon := exec.CommandContext(await.Context(t), command[0], args...) //nolint:gosec // as the container would
 		daemon.Env = []string{"PATH=" + programs + ":" + os.Getenv("PATH")}
 		output, err := daemon.CombinedOutput()
 		require.NoError(t, err, "%s", output)

@@ -6,8 +6,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // Bounds of cmd/bullpen-agent: each runner pod has a copy, and each readiness probe starts it (docs/adr/0038).
@@ -30,7 +33,7 @@ func TestAgent_IsSmall(t *testing.T) {
 	for _, platform := range agentPlatforms {
 		t.Run(platform[0]+"-"+platform[1], func(t *testing.T) {
 			environment := append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS="+platform[0], "GOARCH="+platform[1])
-			list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags=production", module+"/cmd/bullpen-agent")
+			list := exec.CommandContext(await.Context(t), "go", "list", "-deps", "-tags=production", module+"/cmd/bullpen-agent")
 			list.Env = environment
 			output, err := list.Output()
 			require.NoError(t, err)
@@ -42,7 +45,7 @@ func TestAgent_IsSmall(t *testing.T) {
 			}
 
 			file := filepath.Join(t.TempDir(), "bullpen-agent")
-			build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-tags=production", //nolint:gosec // constants
+			build := exec.CommandContext(await.ContextWithin(t, 10*time.Minute), "go", "build", "-trimpath", "-buildvcs=false", "-tags=production", //nolint:gosec // constants
 				"-ldflags=-s -w -buildid=", "-o", file, module+"/cmd/bullpen-agent")
 			build.Env = environment
 			output, err = build.CombinedOutput()

@@ -1,6 +1,7 @@
 package architecture
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -34,7 +36,9 @@ func (p goPackage) short() string { return strings.TrimPrefix(p.ImportPath, modu
 
 // listed is every package of the module and all they depend on, by import path.
 var listed = sync.OnceValues(func() (map[string]goPackage, error) {
-	command := exec.Command("go", "list", "-deps", "-json=ImportPath,Name,Dir,Standard,GoFiles,Imports,TestImports,XTestImports,Deps", module+"/...")
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	command := exec.CommandContext(ctx, "go", "list", "-deps", "-json=ImportPath,Name,Dir,Standard,GoFiles,Imports,TestImports,XTestImports,Deps", module+"/...")
 	output, err := command.Output()
 	if err != nil {
 		var exit *exec.ExitError

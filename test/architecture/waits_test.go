@@ -1,32 +1,29 @@
 package architecture
 
 import (
-	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// bounded begins the comment that allows a bare receive on its line, and says why it ends.
-const bounded = "// bounded: "
-
-// TEN-9: each wait of a test has a bound of its own, so that a guard that is removed fails one test in seconds. A receive
-// outside a select has none.
-func TestWaits_TEN9_NoReceiveWithoutABound(t *testing.T) {
-	eachTestFile(t, func(path string) error {
-		found, err := bareReceives(path, nil)
+// TEN-9: each wait of a test has a bound of its own, so that a guard that is removed fails one test in seconds. unboundedWaits says
+// which waits it sees. Those of test/kit are waits of the tests that call it. The programs below test/, such as the soak's, are not
+// read: each runs under a deadline of its own.
+func TestWaits_TEN9_NoWaitWithoutABound(t *testing.T) {
+	check := func(path string) error {
+		found, err := unboundedWaits(path, nil)
 		for _, at := range found {
-			t.Errorf("%s: wait with await.Receive of test/kit/await, or say on the line why the wait ends: %s…", at, bounded)
+			t.Errorf("%s: wait with test/kit/await (Receive, Return, Context), or say on the line why the wait ends: %s…", at, bounded)
 		}
 		return err
-	})
+	}
+	eachTestFile(t, check)
+	eachFile(t, filepath.Join("..", "kit"), 50, func(path string) bool {
+		return strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go")
+	}, check)
 }
 
 // TEN-9: a request has a bound if its client has a timeout.
@@ -42,8 +39,12 @@ func TestWaits_TEN9_NoRequestWithoutABound(t *testing.T) {
 
 func eachTestFile(t *testing.T, check func(path string) error) {
 	t.Helper()
+	eachFile(t, filepath.Join("..", ".."), 300, func(path string) bool { return strings.HasSuffix(path, "_test.go") }, check)
+}
+
+func eachFile(t *testing.T, root string, least int, chosen func(path string) bool, check func(path string) error) {
+	t.Helper()
 	files := 0
-	root := filepath.Join("..", "..")
 	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -51,17 +52,17 @@ func eachTestFile(t *testing.T, check func(path string) error) {
 		if entry.IsDir() && (strings.HasPrefix(entry.Name(), ".") && path != root || entry.Name() == "node_modules") {
 			return filepath.SkipDir
 		}
-		if !strings.HasSuffix(path, "_test.go") {
+		if entry.IsDir() || !chosen(path) {
 			return nil
 		}
 		files++
 		return check(path)
 	}))
-	require.Greater(t, files, 300, "a fence that sees nothing guards nothing")
+	require.Greater(t, files, least, "a fence that sees nothing guards nothing")
 }
 
-func TestWaits_TheFenceSeesThem(t *testing.T) {
-	found, err := bareReceives("x_test.go", `package x
+func TestWaits_TheFenceSeesReceives(t *testing.T) {
+	requireWaits(t, []int{3, 4, 6, 12}, `package x
 func wait(ch chan int, ctx context.Context) {
 	<-ch
 	use((<-ch), "")
@@ -71,13 +72,118 @@ func wait(ch chan int, ctx context.Context) {
 	<-ticker.C
 	<-ch // bounded: it has a value
 	select {
-	case <-ch:
+	case <-time.After(second):
 		<-ch
 	case use(<-ch) <- 1:
 	}
 }`)
+}
+
+func TestWaits_TheFenceSeesSelects(t *testing.T) {
+	requireWaits(t, []int{3, 7}, `package x
+func wait(ch chan int, ctx context.Context) {
+	select {
+	case <-ch:
+	case <-other.Done():
+	}
+	select {
+	}
+	select {
+	case v := <-ch:
+	case <-ctx.Done():
+	}
+	select {
+	case ch <- 1:
+	default:
+	}
+	select { // bounded: one of them is closed
+	case <-ch:
+	case <-other:
+	}
+	deadline := time.After(second)
+	select {
+	case <-ch:
+	case <-deadline:
+	}
+	select {
+	case <-ch:
+	case <-p.ctx.Done():
+	}
+}`)
+}
+
+func TestWaits_TheFenceSeesRanges(t *testing.T) {
+	requireWaits(t, []int{5, 9, 11, 13}, `package x
+type source struct { lines chan string }
+func wait(ch <-chan int, s source, all []string) {
+	made := make(chan int)
+	for range made {
+	}
+	for range all {
+	}
+	for v := range ch {
+	}
+	for line := range s.lines {
+	}
+	for event := range watching.ResultChan() {
+	}
+	for range ch { // bounded: it is closed above
+	}
+	go func() {
+		for range ch {
+		}
+	}()
+}`)
+}
+
+func TestWaits_TheFenceSeesWaits(t *testing.T) {
+	requireWaits(t, []int{3, 4, 5, 7, 9}, `package x
+func wait(t *testing.T) {
+	wg.Wait()
+	require.NoError(t, command.Wait())
+	t.Cleanup(func() { command.Process.Signal(syscall.SIGINT); command.Wait() })
+	t.Cleanup(func() { command.Process.Kill(); command.Wait() })
+	defer wg.Wait()
+	command.Process.Signal(syscall.SIGKILL); command.Wait()
+	other.Wait()
+	await.Return(t, wg.Wait, "all end")
+	await.Return(t, func() { wg.Wait() }, "all end")
+	go func() { ended <- command.Wait() }()
+	other.Go(func() { wg.Wait() })
+	synctest.Wait()
+	limiter.Wait(ctx)
+	synctest.Test(t, func(t *testing.T) { wg.Wait() })
+	wg.Wait() // bounded: by their contexts
+}`)
+}
+
+func TestWaits_TheFenceSeesCommands(t *testing.T) {
+	requireWaits(t, []int{3, 5, 7, 9}, `package x
+func wait(t *testing.T, ctx context.Context) {
+	exec.Command("true").Run()
+	command := exec.Command("true")
+	command.CombinedOutput()
+	other := exec.CommandContext(t.Context(), "true")
+	other.Output()
+	third := exec.CommandContext(await.Context(t), "true")
+	exec.CommandContext(context.Background(), "true").Run()
+	third.Run()
+	exec.CommandContext(ctx, "true").Output()
+	exec.Command("true").Run() //nolint:gosec // bounded: it only exits
+	command.Start()
+	m.Run()
+}`)
+}
+
+func requireWaits(t *testing.T, lines []int, source string) {
+	t.Helper()
+	found, err := unboundedWaits("x_test.go", source)
 	require.NoError(t, err)
-	require.Equal(t, []string{"x_test.go:3", "x_test.go:4", "x_test.go:6", "x_test.go:12"}, found)
+	want := make([]string, 0, len(lines))
+	for _, line := range lines {
+		want = append(want, place("x_test.go", line))
+	}
+	require.Equal(t, want, found)
 }
 
 func TestWaits_TheFenceSeesClients(t *testing.T) {
@@ -92,96 +198,4 @@ func ask() {
 }`)
 	require.NoError(t, err)
 	require.Equal(t, []string{"x_test.go:3", "x_test.go:4", "x_test.go:5"}, found)
-}
-
-// patientClients returns the places of a file where a request may wait forever for its answer. source is nil for the content of the file.
-func patientClients(path string, source any) ([]string, error) {
-	set := token.NewFileSet()
-	file, err := parser.ParseFile(set, path, source, 0)
-	if err != nil {
-		return nil, err
-	}
-	var found []string
-	ast.Inspect(file, func(n ast.Node) bool {
-		patient := false
-		switch n := n.(type) {
-		case *ast.SelectorExpr:
-			patient = slices.Contains([]string{"Get", "Head", "Post", "PostForm", "DefaultClient"}, n.Sel.Name) && isPackage(n.X, "http")
-		case *ast.CompositeLit:
-			client, ok := n.Type.(*ast.SelectorExpr)
-			patient = ok && client.Sel.Name == "Client" && isPackage(client.X, "http") && !slices.ContainsFunc(n.Elts, isTimeout)
-		}
-		if patient {
-			found = append(found, fmt.Sprintf("%s:%d", path, set.Position(n.Pos()).Line))
-		}
-		return true
-	})
-	return slices.Compact(found), nil
-}
-
-func isPackage(expression ast.Expr, name string) bool {
-	of, ok := expression.(*ast.Ident)
-	return ok && of.Name == name
-}
-
-func isTimeout(element ast.Expr) bool {
-	field, ok := element.(*ast.KeyValueExpr)
-	return ok && isPackage(field.Key, "Timeout")
-}
-
-// bareReceives returns the places of a file's receives that may wait forever. source is nil for the content of the file.
-func bareReceives(path string, source any) ([]string, error) {
-	set := token.NewFileSet()
-	file, err := parser.ParseFile(set, path, source, parser.ParseComments)
-	if err != nil {
-		return nil, err
-	}
-	line := func(n ast.Node) int { return set.Position(n.Pos()).Line }
-	allowed := map[int]bool{}
-	for _, group := range file.Comments {
-		for _, comment := range group.List {
-			if strings.HasPrefix(comment.Text, bounded) {
-				allowed[line(comment)] = true
-			}
-		}
-	}
-	inSelect := map[ast.Node]bool{}
-	var found []string
-	ast.Inspect(file, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.CommClause: // is visited before what is in it
-			if n.Comm != nil {
-				ast.Inspect(n.Comm, func(n ast.Node) bool { inSelect[n] = true; return true })
-			}
-		case *ast.UnaryExpr:
-			if n.Op == token.ARROW && !inSelect[n] && !allowed[line(n)] && !alwaysEnds(n.X) {
-				found = append(found, fmt.Sprintf("%s:%d", path, line(n)))
-			}
-		}
-		return true
-	})
-	return slices.Compact(found), nil
-}
-
-// alwaysEnds: a timer fires, and the context of a call ends with its caller, which waits with a bound.
-func alwaysEnds(channel ast.Expr) bool {
-	switch channel := channel.(type) {
-	case *ast.SelectorExpr:
-		return channel.Sel.Name == "C"
-	case *ast.CallExpr:
-		function, ok := channel.Fun.(*ast.SelectorExpr)
-		if !ok {
-			return false
-		}
-		if of, ok := function.X.(*ast.Ident); ok {
-			return of.Name == "time" && function.Sel.Name == "After" || of.Name == "ctx" && function.Sel.Name == "Done"
-		}
-		of, ok := function.X.(*ast.CallExpr)
-		if !ok || function.Sel.Name != "Done" {
-			return false
-		}
-		method, ok := of.Fun.(*ast.SelectorExpr)
-		return ok && method.Sel.Name == "Context"
-	}
-	return false
 }

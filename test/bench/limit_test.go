@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func createDatabase(tb testing.TB, name string) {
@@ -94,7 +95,7 @@ func scriptRate(tb testing.TB, url string, jobs int) float64 {
 				}
 			})
 		}
-		wg.Wait()
+		await.ReturnWithin(tb, 10*time.Minute, wg.Wait, "all jobs are claimed")
 		best = max(best, float64(jobs)/time.Since(start).Seconds())
 		pool.Close()
 	}

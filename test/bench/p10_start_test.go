@@ -112,7 +112,7 @@ func firstJob(b *testing.B, bullpen, assets, workflow string) time.Duration {
 			require.NoError(b, up.Process.Signal(syscall.SIGTERM))
 		}
 	}
-	_ = up.Wait() // it was stopped
+	_ = up.Wait() // it was stopped; // bounded: its context has a deadline
 	require.NotZero(b, took, "no job has ended: %s", &complaints)
 	return took
 }

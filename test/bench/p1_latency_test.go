@@ -33,7 +33,7 @@ func BenchmarkP1(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan jit, warmPolls)
 	var agents sync.WaitGroup
-	defer func() { cancel(); agents.Wait() }()
+	defer func() { cancel(); await.Return(b, agents.Wait, "the agents end") }()
 	launch := func() {
 		pod := r.newPod()
 		agents.Go(func() { r.agent(ctx, pod, served) })

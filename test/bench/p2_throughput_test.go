@@ -13,6 +13,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const (
@@ -93,7 +94,7 @@ func saturated(tb testing.TB, accounts int) (*rig, string) {
 			}
 		})
 	}
-	wg.Wait()
+	await.ReturnWithin(tb, 10*time.Minute, wg.Wait, "all jobs are queued")
 	return r, r.url
 }
 
@@ -123,7 +124,7 @@ func drain(tb testing.TB, r *rig) float64 {
 			}
 		})
 	}
-	wg.Wait()
+	await.ReturnWithin(tb, 10*time.Minute, wg.Wait, "all jobs are taken")
 	require.Equal(tb, p2Jobs, served)
 	return p2Jobs / took.Seconds()
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	devrunner "github.com/bullpen-ci/bullpen/internal/dev/runner"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const p6Jobs = 200
@@ -51,7 +52,7 @@ func BenchmarkP6(b *testing.B) {
 		run, err := local.Admin.WaitRun(wait, runs[0].ID)
 		stop()
 		cancel()
-		wg.Wait()
+		await.Return(b, wg.Wait, "the runners end")
 		require.NoError(b, err)
 		require.Equal(b, "success", run.Conclusion)
 		stats := local.Stats()

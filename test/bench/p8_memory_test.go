@@ -26,6 +26,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const p8Count = 10_000
@@ -96,7 +97,7 @@ func (s *side) createAll(pool *v1alpha1.RunnerPool, n int) {
 		names <- runnerpod.NewSuffix()
 	}
 	close(names)
-	wg.Wait()
+	await.ReturnWithin(s.tb, 10*time.Minute, wg.Wait, "all pods are created")
 }
 
 // informerHolds is what plain informers hold of the namespace's pods and ServiceAccounts.
@@ -104,7 +105,7 @@ func (s *side) informerHolds(b *testing.B) float64 {
 	b.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	defer func() { cancel(); wg.Wait() }()
+	defer func() { cancel(); await.Return(b, wg.Wait, "the informers end") }()
 	before := inUse()
 	var informers []cache.SharedInformer
 	for resource, object := range map[string]kruntime.Object{"pods": &corev1.Pod{}, "serviceaccounts": &corev1.ServiceAccount{}} {
@@ -179,5 +180,5 @@ func pollForever(url string) {
 			}
 		})
 	}
-	polls.Wait()
+	polls.Wait() // bounded: the benchmark kills this process
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const (
@@ -133,7 +134,7 @@ func (s *side) watch() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { informer.RunWithContext(ctx) })
-	s.stop = append(s.stop, func() { cancel(); wg.Wait() })
+	s.stop = append(s.stop, func() { cancel(); await.Return(s.tb, wg.Wait, "the informer ends") })
 	require.True(s.tb, cache.WaitForCacheSync(ctx.Done(), informer.HasSynced))
 }
 
@@ -232,7 +233,7 @@ func (s *side) runController(b *testing.B, delay time.Duration) {
 			b.Errorf("the controller: %v", err)
 		}
 	})
-	s.stop = append(s.stop, func() { cancel(); wg.Wait(); front.Close() })
+	s.stop = append(s.stop, func() { cancel(); await.Return(b, wg.Wait, "the controller ends"); front.Close() })
 }
 
 // slowly stands in for the server: it grants every removal and takes every report, after delay.

@@ -29,6 +29,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
 	server "github.com/bullpen-ci/bullpen/internal/server/http"
 	postgres "github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const hookSecret = "bench"
@@ -129,7 +130,7 @@ func newRig(tb testing.TB, forge dispatch.Forge) *rig {
 	wg.Go(func() { postgres.Listen(ctx, url, r.dispatcher, discard) })
 	tb.Cleanup(func() {
 		cancel()
-		wg.Wait()
+		await.Return(tb, wg.Wait, "the server ends")
 		r.client.CloseIdleConnections()
 		r.public.Close()
 		r.internal.Close()

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/deep"
 	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
@@ -50,7 +51,7 @@ func lint(t *testing.T, linter, text string, spoil func(string) string) []string
 		manifest = spoil(manifest)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "chart.yaml"), []byte(manifest), 0o600))
-	command := exec.CommandContext(t.Context(), linter, "lint", "--config", "../../charts/kube-linter.yaml", "--format", "json", dir) //nolint:gosec // a test's own
+	command := exec.CommandContext(await.Context(t), linter, "lint", "--config", "../../charts/kube-linter.yaml", "--format", "json", dir) //nolint:gosec // a test's own
 	command.Stderr = os.Stderr
 	output, err := command.Output() // it exits with 1 if it finds anything
 	if _, found := errors.AsType[*exec.ExitError](err); !found {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const top = "../.."
@@ -180,7 +181,7 @@ func TestKubectl_UnderstandsEachCommand(t *testing.T) {
 				for i := range words {
 					words[i] = variable.ReplaceAllString(words[i], "x")
 				}
-				command := exec.CommandContext(t.Context(), kubectl, dry(words[1:])...) //nolint:gosec // of our own pages
+				command := exec.CommandContext(await.Context(t), kubectl, dry(words[1:])...) //nolint:gosec // of our own pages
 				command.Dir, command.Env = dir, append(os.Environ(), "KUBECONFIG="+env.Plane.AdminKubeconfig())
 				command.Stdin = strings.NewReader("{apiVersion: v1, kind: ConfigMap, metadata: {name: x, namespace: default}}")
 				output, err := command.CombinedOutput()

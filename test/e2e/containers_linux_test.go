@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/realnode"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/deep"
 )
 
@@ -125,7 +126,7 @@ func (r *running) startedAgain(t *testing.T, part string) {
 // childOf is the child of a process that runs a program.
 func childOf(t *testing.T, parent int, program string) int {
 	t.Helper()
-	found, err := exec.CommandContext(t.Context(), "pgrep", "--parent", strconv.Itoa(parent), "--full", "^"+program).Output()
+	found, err := exec.CommandContext(await.Context(t), "pgrep", "--parent", strconv.Itoa(parent), "--full", "^"+program).Output()
 	require.NoError(t, err)
 	pid, err := strconv.Atoi(strings.Fields(string(found))[0])
 	require.NoError(t, err)
@@ -165,7 +166,7 @@ func TestDemoContainers(t *testing.T) {
 	require.NoError(t, command.Start())
 	limit := time.AfterFunc(10*time.Minute, func() { _ = command.Process.Signal(syscall.SIGTERM) })
 	defer limit.Stop()
-	require.NoError(t, command.Wait(), out.String())
+	require.NoError(t, command.Wait(), out.String()) // bounded: limit ends it
 	for _, line := range []string{
 		"14, 14 as expected (12 success, 1 failure, 1 skipped)",
 		"restarted       server      kill -9", "restarted       controller  SIGTERM", "restarted       kubelet     kill -9", "restarted       containerd  SIGTERM",
@@ -193,7 +194,7 @@ func machineLinks(t *testing.T) string {
 // machineCgroups are the cgroups of state directories.
 func machineCgroups(t *testing.T) string {
 	t.Helper()
-	output, err := exec.Command("find", "/sys/fs/cgroup", "-maxdepth", "2", "-name", "bullpen-*").Output()
+	output, err := exec.CommandContext(await.Context(t), "find", "/sys/fs/cgroup", "-maxdepth", "2", "-name", "bullpen-*").Output()
 	require.NoError(t, err)
 	return string(output)
 }

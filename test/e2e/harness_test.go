@@ -79,7 +79,7 @@ func run(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	limit := time.AfterFunc(2*patience, func() { _ = command.Process.Signal(syscall.SIGTERM) })
 	defer limit.Stop()
 	var exit *exec.ExitError
-	if err := command.Wait(); err != nil && !errors.As(err, &exit) {
+	if err := command.Wait(); err != nil && !errors.As(err, &exit) { // bounded: limit ends it
 		require.NoError(t, err)
 	}
 	return out.String(), errs.String(), command.ProcessState.ExitCode()
@@ -306,7 +306,7 @@ func kubectl(t *testing.T, w *where, kubeconfig string, args ...string) (string,
 func processesOf(t *testing.T, dir string) []string {
 	t.Helper()
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
-		output, err := exec.Command("ps", "-axEww", "-o", "pid=,command=").Output()
+		output, err := exec.CommandContext(await.Context(t), "ps", "-axEww", "-o", "pid=,command=").Output()
 		require.NoError(t, err)
 		return slices.DeleteFunc(strings.Split(string(output), "\n"), func(line string) bool { return !strings.Contains(line, dir) })
 	}

@@ -92,7 +92,7 @@ func followAll(t *testing.T, w *where, end string) {
 			results <- fmt.Sprint(out, " ", err)
 		})
 	}
-	impatient := exec.CommandContext(t.Context(), w.Kubectl, "--kubeconfig", w.Kubeconfig, "logs", "-f", "talkative", "-c", "main")
+	impatient := exec.CommandContext(await.Context(t), w.Kubectl, "--kubeconfig", w.Kubeconfig, "logs", "-f", "talkative", "-c", "main")
 	lines, err := impatient.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, impatient.Start())
@@ -137,7 +137,7 @@ func commandsInARunner(t *testing.T, dir string, w *where) {
 	require.Equal(t, "a line of input\n", stdout)
 	require.Zero(t, code)
 	// kubectl sends the size beside the input, and a kubelet applies it when it arrives: the command may see none at first.
-	terminal := exec.CommandContext(t.Context(), w.Kubectl, "--kubeconfig", w.Kubeconfig, "exec", "-it", "-n", runners, pods[0], "-c", "runner", "--",
+	terminal := exec.CommandContext(await.Context(t), w.Kubectl, "--kubeconfig", w.Kubeconfig, "exec", "-it", "-n", runners, pods[0], "-c", "runner", "--",
 		"sh", "-c", `read -r line; n=0; while test "$(stty size)" = "0 0" && test $n -lt 1200; do n=$((n+1)); sleep 0.05; done; stty size; exit 5`)
 	screen, err := pty.StartWithSize(terminal, &pty.Winsize{Rows: 31, Cols: 101})
 	require.NoError(t, err)
@@ -145,7 +145,7 @@ func commandsInARunner(t *testing.T, dir string, w *where) {
 	require.NoError(t, err)
 	shown, _ := io.ReadAll(screen) // a terminal without a holder answers with an error
 	require.NoError(t, screen.Close())
-	require.Error(t, terminal.Wait())
+	require.Error(t, await.Call(t, terminal.Wait, "the terminal's command exits"))
 	require.Equal(t, 5, terminal.ProcessState.ExitCode())
 	require.Contains(t, string(shown), "31 101", "%s", shown)
 

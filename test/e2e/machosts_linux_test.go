@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/deep"
 	"github.com/bullpen-ci/bullpen/test/kit/helmchart"
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
@@ -131,7 +133,7 @@ func (f *fleetOfOne) node(path string) string {
 // leaves takes the Mac and its pool out of the cluster, which others use after it.
 func (f *fleetOfOne) leaves() {
 	for _, object := range []string{"runnerpool/model", "machost/model", "node/model"} {
-		output, err := exec.Command(f.w.Kubectl, "--kubeconfig", f.w.Kubeconfig, "-n", "bullpen-runners", "delete", object, "--timeout=90s").CombinedOutput()
+		output, err := exec.CommandContext(await.ContextWithin(f.t, 2*time.Minute), f.w.Kubectl, "--kubeconfig", f.w.Kubeconfig, "-n", "bullpen-runners", "delete", object, "--timeout=90s").CombinedOutput()
 		require.NoError(f.t, err, "%s", output)
 	}
 }
@@ -141,7 +143,7 @@ func (f *fleetOfOne) describe() {
 	for _, what := range [][]string{
 		{"get", "machost", "model", "-n", "bullpen-runners", "-o", "yaml"}, {"get", "nodes,pods", "-A", "-o", "wide"}, {"get", "events", "-n", "bullpen-runners"},
 	} {
-		output, _ := exec.Command(f.w.Kubectl, append([]string{"--kubeconfig", f.w.Kubeconfig}, what...)...).CombinedOutput() // the test's context has ended
+		output, _ := exec.CommandContext(await.Context(f.t), f.w.Kubectl, append([]string{"--kubeconfig", f.w.Kubeconfig}, what...)...).CombinedOutput()
 		f.t.Logf("%s", output)
 	}
 	for _, path := range []string{"/usr/local/var/bullpen/log/node.log"} {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -66,7 +67,9 @@ func endMacs() error {
 	case <-time.After(2 * patience):
 		return errors.New("the bullpen up of the Macs does not end")
 	}
-	if output, err := exec.Command(binary, "down", "--delete", "--yes", "--state-dir", macs.dir).CombinedOutput(); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	if output, err := exec.CommandContext(ctx, binary, "down", "--delete", "--yes", "--state-dir", macs.dir).CombinedOutput(); err != nil {
 		return fmt.Errorf("ending the bullpen up of the Macs: %w\n%s", err, output)
 	}
 	return nil

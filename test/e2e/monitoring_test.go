@@ -152,7 +152,7 @@ func prometheus(t *testing.T, w *where) string {
 	require.NoError(t, command.Start())
 	t.Cleanup(func() {
 		_ = command.Process.Signal(syscall.SIGTERM)
-		_ = command.Wait() // its exit does not matter
+		_ = await.Call(t, command.Wait, "Prometheus exits") // its exit does not matter
 		if t.Failed() {
 			t.Log(output.String())
 		}

@@ -145,7 +145,7 @@ func follow(t *testing.T, dir, job string) *following {
 
 func (f *following) awaitLine(t *testing.T, want string) {
 	t.Helper()
-	for line := range f.lines {
+	for line := range f.lines { // bounded: limit kills the command
 		if line == want {
 			return
 		}
@@ -156,7 +156,7 @@ func (f *following) awaitLine(t *testing.T, want string) {
 // rest is what follows, until the command exits without an error.
 func (f *following) rest(t *testing.T) (rest []string) {
 	t.Helper()
-	for line := range f.lines {
+	for line := range f.lines { // bounded: limit kills the command
 		rest = append(rest, line)
 	}
 	require.NoError(t, await.Receive(t, f.exited, "the end of the log"))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/deep"
 )
 
@@ -241,7 +242,7 @@ func describeSelfRegistering(t *testing.T, w *where, dir string) {
 		{"get", "runnerdeployments,runnerreplicasets,runnersets,runners,statefulsets,pods,secrets", "-o", "wide"}, {"get", "events", "--sort-by=.lastTimestamp"},
 		{"get", "pods", "-l", "bullpen.dev/self-registering=true", "-o", "yaml"},
 	} {
-		output, _ := exec.Command(w.Kubectl, append([]string{"--kubeconfig", w.Kubeconfig, "-n", "bullpen-runners"}, args...)...).CombinedOutput() // the test's context has ended
+		output, _ := exec.CommandContext(await.Context(t), w.Kubectl, append([]string{"--kubeconfig", w.Kubeconfig, "-n", "bullpen-runners"}, args...)...).CombinedOutput()
 		t.Logf("%.20000s", output)
 	}
 	log, _ := os.ReadFile(filepath.Join(dir, "logs", "controller.log"))

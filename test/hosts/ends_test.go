@@ -6,10 +6,12 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/machost"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // begin starts an apply whose output and input the test holds.
@@ -19,7 +21,7 @@ func (h *host) begin() (command *exec.Cmd, stdout, stdin *os.File, stderr *bytes
 	require.NoError(h.t, err)
 	line, err := machost.EncodePayload(h.payload)
 	require.NoError(h.t, err)
-	command = exec.CommandContext(h.t.Context(), path, "host", "apply", "--root", string(h.Root), "--stdin", "-o", "json")
+	command = exec.CommandContext(await.ContextWithin(h.t, 3*time.Minute), path, "host", "apply", "--root", string(h.Root), "--stdin", "-o", "json")
 	command.Env = append(os.Environ(), "DEVMAC_USER=root")
 	stdout, out, err := os.Pipe()
 	require.NoError(h.t, err)
@@ -46,7 +48,7 @@ func TestApply_ContinuesWhenItsClientHasDisconnected(t *testing.T) {
 	require.NoError(t, stdout.Close())
 	require.NoError(t, stdin.Close())
 	require.NoError(t, command.Process.Signal(syscall.SIGHUP))
-	require.NoError(t, command.Wait(), stderr.String())
+	require.NoError(t, await.Call(t, command.Wait, "the command exits"), stderr.String())
 	require.FileExists(t, h.Root.Path(machost.AppliedFile))
 	plan := h.apply("--plan")
 	require.Contains(t, plan.stdout, "nothing to do")
@@ -64,7 +66,7 @@ func TestApply_CtrlCEndsItBetweenTwoChanges(t *testing.T) {
 	var rest bytes.Buffer
 	_, err = rest.ReadFrom(stdout)
 	require.NoError(t, err)
-	require.Error(t, command.Wait())
+	require.Error(t, await.Call(t, command.Wait, "the command exits"))
 	require.Equal(t, 1, command.ProcessState.ExitCode(), "it ends: %s", stderr)
 	require.Contains(t, stderr.String(), "apply again to continue")
 	require.Contains(t, rest.String(), `"phase":"Failed"`)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"time"
 
 	"os"
 	"os/exec"
@@ -22,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/machost"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
@@ -125,7 +127,7 @@ func (h *host) apply(args ...string) outcome {
 	require.NoError(h.t, err)
 	line, err := machost.EncodePayload(h.payload)
 	require.NoError(h.t, err)
-	command := exec.CommandContext(h.t.Context(), path, append([]string{"host", "apply", "--root", string(h.Root), "--stdin", "--session", "10.0.0.9"}, args...)...)
+	command := exec.CommandContext(await.ContextWithin(h.t, 3*time.Minute), path, append([]string{"host", "apply", "--root", string(h.Root), "--stdin", "--session", "10.0.0.9"}, args...)...)
 	command.Env = append(os.Environ(), "DEVMAC_USER=root", "BULLPEN_FAULTPOINT_DIR="+h.faults)
 	input, err := command.StdinPipe()
 	require.NoError(h.t, err)
@@ -137,7 +139,7 @@ func (h *host) apply(args ...string) outcome {
 	_, err = input.Write(line)
 	require.NoError(h.t, err)
 	stdout := confirmAll(h.t, output, input)
-	_ = command.Wait()
+	_ = await.Call(h.t, command.Wait, "the command exits")
 	return outcome{stdout, stderr.String(), command.ProcessState}
 }
 

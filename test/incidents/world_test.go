@@ -26,6 +26,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
 	server "github.com/bullpen-ci/bullpen/internal/server/http"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 	"github.com/bullpen-ci/bullpen/test/kit/rig"
@@ -189,7 +190,7 @@ func (w *world) replica(change func(*dispatch.Options)) *replica {
 	w.mu.Unlock()
 	w.t.Cleanup(func() {
 		r.kill()
-		r.running.Wait()
+		await.Return(w.t, r.running.Wait, "the replica ends")
 		r.internal.Close()
 		store.Close()
 		through.CloseIdleConnections()

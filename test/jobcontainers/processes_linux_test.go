@@ -153,7 +153,7 @@ func (p *processPod) prepareRunner(t *testing.T) {
 // stop is the end of the runner: guards end by themselves, and the test fails if one does not (JOB-2).
 func (p *processPod) stop(t *testing.T) {
 	p.hold.Release()
-	p.starts.Wait()
+	await.Return(t, p.starts.Wait, "the containers' starts return")
 	for _, c := range p.list() {
 		select {
 		case <-c.done:

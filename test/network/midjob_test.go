@@ -86,7 +86,7 @@ func (f *fragile) selecting(ctx context.Context, name string) []string {
 
 // follow counts what a changed pod has open, until the watch is stopped.
 func (f *fragile) follow(ctx context.Context, events <-chan watch.Event) {
-	for event := range events {
+	for event := range events { // bounded: the watch ends with its context
 		pod, ok := event.Object.(*corev1.Pod)
 		if !ok {
 			continue

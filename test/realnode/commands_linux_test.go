@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // values are examples/values.yaml's kind: what an administrator writes.
@@ -78,7 +80,7 @@ func (w *world) try(ctx context.Context, command string, more ...string) (string
 
 // kubectl runs a command of the test's own, which no guide has.
 func (w *world) kubectl(args ...string) (string, error) {
-	command := exec.CommandContext(w.Context(), w.cluster.Plane().Kubectl(), append([]string{"--kubeconfig=" + w.cluster.Plane().AdminKubeconfig()}, args...)...)
+	command := exec.CommandContext(await.ContextWithin(w, patience), w.cluster.Plane().Kubectl(), append([]string{"--kubeconfig=" + w.cluster.Plane().AdminKubeconfig()}, args...)...)
 	output, err := command.CombinedOutput()
 	return string(output), err
 }

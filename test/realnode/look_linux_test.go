@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // liveClaims are the pods that are still busy, by the ledger, of all that there ever were.
@@ -101,7 +102,7 @@ func (w *world) running(part string) []string {
 		if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
 			continue
 		}
-		output, err := exec.CommandContext(w.Context(), w.cluster.Plane().Kubectl(), "--kubeconfig="+w.cluster.Plane().AdminKubeconfig(), "--namespace="+systemNamespace, "exec", pod.Name, "--",
+		output, err := exec.CommandContext(await.Context(w), w.cluster.Plane().Kubectl(), "--kubeconfig="+w.cluster.Plane().AdminKubeconfig(), "--namespace="+systemNamespace, "exec", pod.Name, "--",
 			"/usr/local/bin/bullpen", "--version").CombinedOutput()
 		if err != nil {
 			w.Logf("asking %s for its version: %v: %s", pod.Name, err, output)

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func listen(t testing.TB) net.Listener {
@@ -24,7 +26,7 @@ func listen(t testing.TB) net.Listener {
 func forward(ctx context.Context, listener net.Listener, dial func(context.Context) (net.Conn, error)) {
 	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
 	var conns sync.WaitGroup
-	defer conns.Wait()
+	defer conns.Wait() // bounded: ctx ends them
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -75,7 +77,7 @@ func openGate(t testing.TB) *gate {
 	t.Cleanup(func() {
 		_ = g.listener.Close()
 		g.open("")
-		g.conns.Wait()
+		await.Return(t, g.conns.Wait, "the held jobs' connections end")
 	})
 	return g
 }

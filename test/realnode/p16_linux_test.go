@@ -227,7 +227,7 @@ func upSide(b *testing.B, bullpen string) starts {
 		all = (&p16Side{kube: kube, github: &standin.AdminClient{URL: event.Where.GitHub, Token: strings.TrimSpace(string(token))}}).measure(b)
 		require.NoError(b, up.Process.Signal(syscall.SIGTERM))
 	}
-	_ = up.Wait() // it was stopped
+	_ = up.Wait() // it was stopped; // bounded: its context has a deadline
 	require.NotNil(b, all.jobs, "it was never ready: %s", &said)
 	return all
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
 	"github.com/bullpen-ci/bullpen/internal/dev/realnode"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
@@ -144,7 +145,7 @@ func (w *world) background(part func(ctx context.Context)) {
 	done.Go(func() { part(ctx) })
 	w.Cleanup(func() {
 		cancel()
-		done.Wait()
+		await.Return(w, done.Wait, "a part in the background ends")
 	})
 }
 

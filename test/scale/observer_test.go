@@ -20,6 +20,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // observer follows every pod of the pool through a watch of its own, and every deletion that the controller asks for.
@@ -85,7 +86,7 @@ func (o *observer) watch(t *testing.T, env *kit.Env, namespace string, store *le
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { informer.RunWithContext(ctx) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	t.Cleanup(func() { cancel(); await.Return(t, wg.Wait, "the informer ends") })
 	require.True(t, cache.WaitForCacheSync(ctx.Done(), informer.HasSynced))
 }
 

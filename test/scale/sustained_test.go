@@ -157,7 +157,7 @@ func (s *sustainedRun) submit(jobs int) {
 			}
 		})
 	}
-	submitting.Wait()
+	await.ReturnWithin(s, 10*time.Minute, submitting.Wait, "all runs are submitted")
 }
 
 // refill keeps the backlog at its size.

@@ -320,7 +320,7 @@ func (h *harm) leaveProcess() string {
 	require.NoError(h, left.Start())
 	h.Cleanup(func() {
 		stop()
-		_ = left.Wait()
+		_ = left.Wait() // bounded: stop kills it
 	})
 	return fmt.Sprintf("process %d:", left.Process.Pid)
 }

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // start runs the program to its end.
 func start(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), os.Args[0], args...)
+	command := exec.CommandContext(await.Context(t), os.Args[0], args...)
 	command.Env = append([]string{envMain + "=1", "PATH=" + os.Getenv("PATH")}, env...)
 	umask := syscall.Umask(0o022)
 	defer syscall.Umask(umask)
@@ -45,7 +45,7 @@ func start(t *testing.T, env []string, args ...string) (stdout, stderr string, c
 	said, err := io.ReadAll(errs)
 	require.NoError(t, err)
 	var exit *exec.ExitError
-	if err := command.Wait(); err != nil {
+	if err := await.Call(t, command.Wait, "the program exits"); err != nil {
 		require.ErrorAs(t, err, &exit)
 		code = exit.ExitCode()
 	}
@@ -103,7 +103,7 @@ func TestMain_InstallsItselfAndAnswersTheProbe(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "bullpen-agent: not ready")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "runner.jobless"), nil, 0o600))
-	command := exec.CommandContext(t.Context(), installed, "ready")
+	command := exec.CommandContext(await.Context(t), installed, "ready")
 	command.Env = []string{envMain + "=1", shared}
 	output, err := command.CombinedOutput()
 	require.NoError(t, err, string(output))

@@ -282,7 +282,7 @@ func TestRun_R9_POOL13_LeavesTheRestToAControllerThatRuns(t *testing.T) {
 			}
 		}
 	})
-	defer controller.Wait()
+	defer await.Return(t, controller.Wait, "the controller ends")
 	defer stop()
 	o := s.options()
 	o.Patience = 3 * time.Second // of a machine that has much to do

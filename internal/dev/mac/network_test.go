@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
 )
 
@@ -233,7 +234,7 @@ func TestSSH_HostKeyAndCuts(t *testing.T) {
 	require.NotEqual(t, before, ssh.HostKey())
 	require.True(t, login(t, ssh))
 	ssh.Cut()
-	require.Error(t, session.Wait())
+	require.Error(t, await.Call(t, session.Wait, "the session ends"))
 	require.True(t, login(t, ssh))
 	// No connection is accepted while the Mac is down.
 	require.NoError(t, mac.Shutdown())

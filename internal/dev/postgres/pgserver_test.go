@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	fmt.Println(server.PID())
-	select {}
+	select {} // bounded: the test kills this process
 }
 
 // stateDir is a directory that an unprivileged server may reach, unlike t.TempDir when root runs the tests.

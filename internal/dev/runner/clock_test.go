@@ -67,6 +67,6 @@ func (c *clock) fire(t testing.TB, from, to time.Duration) time.Duration {
 		if time.Since(began) > 19*time.Second {
 			require.FailNow(t, fmt.Sprintf("no timer is pending from %s to %s", from, to))
 		}
-		c.cond.Wait()
+		c.cond.Wait() // bounded: giveUp wakes it
 	}
 }

@@ -216,10 +216,8 @@ func TestStatic_POOL9_JobAfterJobUnderTheSupervisor(t *testing.T) {
 	require.Eventually(t, func() bool { return job(last).Status == "in_progress" && !ready() }, time.Minute, 10*time.Millisecond)
 	next := submit("echo never")
 	stop()
-	for line := range said {
-		if strings.Contains(line, "is the last") {
-			break
-		}
+	for line := ""; !strings.Contains(line, "is the last"); {
+		line = await.Receive(t, said, "the runner says that its job is the last")
 	}
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))
 	require.NoError(t, await.Receive(t, ended, "the runner exits after its job"))

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	devtart "github.com/bullpen-ci/bullpen/internal/dev/tart"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // Tart 4.1: 2 for what does not exist or does not run, 64 with a usage for bad arguments, 1 for the rest.
@@ -175,7 +176,7 @@ func TestPull_LocksTheRegistry(t *testing.T) {
 	require.NotEmpty(t, entries, "what is being pulled is locked, and not collected")
 	require.NoError(t, first.Process.Kill())
 	require.Error(t, first.Wait())
-	require.NoError(t, second.Wait(), "a dead process holds no lock")
+	require.NoError(t, await.Call(t, second.Wait, "the second pull ends"), "a dead process holds no lock")
 	m.ok("list")
 	entries, err = os.ReadDir(filepath.Join(m.home, "tmp"))
 	require.NoError(t, err)

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/term"
 
 	devtart "github.com/bullpen-ci/bullpen/internal/dev/tart"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // buffer may be read while it is written.
@@ -55,7 +56,7 @@ func TestExec_IsLostWithItsVM(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	require.Eventually(t, func() bool { return out.String() == "begun\n" }, patience, interval)
 	v.signal(syscall.SIGKILL)
-	require.Error(t, cmd.Wait())
+	require.Error(t, await.Call(t, cmd.Wait, "the command ends with its VM"))
 	code := cmd.ProcessState.ExitCode()
 	require.Contains(t, []int{1, 137}, code, "the connection's end is heard first, or that of the command, which the VM's has killed")
 	require.Equal(t, code == 1, strings.Contains(failures.String(), "stream unexpectedly closed"), "%d: %s", code, failures.String())

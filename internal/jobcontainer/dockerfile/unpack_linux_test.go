@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // file is an entry of a layer. Without a type it is a regular file, or a directory if its name ends with a slash.
@@ -97,7 +99,7 @@ func unpacked(t *testing.T, layers ...[]byte) (root string, output string) {
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
-	command := exec.CommandContext(t.Context(), self, args...)
+	command := exec.CommandContext(await.Context(t), self, args...)
 	said, err := command.CombinedOutput()
 	if err == nil {
 		require.Empty(t, string(said))

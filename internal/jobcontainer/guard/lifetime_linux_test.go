@@ -135,7 +135,7 @@ func listenInAnotherProcess(t *testing.T, path string) *os.File {
 	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
 	require.NoError(t, os.Chmod(path, 0o666))
 	socket := os.NewFile(uintptr(fd), "listener")
-	cmd := exec.Command(os.Args[0]) //nolint:gosec // this program
+	cmd := exec.CommandContext(await.Context(t), os.Args[0]) //nolint:gosec // this program
 	cmd.Env = append(os.Environ(), modeEnv+"=listen-on-3")
 	cmd.ExtraFiles = []*os.File{socket}
 	require.NoError(t, cmd.Run())
@@ -211,7 +211,7 @@ func TestGuard_RefusesToBeAnotherProcessThanTheFirst(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
 	require.NoError(t, volume.Want(p.dir, "job"))
-	output, err := exec.Command(agentBinary(t), "guard", "--name", "job", "--dir", p.dir).CombinedOutput() //nolint:gosec // our program
+	output, err := exec.CommandContext(await.Context(t), agentBinary(t), "guard", "--name", "job", "--dir", p.dir).CombinedOutput() //nolint:gosec // our program
 	require.Error(t, err)
 	require.Contains(t, string(output), "not the first process of its container: a pod with job containers must not set shareProcessNamespace")
 }

@@ -56,6 +56,6 @@ func TestGuard_ServesTheRunnersUser(t *testing.T) {
 	require.Equal(t, "on\n", c.sh("echo on").stdout)
 	cmd := startClientAs(t, 1001, p.socket("job"), "sh", "-c", "echo up > /tmp/up; exit 7")
 	require.Equal(t, "up", c.await("tmp/up"))
-	_ = cmd.Wait()
+	_ = await.Call(t, cmd.Wait, "the client exits")
 	require.Equal(t, 7, cmd.ProcessState.ExitCode())
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/image"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/registrytest"
 )
 
@@ -45,7 +46,7 @@ func victim(t *testing.T) (host string, reached func() int) {
 	})
 	t.Cleanup(func() {
 		listener.Close()
-		accepting.Wait()
+		await.Return(t, accepting.Wait, "the victim ends")
 	})
 	return listener.Addr().String(), func() int {
 		mu.Lock()

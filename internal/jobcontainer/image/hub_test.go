@@ -20,6 +20,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/image"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/imagename"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/registrytest"
 )
 
@@ -87,7 +88,7 @@ func TestResolve_DockerHubThroughAProxy(t *testing.T) {
 	defer hub.Close()
 	proxy := &tunnels{target: hub.Listener.Addr().String()}
 	proxying := httptest.NewServer(proxy)
-	defer proxy.copiers.Wait()
+	defer await.Return(t, proxy.copiers.Wait, "the tunnels end")
 	defer proxying.Close()
 	target, err := url.Parse(proxying.URL)
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const (
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	fmt.Println(child.PID())
-	select {}
+	select {} // bounded: the test kills this process
 }
 
 // echoSignals writes the file "interrupted" into its working directory on SIGINT.
@@ -67,7 +68,7 @@ func TestChild_StopIsPoliteFirst(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(data), "bye\n")
 	require.True(t, child.Exited())
-	require.NoError(t, child.Wait())
+	require.NoError(t, await.Call(t, child.Wait, "the child exits"))
 	require.Equal(t, "exit status 0", child.Outcome())
 	require.False(t, child.Stop(t.Context(), syscall.SIGTERM, patience), "a second stop does nothing")
 }
@@ -103,7 +104,7 @@ func TestChild_SignalReachesTheProcessAlone(t *testing.T) {
 	require.NoError(t, err)
 	child.Signal(syscall.SIGTERM)
 	require.Equal(t, "exit status 3", child.Outcome())
-	require.Error(t, child.Wait())
+	require.Error(t, await.Call(t, child.Wait, "the child exits"))
 	require.True(t, other.Alive())
 	other.Signal(syscall.SIGKILL) // it leads no group
 	require.Eventually(t, func() bool { return !other.Alive() }, patience, interval)

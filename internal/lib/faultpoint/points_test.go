@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 )
 
@@ -52,7 +53,7 @@ func build(t *testing.T, flags ...string) string {
 // run returns the helper's output, and its end.
 func run(t *testing.T, binary, dir string) (string, *os.ProcessState) {
 	t.Helper()
-	command := exec.Command(binary, string(faultpoint.MintAnswered))
+	command := exec.CommandContext(await.Context(t), binary, string(faultpoint.MintAnswered))
 	command.Env = append(os.Environ(), "BULLPEN_FAULTPOINT_DIR="+dir)
 	output, _ := command.Output()
 	return string(output), command.ProcessState

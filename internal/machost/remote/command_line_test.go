@@ -106,7 +106,7 @@ func TestCommandLine_EndsByCtrlC(t *testing.T) {
 		}
 	}
 	_, _ = io.Copy(io.Discard, stdout)
-	_ = cmd.Wait()
+	_ = cmd.Wait() // bounded: the command's context has a deadline
 	m.said.WriteString(stderr.String())
 	require.True(t, interrupted)
 	require.Equal(t, 1, cmd.ProcessState.ExitCode())

@@ -20,6 +20,7 @@ import (
 
 	devmac "github.com/bullpen-ci/bullpen/internal/dev/mac"
 	"github.com/bullpen-ci/bullpen/internal/machost"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/deep"
 	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 	"github.com/bullpen-ci/bullpen/test/kit/mactest"
@@ -287,7 +288,7 @@ func cutting(t *testing.T, target string, after int64) string {
 			pumps.Go(func() { pump(client, server, 1<<62); both() })
 		}
 	})
-	t.Cleanup(func() { listener.Close(); cancel(); pumps.Wait() })
+	t.Cleanup(func() { listener.Close(); cancel(); await.Return(t, pumps.Wait, "the pumps end") })
 	return listener.Addr().String()
 }
 

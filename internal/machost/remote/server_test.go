@@ -24,6 +24,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/bullpen-ci/bullpen/internal/machost"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // host is a minimal SSH server whose commands really run, in a directory with scripts for uname, sudo and the program: for behaviour that a
@@ -70,7 +71,7 @@ esac; exit 2`)
 		h.listener.Close()
 		h.mu.Unlock()
 		h.cut()
-		h.tasks.Wait()
+		await.Return(t, h.tasks.Wait, "the host's tasks end")
 	})
 	return h
 }
@@ -254,7 +255,7 @@ func (h *host) exec(conn net.Conn, session ssh.Channel, line string) {
 		_, _ = io.Copy(stdin, session)
 		stdin.Close()
 	})
-	_ = cmd.Wait()
+	_ = cmd.Wait() // bounded: the cleanup of the host, which waits for this, has a bound
 	code := cmd.ProcessState.ExitCode()
 	if code < 0 {
 		_, _ = session.SendRequest("exit-signal", false, ssh.Marshal(struct {

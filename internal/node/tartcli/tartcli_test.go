@@ -59,7 +59,7 @@ func rescript(t *testing.T, c client, rules ...devtart.Rule) {
 // fake runs the fake itself, for what the client has no method for.
 func fake(t *testing.T, c client, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), tart, args...)
+	cmd := exec.CommandContext(await.Context(t), tart, args...)
 	cmd.Env = append(os.Environ(), "TART_HOME="+c.home)
 	out, err := cmd.Output()
 	require.NoError(t, err, "%v", args)
@@ -113,7 +113,7 @@ func up(t *testing.T, c client, name string) *process {
 	argv, env, err := c.ExecCommand(name, []string{"true"})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+		cmd := exec.CommandContext(await.Context(t), argv[0], argv[1:]...)
 		cmd.Env = env
 		return cmd.Run() == nil
 	}, patience, interval)

@@ -10,6 +10,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
 	"github.com/bullpen-ci/bullpen/internal/server/poolaudit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -43,7 +44,7 @@ func TestAuditPool_OneEventForEachChange(t *testing.T) {
 		for range 4 {
 			servers.Go(func() error { return store.AuditPool(t.Context(), e) })
 		}
-		require.NoError(t, servers.Wait())
+		require.NoError(t, await.Call(t, servers.Wait, "the servers return"))
 	}
 	record(generation(3, open))
 	require.Empty(t, readEvents(t, store, admin.AuditQuery{}), "what was there before is no change")

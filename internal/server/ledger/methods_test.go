@@ -21,6 +21,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/internal/server/periodic/retention"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 	"github.com/bullpen-ci/bullpen/test/kit/poolertest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
@@ -79,7 +80,7 @@ func otherClients(t *testing.T, url string) (stop func()) {
 	}
 	return func() {
 		cancel()
-		require.NoError(t, others.Wait())
+		require.NoError(t, await.Call(t, others.Wait, "the other clients return"))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
@@ -20,7 +21,7 @@ func TestMigrate_SeveralServersAtOnce(t *testing.T) {
 	for range 4 {
 		group.Go(func() error { return Migrate(t.Context(), url) })
 	}
-	require.NoError(t, group.Wait())
+	require.NoError(t, await.Call(t, group.Wait, "the migrations return"))
 	require.NoError(t, CheckSchema(t.Context(), url))
 	require.Zero(t, ledgertest.Int(t, url, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public' AND tablename LIKE 'river%'"))
 

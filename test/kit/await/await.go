@@ -69,10 +69,30 @@ func ReturnWithin(t testing.TB, limit time.Duration, wait func(), what string) {
 	ReceiveWithin(t, limit, returned, what)
 }
 
-// Context is for calls that block until something happens. It ends after Limit, and with the test.
+// Call returns what call returns, such as the Wait of an exec.Cmd. It fails the test after Limit. call runs in a goroutine of its
+// own, so it must not fail the test.
+func Call[T any](t testing.TB, call func() T, what string) T {
+	t.Helper()
+	returned := make(chan T, 1)
+	go func() { returned <- call() }()
+	return Receive(t, returned, what)
+}
+
+// Context is for calls and commands that block until something happens. It ends after Limit, and with the test. In a cleanup, for
+// which the test has ended, it ends after Limit alone.
 func Context(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Limit)
+	return ContextWithin(t, Limit)
+}
+
+// ContextWithin is Context with another limit.
+func ContextWithin(t testing.TB, limit time.Duration) context.Context {
+	t.Helper()
+	of := t.Context()
+	if of.Err() != nil {
+		of = context.WithoutCancel(of)
+	}
+	ctx, cancel := context.WithTimeout(of, limit)
 	t.Cleanup(cancel)
 	return ctx
 }

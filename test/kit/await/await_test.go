@@ -34,7 +34,7 @@ func failure(t *testing.T, f func(testing.TB)) string {
 	r := &recorder{TB: t}
 	var running sync.WaitGroup
 	running.Go(func() { f(r) })
-	running.Wait()
+	running.Wait() // bounded: what f waits for has a bound
 	return r.said
 }
 
@@ -73,6 +73,16 @@ func TestReturn(t *testing.T) {
 	require.Contains(t, said, "not within 1ms: the process exits")
 }
 
+func TestCall(t *testing.T) {
+	require.Equal(t, 3, await.Call(t, func() int { return 3 }, "the function returns"))
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan struct{})
+		defer close(end)
+		said := failure(t, func(t testing.TB) { await.Call(t, func() int { <-end; return 3 }, "the process exits") }) // bounded: closed above
+		require.Contains(t, said, "not within 1m0s: the process exits")
+	})
+}
+
 func TestOrEnd_EndsWithTheTest(t *testing.T) {
 	var waiting sync.WaitGroup
 	t.Run("", func(t *testing.T) {
@@ -89,6 +99,7 @@ func TestContext_HasADeadline(t *testing.T) {
 		require.True(t, ok)
 		require.LessOrEqual(t, time.Until(deadline), await.Limit)
 		require.NoError(t, ended.Err())
+		t.Cleanup(func() { require.NoError(t, await.Context(t).Err(), "a cleanup can use it") })
 	})
 	require.ErrorIs(t, ended.Err(), context.Canceled)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane"
 	"github.com/bullpen-ci/bullpen/internal/lib/faultpoint"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 )
 
@@ -44,7 +45,7 @@ func watchThroughProxy(t *testing.T, env *kit.Env) {
 	config.Host = "https://" + proxy.Addr()
 	through, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
-	watching, err := through.CoreV1().ConfigMaps(metav1.NamespaceDefault).Watch(t.Context(), metav1.ListOptions{})
+	watching, err := through.CoreV1().ConfigMaps(metav1.NamespaceDefault).Watch(await.Context(t), metav1.ListOptions{})
 	require.NoError(t, err)
 	create := func(name string) {
 		one := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -52,7 +53,7 @@ func watchThroughProxy(t *testing.T, env *kit.Env) {
 		require.NoError(t, err)
 	}
 	seen := func(name string) bool {
-		for e := range watching.ResultChan() {
+		for e := range watching.ResultChan() { // bounded: the watch ends with its context
 			if m, ok := e.Object.(*corev1.ConfigMap); ok && m.Name == name {
 				return true
 			}

@@ -103,7 +103,7 @@ func (p *Proxy) Close() {
 	p.cancel()
 	_ = p.listener.Close()
 	p.Cut()
-	p.tasks.Wait()
+	p.tasks.Wait() // bounded: the listener and all connections are closed above
 }
 
 func (p *Proxy) accept() {
@@ -145,7 +145,7 @@ func (p *Proxy) serve(client net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() { p.pump(l, client, target, true) })
 	both.Go(func() { p.pump(l, target, client, false) })
-	both.Wait()
+	both.Wait() // bounded: Close resets both
 	p.mu.Lock()
 	delete(p.links, l)
 	p.mu.Unlock()

@@ -5,8 +5,11 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const sample = "github.com/bullpen-ci/bullpen/scripts/incidents"
@@ -20,7 +23,7 @@ func TestBuild_CompilesAProgramOnceForAllPackages(t *testing.T) {
 	for i, path := range paths {
 		builds.Go(func() { errs[i] = Build(path, sample) })
 	}
-	builds.Wait()
+	await.ReturnWithin(t, 10*time.Minute, builds.Wait, "all builds return")
 	first, err := os.Stat(paths[0])
 	require.NoError(t, err)
 	for i, path := range paths {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func TestMain(m *testing.M) { os.Exit(Main(m.Run)) }
@@ -16,7 +18,7 @@ func TestMain(m *testing.M) { os.Exit(Main(m.Run)) }
 func (s *SSH) run(t *testing.T, command string) (string, error) {
 	t.Helper()
 	host, port, _ := strings.Cut(s.Address, ":")
-	output, err := exec.Command("ssh", "-F", "none", "-i", s.KeyFile, "-p", port, "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "BatchMode=yes",
+	output, err := exec.CommandContext(await.Context(t), "ssh", "-F", "none", "-i", s.KeyFile, "-p", port, "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "BatchMode=yes",
 		"-o", "LogLevel=ERROR", s.User+"@"+host, command).CombinedOutput()
 	return string(output), err
 }

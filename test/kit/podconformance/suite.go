@@ -201,11 +201,11 @@ func (s *suite) runAll(t *testing.T, all []row) []string {
 	for i, r := range all {
 		running.Go(func() {
 			places <- struct{}{}
-			defer func() { <-places }()
+			defer func() { <-places }() // bounded: it holds the place of this goroutine
 			problems[i] = s.runRow(t.Context(), r)
 		})
 	}
-	running.Wait()
+	running.Wait() // bounded: rowLimit ends each row
 	return problems
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // EnvProgram names the PgBouncer to run, in place of the one that is installed.
@@ -193,7 +194,7 @@ var versionLine = regexp.MustCompile(`(?m)^PgBouncer (\d+)\.(\d+)`)
 // TracksStatements reports whether the installed version has max_prepared_statements: 1.21 and newer have.
 func TracksStatements(t testing.TB) bool {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), program(t), "--version").Output() //nolint:gosec // of the system
+	out, err := exec.CommandContext(await.Context(t), program(t), "--version").Output() //nolint:gosec // of the system
 	require.NoError(t, err)
 	found := versionLine.FindStringSubmatch(string(out))
 	require.NotNil(t, found, "%s", out)

@@ -28,7 +28,7 @@ func MetricsOf(registry prometheus.Collector) ([]Metric, error) {
 	}()
 	byName := map[string]Metric{}
 	var bad error
-	for d := range found {
+	for d := range found { // bounded: it is closed above
 		parts := description.FindStringSubmatch(d.String())
 		if parts == nil {
 			bad = fmt.Errorf("reading %s: the library writes descriptions in another way", d)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // DNS is a server of names.
@@ -32,7 +34,7 @@ func StartDNS(t testing.TB, names map[string][]netip.Addr) *DNS {
 	serving.Go(d.serve)
 	t.Cleanup(func() {
 		_ = connection.Close()
-		serving.Wait()
+		await.Return(t, serving.Wait, "the DNS server ends")
 	})
 	return d
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/test/kit"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const (
@@ -128,7 +129,11 @@ func Start(tb testing.TB, options Options) *Fleet {
 	options.Cluster.ShippedRoles(tb, f.Namespace)
 	f.stop = sync.OnceFunc(func() {
 		cancel()
-		f.parts.Wait()
+		ended := make(chan error, 1)
+		go func() { f.parts.Wait(); ended <- nil }()
+		if err := await.Result(ended, "the parts of the fleet end"); err != nil {
+			tb.Error(err)
+		}
 		for _, m := range f.machines {
 			m.Off()
 		}
@@ -245,7 +250,7 @@ func (f *Fleet) StartController() {
 	}
 	ctx, cancel := context.WithCancel(f.ctx)
 	ended := make(chan struct{})
-	f.controllerEnds = func() { cancel(); <-ended }
+	f.controllerEnds = func() { cancel(); await.Receive(f.tb, ended, "the controller ends") }
 	f.parts.Go(func() {
 		defer close(ended)
 		defer cancel()

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/github/standin"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const workflow = `
@@ -36,6 +38,7 @@ func (f *Fleet) Submit(ctx context.Context, label string, account, jobs int, eac
 
 // Load submits jobs until it is stopped.
 type Load struct {
+	tb   testing.TB
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
@@ -44,7 +47,7 @@ type Load struct {
 // fast as the machine allows.
 func (f *Fleet) StartLoad(label string, open int, lengths ...time.Duration) *Load {
 	ctx, cancel := context.WithCancel(f.ctx)
-	l := &Load{stop: cancel}
+	l := &Load{tb: f.tb, stop: cancel}
 	l.done.Go(func() {
 		ticker := time.NewTicker(500 * time.Millisecond)
 		defer ticker.Stop()
@@ -68,7 +71,7 @@ func (f *Fleet) StartLoad(label string, open int, lengths ...time.Duration) *Loa
 // Stop submits nothing more.
 func (l *Load) Stop() {
 	l.stop()
-	l.done.Wait()
+	await.Return(l.tb, l.done.Wait, "the submissions end")
 }
 
 // State is what the stand-in knows of jobs.

@@ -67,7 +67,7 @@ func (w *Wire) Cut() {
 	w.mu.Unlock()
 	w.end()
 	_ = w.listener.Close()
-	w.serving.Wait()
+	w.serving.Wait() // bounded: the listener and all connections are closed above
 }
 
 func (w *Wire) serve() {
@@ -98,7 +98,7 @@ func (w *Wire) carry(near net.Conn) {
 	})
 	_, _ = io.Copy(far, near)
 	_ = far.Close()
-	back.Wait()
+	back.Wait() // bounded: far is closed above
 }
 
 func (w *Wire) hold(ends ...net.Conn) bool {

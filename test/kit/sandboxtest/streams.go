@@ -139,7 +139,7 @@ type stuck struct{ entered, free chan struct{} }
 
 func (w stuck) Write([]byte) (int, error) {
 	close(w.entered)
-	<-w.free
+	<-w.free // bounded: the test closes it
 	return 0, io.ErrClosedPipe
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // Behaviour is what a container should do for the suite.
@@ -171,7 +172,7 @@ func startIsOnce(f *fixture) {
 			}
 		})
 	}
-	wg.Wait()
+	await.Return(f, wg.Wait, "all starts return")
 	before, err := f.sb.Inspect(f.ctx, string(pod.UID))
 	require.NoError(f, err)
 	require.Len(f, before.Containers, 1)
@@ -245,7 +246,7 @@ func waitEndsWithItsContext(f *fixture) {
 		done <- err
 	}()
 	cancel()
-	require.ErrorIs(f, <-done, context.Canceled)
+	require.ErrorIs(f, await.Receive(f, done, "the wait returns"), context.Canceled)
 }
 
 func execs(f *fixture) {
@@ -264,7 +265,7 @@ func removeEndsAndForgets(f *fixture) {
 		_, _ = f.sb.Wait(f.ctx, uid, f.name) // the result does not matter, as long as it returns
 	}()
 	require.NoError(f, f.sb.Remove(f.ctx, uid))
-	<-ended
+	await.Receive(f, ended, "the wait returns")
 	require.False(f, f.machine.Settled(uid, f.name), "nothing runs any more")
 	_, err := f.sb.Inspect(f.ctx, uid)
 	require.ErrorIs(f, err, sandbox.ErrNotFound)
@@ -338,7 +339,7 @@ func podsAreIndependent(f *fixture) {
 	default:
 	}
 	require.NoError(f, f.sb.Remove(f.ctx, string(slow.UID)))
-	<-waiting
+	await.Receive(f, waiting, "the wait returns")
 }
 
 func leavesStrangersAlone(f *fixture) {

@@ -56,7 +56,7 @@ func TestMachine_NODE3_NODE4_RemembersWhatWasOnIt(t *testing.T) {
 	for _, name := range names { // an agent starts them side by side
 		starting.Go(func() { assert.NoError(t, first.Start(t.Context(), pod, sandbox.Container{Name: name})) })
 	}
-	starting.Wait()
+	await.Return(t, starting.Wait, "all starts return")
 	require.NoError(t, first.Start(t.Context(), pod, sandbox.Container{Name: "c"}), "it is started once")
 	code, err := Dial(filepath.Join(dir, "s")).Exec(t.Context(), "u", "c", nil, sandbox.Streams{})
 	require.NoError(t, err, "another agent finds it")

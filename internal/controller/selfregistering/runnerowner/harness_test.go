@@ -208,7 +208,7 @@ func (b *bench) runKubelet(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		for event := range watch.ResultChan() {
+		for event := range watch.ResultChan() { // bounded: the watch ends with its context
 			if pod, is := event.Object.(*corev1.Pod); is && pod.DeletionTimestamp != nil {
 				b.terminate(ctx, pod)
 			}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // environment is a Getenv over a map, with a cache directory of its own so that no test sees the machine's. Unless the map says
@@ -191,7 +193,7 @@ func TestBuild_CompilesOnceHoweverManyAsk(t *testing.T) {
 			dirs[i], errs[i] = Build(t.Context(), BuildOptions{Options: o, Command: compiler(&built, compiles)})
 		})
 	}
-	all.Wait()
+	await.Return(t, all.Wait, "all builds return")
 
 	require.NoError(t, errors.Join(errs...))
 	for _, dir := range dirs {

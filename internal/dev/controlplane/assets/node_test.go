@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // nodeSources are the devcluster's with the node's module in it.
@@ -79,7 +81,7 @@ func TestBuildNode_CompilesOnceHoweverManyAsk(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	await.Return(t, all.Wait, "all builds return")
 	want := map[string]int{}
 	for _, p := range parts() {
 		want[p.name] = 1

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/controlplane/assets/download"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func TestBuild_DownloadsFromAMirrorOnce(t *testing.T) {
@@ -300,7 +301,7 @@ func TestBuild_DownloadsOnceHoweverManyAsk(t *testing.T) {
 	for i := range dirs {
 		all.Go(func() { dirs[i], errs[i] = Build(t.Context(), o) })
 	}
-	all.Wait()
+	await.Return(t, all.Wait, "all builds return")
 	require.NoError(t, errors.Join(errs...))
 	for _, dir := range dirs {
 		tr.requireReady(t, dir)

@@ -40,7 +40,7 @@ func (f *fleet) run(ctx context.Context) {
 		case <-ticker.C:
 		}
 	}
-	f.wg.Wait()
+	f.wg.Wait() // bounded: each ends with ctx
 }
 
 // launch mints until an answer arrives, and runs one development runner. A mint whose answer was lost is found by its

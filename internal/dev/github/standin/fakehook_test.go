@@ -149,7 +149,7 @@ func (c *fakeContainer) run(mounts []fakeMount) (int, error) {
 	for name, value := range c.Env {
 		cmd.Env = append(cmd.Env, name+"="+outside(value))
 	}
-	err := cmd.Run()
+	err := cmd.Run() // bounded: the runner that started this hook ends it
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return exit.ExitCode(), nil

@@ -25,6 +25,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/sandboxtest"
 )
 
@@ -141,7 +142,9 @@ func running(pid int) bool {
 	if pid <= 0 {
 		return false
 	}
-	out, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
 	return err == nil && !strings.HasPrefix(string(out), "Z")
 }
 
@@ -154,7 +157,7 @@ func (m machine) Lose(t *testing.T, uid, name string) {
 }
 
 func parent(t *testing.T, pid int) int {
-	out, err := exec.Command("ps", "-o", "ppid=", "-p", fmt.Sprint(pid)).Output()
+	out, err := exec.CommandContext(await.Context(t), "ps", "-o", "ppid=", "-p", fmt.Sprint(pid)).Output()
 	require.NoError(t, err)
 	var ppid int
 	_, err = fmt.Sscan(string(out), &ppid)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // agentKilledAt is a node agent that takes one pod through its life, as long as it lives: it dies at a step.
@@ -31,7 +32,7 @@ func agentKilledAt(step, binary, dir, uid, script string) {
 	opts.reached = func(at string) {
 		if at == step {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {} // not one instruction more
+			select {} // not one instruction more; // bounded: the signal ends this process
 		}
 	}
 	pod := podOf(uid)
@@ -105,7 +106,7 @@ func TestKilledAgent_NODE3_ConvergesFromEveryStep(t *testing.T) {
 			t.Parallel()
 			m := newMac(t)
 			uid := uuid.NewString()
-			cmd := exec.Command(os.Args[0], "agent-killed-at", k.step, programs, m.dir, uid, k.script)
+			cmd := exec.CommandContext(await.Context(t), os.Args[0], "agent-killed-at", k.step, programs, m.dir, uid, k.script)
 			out, err := cmd.CombinedOutput()
 			var exit *exec.ExitError
 			require.ErrorAs(t, err, &exit)
@@ -181,7 +182,7 @@ func (m mac) requireNothingOf(s *Sandbox, uid string) {
 	_, err := s.Inspect(m.t.Context(), uid)
 	require.ErrorIs(m.t, err, sandbox.ErrNotFound)
 	s.slots.read(func(l *ledger) { require.Empty(m.t, l.held) })
-	out, err := exec.Command("ps", "-A", "-o", "args=").Output()
+	out, err := exec.CommandContext(await.Context(m.t), "ps", "-A", "-o", "args=").Output()
 	require.NoError(m.t, err)
 	for line := range strings.Lines(string(out)) {
 		require.NotContains(m.t, line, uid)

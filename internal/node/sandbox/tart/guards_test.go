@@ -32,7 +32,7 @@ func TestSlots_NODE5_AMachineThatRunsAfterItsEndCounts(t *testing.T) {
 	again := exec.Command(programs, "tart", "run", m.vm(string(pod.UID)), "--no-graphics")
 	again.Env = append(os.Environ(), "TART_HOME="+m.home())
 	require.NoError(t, again.Start())
-	t.Cleanup(func() { _ = again.Wait() })
+	t.Cleanup(func() { _ = await.Call(t, again.Wait, "the VM ends") })
 	t.Cleanup(func() { _ = again.Process.Signal(syscall.SIGINT) })
 	require.Eventually(t, func() bool { return m.holder(m.vm(string(pod.UID))) != 0 }, patience, 5*time.Millisecond)
 	require.NoError(t, s.countForeign(t.Context()))

@@ -29,6 +29,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/tartcli"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/gobuild"
 	"github.com/bullpen-ci/bullpen/test/kit/sandboxtest"
 )
@@ -220,7 +221,9 @@ func running(pid int) bool {
 	if pid <= 1 {
 		return false
 	}
-	out, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
 	return err == nil && !strings.HasPrefix(string(out), "Z")
 }
 
@@ -242,7 +245,7 @@ func (m mac) vm(uid string) string { return runnerName(m.owner(), uid) }
 
 // Lose kills the shim: it is the parent of `tart run`.
 func (m mac) Lose(t *testing.T, uid, _ string) {
-	out, err := exec.Command("ps", "-o", "ppid=", "-p", fmt.Sprint(m.holder(m.vm(uid)))).Output()
+	out, err := exec.CommandContext(await.Context(t), "ps", "-o", "ppid=", "-p", fmt.Sprint(m.holder(m.vm(uid)))).Output()
 	require.NoError(t, err)
 	var shim int
 	_, err = fmt.Sscan(string(out), &shim)
@@ -254,7 +257,7 @@ func (m mac) Lose(t *testing.T, uid, _ string) {
 // tart calls the fake.
 func (m mac) tart(args ...string) {
 	m.t.Helper()
-	cmd := exec.Command(programs, append([]string{"tart"}, args...)...)
+	cmd := exec.CommandContext(await.Context(m.t), programs, append([]string{"tart"}, args...)...)
 	cmd.Env = append(os.Environ(), "TART_HOME="+m.home())
 	out, err := cmd.CombinedOutput()
 	require.NoError(m.t, err, string(out))

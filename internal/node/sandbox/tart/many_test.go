@@ -21,6 +21,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // manyPods is how many pods TestManyPods takes through their lives; make scale-macos takes 2,000.
@@ -40,7 +41,7 @@ func (m mac) holdings() holdings {
 	require.NoError(m.t, err)
 	h.descriptors = len(fds)
 	h.files = len(m.files())
-	out, err := exec.Command("ps", "-A", "-o", "args=").Output()
+	out, err := exec.CommandContext(await.Context(m.t), "ps", "-A", "-o", "args=").Output()
 	require.NoError(m.t, err)
 	h.processes = strings.Count(string(out), m.dir)
 	return h
@@ -116,7 +117,7 @@ func TestManyPods_LeakNothing(t *testing.T) {
 		}
 	}
 	close(next)
-	wg.Wait()
+	await.Return(t, wg.Wait, "all pods end")
 	after := m.holdings()
 	for deadline := time.Now().Add(10 * time.Second); after.exceeds(before) && time.Now().Before(deadline); after = m.holdings() {
 		runtime.Gosched() // the last goroutines and processes are on their way out

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/tart"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 // The kernel of this Mac would run five; the licence allows two.
@@ -46,7 +47,7 @@ func TestSlots_NODE5_OthersMachinesCount(t *testing.T) {
 	theirs := exec.Command(programs, "tart", "run", "mine", "--no-graphics")
 	theirs.Env = append(os.Environ(), "TART_HOME="+m.home())
 	require.NoError(t, theirs.Start())
-	t.Cleanup(func() { _ = theirs.Process.Signal(syscall.SIGINT); _ = theirs.Wait() })
+	t.Cleanup(func() { _ = theirs.Process.Signal(syscall.SIGINT); _ = await.Call(t, theirs.Wait, "the VM ends") })
 	require.Eventually(t, func() bool { return m.holder("mine") != 0 }, patience, 5*time.Millisecond)
 
 	s := m.open()

@@ -247,7 +247,7 @@ func TestGolden_IsMadeOncePerDigest(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	await.Return(t, wg.Wait, "all pods start")
 	require.Len(t, m.calls("pull"), 1)
 	for _, reason := range []string{"Pulling", "Pulled"} {
 		text, ok := reports.Load(reason)

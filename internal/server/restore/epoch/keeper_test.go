@@ -190,10 +190,10 @@ func TestKeeper_CLAIM17_AHold(t *testing.T) {
 	require.Equal(t, mark(50), d.begun[0].Over)
 	require.EqualValues(t, 1, held1(t, registry))
 	require.NoError(t, k.look(t.Context()))
-	k.rebuilding.Wait()
+	await.Return(t, k.rebuilding.Wait, "the rebuilding ends")
 	d.row.Now = d.row.HoldUntil.Add(-time.Millisecond)
 	require.NoError(t, k.look(t.Context()))
-	k.rebuilding.Wait()
+	await.Return(t, k.rebuilding.Wait, "the rebuilding ends")
 	d.row.Now = d.row.HoldUntil
 	require.ErrorIs(t, k.look(t.Context()), missing)
 	require.Equal(t, mark(7).Lineage, d.row.Lineage)
@@ -220,7 +220,7 @@ func TestKeeper_CLAIM17_ARebuildingThatFailsEndsNothing(t *testing.T) {
 	for range 3 {
 		d.row.Now = d.row.Now.Add(time.Hour)
 		require.NoError(t, k.look(t.Context()))
-		k.rebuilding.Wait()
+		await.Return(t, k.rebuilding.Wait, "the rebuilding ends")
 		_, _, frozen := k.Frozen()
 		require.True(t, frozen)
 	}
