@@ -141,7 +141,7 @@ func TestSelfRegistering_RUN2_RUN3_EveryJobProvesItsCompletion(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.deep {
-				deep.Only(t, "that of ephemeral runners")
+				deep.Only(t, "the row of ephemeral runners of TestSelfRegistering_RUN2_RUN3_EveryJobProvesItsCompletion")
 			}
 			if !deep.Enabled() {
 				c.jobs = 3

@@ -48,7 +48,7 @@ func TestExhaustive_EXCL_CLAIM_RECV(t *testing.T) {
 	for _, w := range exhaustive {
 		t.Run(w.name, func(t *testing.T) {
 			if w.large {
-				deep.Only(t, "each of the others")
+				deep.Only(t, "each other row of TestExhaustive_EXCL_CLAIM_RECV")
 			}
 			requireNothing(t, w.config)
 		})

@@ -28,7 +28,7 @@ func TestStops_EXCL8_SIGTERMAtAnyMomentCostsNoJob(t *testing.T) {
 	for _, w := range stops {
 		t.Run(w.name, func(t *testing.T) {
 			if w.large {
-				deep.Only(t, "each of the others")
+				deep.Only(t, "each other row of TestStops_EXCL8_SIGTERMAtAnyMomentCostsNoJob")
 			}
 			r := requireNothing(t, w.config)
 			t.Logf("steps to the goals: %v", r.longest)

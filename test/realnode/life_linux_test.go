@@ -66,7 +66,7 @@ var phases = []struct {
 	{"isolation", (*world).requireIsolation, ""},
 	{"job-containers", (*world).runJobContainers, ""},
 	{"container-faults", (*world).breakContainers, ""},
-	{"single-policy", (*world).replacePolicies, "isolation, which needs two policies, but does not show what one would do"},
+	{"single-policy", (*world).replacePolicies, "the phase isolation of TestRelease, which needs two policies, but does not show what one would do"},
 	{"prepull", (*world).pullImages, "TestPrepull_POOL5_ARollTakesTheNodesThatHaveTheImages"},
 	{"machine", (*world).loseMachine, "TestPool_POOL7_RunnersOfAVanishedNode, on our own node agent"},
 }

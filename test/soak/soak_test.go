@@ -135,7 +135,7 @@ func TestSoak_TheWholeSystemUnderFaults(t *testing.T) {
 // Each row of the table is violated deliberately, with the fleet running, and the checker finds each: the victim, and no other. Only "jobs
 // run twice" cannot be produced against this GitHub, which gives no job to two: there its ledger is changed.
 func TestChecker_FindsEveryHarmDoneToARunningSystem(t *testing.T) {
-	deep.Only(t, "those of test/soak/check")
+	deep.Only(t, "TestExamine_FindsEachHarm of test/soak/check")
 	opts, err := Options{
 		Dir: stateDir(t), Binary: binary, Self: self, Rounds: make([]schedule.Schedule, 1), Runners: 3, Patience: 10 * time.Second, LostAfter: 8 * time.Second, RecoveryPatience: time.Hour, CatchUpEvery: time.Hour, Out: lines{t},
 	}.withDefaults()
