@@ -139,7 +139,7 @@ test-race: ## Run all tests with the race detector, also those that make test ru
 	@$(FIND_ASSETS) && $(FIND_NODE) && set -x && GOGC=$(TEST_GOGC) RACE= TEST_P=$(TEST_P) scripts/test.sh -timeout 60m -vet=off -trimpath -- $(SLOW) ./...
 
 .PHONY: test-deep
-test-deep: ## Run what takes minutes and is left out of make test: a release's upgrade, kills at every step, every fault point, large state spaces: an hour
+test-deep: ## Run what takes minutes and is left out of make test: kills at every step, every fault point, large state spaces, long soaks: an hour
 	@scripts/prerequisites.sh postgres pgbouncer sshd prometheus chromium axe tinyproxy descriptions cc node
 	@$(BUILD_RELEASE)
 	@$(PLAIN); cd tools/kubelinter && $(GO) build -trimpath -ldflags "-s -w" -o /dev/null golang.stackrox.io/kube-linter/cmd/kube-linter
