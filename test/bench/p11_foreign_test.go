@@ -11,6 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/dev/stats"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -33,7 +34,7 @@ type foreignLedger struct {
 
 func newForeignLedger(b *testing.B, sets int) *foreignLedger {
 	b.Helper()
-	f := &foreignLedger{rig: newRig(b, instantGitHub{}), next: 1000, acme: dispatch.Account{ID: 1, Login: "acme", InstallationID: 42}, served: make(chan jit, 1), agents: b.Context()}
+	f := &foreignLedger{rig: newRig(b, dispatchtest.InstantGitHub{}), next: 1000, acme: dispatch.Account{ID: 1, Login: "acme", InstallationID: 42}, served: make(chan jit, 1), agents: b.Context()}
 	f.install(f.acme, dispatch.Account{ID: 2, Login: "stranger", InstallationID: 43})
 	for _, sql := range []string{
 		`INSERT INTO label_sets SELECT '["run-' || n || '"]', ARRAY['run-' || n] FROM generate_series(1, $1::int) n`,

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/github"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 )
 
 const (
@@ -28,7 +29,7 @@ const (
 // same process, and share what they send.
 func BenchmarkP15(b *testing.B) {
 	for b.Loop() {
-		r := newRig(b, instantGitHub{})
+		r := newRig(b, dispatchtest.InstantGitHub{})
 		for _, c := range []struct{ what, signature string }{
 			{"no signature", ""}, {"a wrong one", github.HeaderSignature + ": " + github.Sign("guess", nil) + "\r\n"},
 		} {

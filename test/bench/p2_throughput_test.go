@@ -14,28 +14,13 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 )
 
 const (
 	p2Jobs   = 4000
 	p2Rounds = 9 // the one in the middle counts
 )
-
-// instantGitHub mints at once and forgets.
-type instantGitHub struct{}
-
-func (instantGitHub) Mint(_ context.Context, _ int64, req fleet.MintRequest) (fleet.JIT, error) {
-	return fleet.JIT{RunnerID: 1, Name: req.Name, Encoded: fleet.NewSecret("x")}, nil
-}
-func (instantGitHub) RemoveRunner(context.Context, int64, fleet.Scope, int64) error { return nil }
-func (instantGitHub) FindRunner(context.Context, int64, fleet.Scope, string) (fleet.Registration, error) {
-	return fleet.Registration{}, fleet.ErrNotFound
-}
-func (instantGitHub) ControlRead(context.Context, int64, fleet.Scope) error { return nil }
-func (instantGitHub) GroupAccess(context.Context, int64, string, string, int64, string) (fleet.GroupAccess, error) {
-	return fleet.GroupAccess{Serves: true}, nil
-}
-func (instantGitHub) MintRate(int64) (fleet.RateState, bool) { return fleet.RateState{}, false }
 
 // BenchmarkP2 measures dispatches a second when jobs and polls are plenty: claimed, minted and recorded, at a GitHub
 // that answers at once.
@@ -71,7 +56,7 @@ func BenchmarkP2(b *testing.B) {
 
 func saturated(tb testing.TB, accounts int) (*rig, string) {
 	tb.Helper()
-	r := newRig(tb, instantGitHub{})
+	r := newRig(tb, dispatchtest.InstantGitHub{})
 	var list []dispatch.Account
 	for i := range accounts {
 		list = append(list, dispatch.Account{ID: int64(i + 1), Login: fmt.Sprintf("org-%d", i+1), InstallationID: int64(i + 1)})

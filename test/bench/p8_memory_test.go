@@ -27,6 +27,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 )
 
 const p8Count = 10_000
@@ -122,7 +123,7 @@ func (s *side) informerHolds(b *testing.B) float64 {
 
 func serverMemory(b *testing.B) {
 	for b.Loop() {
-		r := newRig(b, instantGitHub{})
+		r := newRig(b, dispatchtest.InstantGitHub{})
 		var tokens []string
 		for range p8Count {
 			tokens = append(tokens, r.newPod().UID)

@@ -29,6 +29,7 @@ import (
 	server "github.com/bullpen-ci/bullpen/internal/server/http"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
 )
 
@@ -80,7 +81,7 @@ func newWorld(t *testing.T) *world {
 	}
 	log := slog.New(slog.NewJSONHandler(&w.log, nil))
 	d, err := dispatch.New(dispatch.Options{
-		Store: store, Forge: mintOnly{}, Cluster: w, Log: log, Gate: &w.gate,
+		Store: store, Forge: dispatchtest.InstantGitHub{}, Cluster: w, Log: log, Gate: &w.gate,
 		After: func(time.Duration) <-chan time.Time { return w.hold },
 	})
 	require.NoError(t, err)
@@ -142,21 +143,6 @@ func (f *failingStore) RecordJob(ctx context.Context, d dispatch.Delivery, ev di
 	}
 	return f.IntakeStore.RecordJob(ctx, d, ev)
 }
-
-type mintOnly struct{}
-
-func (mintOnly) Mint(_ context.Context, _ int64, req fleet.MintRequest) (fleet.JIT, error) {
-	return fleet.JIT{RunnerID: 1, Name: req.Name, Encoded: fleet.NewSecret("the-jit-blob")}, nil
-}
-func (mintOnly) RemoveRunner(context.Context, int64, fleet.Scope, int64) error { return nil }
-func (mintOnly) FindRunner(context.Context, int64, fleet.Scope, string) (fleet.Registration, error) {
-	return fleet.Registration{}, fleet.ErrNotFound
-}
-func (mintOnly) ControlRead(context.Context, int64, fleet.Scope) error { return nil }
-func (mintOnly) GroupAccess(context.Context, int64, string, string, int64, string) (fleet.GroupAccess, error) {
-	return fleet.GroupAccess{Serves: true}, nil
-}
-func (mintOnly) MintRate(int64) (fleet.RateState, bool) { return fleet.RateState{}, false }
 
 func (w *world) Review(_ context.Context, text, audience string) (cluster.Identity, error) {
 	t, ok := w.tokens[text]
@@ -302,14 +288,14 @@ func TestDispatch_NET4_IdentityComesFromTheTokenAlone(t *testing.T) {
 
 	var served runnerapi.Dispatch
 	require.NoError(t, json.Unmarshal([]byte(text), &served))
-	require.Equal(t, "the-jit-blob", served.JITConfig)
+	require.Equal(t, dispatchtest.InstantJIT, served.JITConfig)
 	status, _ = w.call(w.internal.URL, runnerapi.PathAcknowledge, "token-of-linux-other", runnerapi.Acknowledge{Generation: served.Generation})
 	require.Equal(t, http.StatusConflict, status)
 	status, _ = w.call(w.internal.URL, runnerapi.PathAcknowledge, "token-of-linux-mine", runnerapi.Acknowledge{Generation: served.Generation})
 	require.Equal(t, http.StatusOK, status)
 	status, _ = w.call(w.internal.URL, runnerapi.PathDispatch, "token-of-linux-mine", struct{}{})
 	require.Equal(t, http.StatusGone, status)
-	require.NotContains(t, w.log.String(), "the-jit-blob", "NET-3")
+	require.NotContains(t, w.log.String(), dispatchtest.InstantJIT, "NET-3")
 	require.NotContains(t, w.log.String(), "token-of-", "NET-3")
 }
 
