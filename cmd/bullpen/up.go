@@ -50,12 +50,7 @@ type upFlags struct {
 	installService       bool
 }
 
-func newUpCommand() *cobra.Command {
-	var f upFlags
-	cmd := &cobra.Command{
-		Use:   "up",
-		Short: "Start Bullpen on this machine",
-		Long: `Start Bullpen on this machine: a real Kubernetes control plane, a private PostgreSQL, a local stand-in for GitHub, and
+const upLong = `Start Bullpen on this machine: a real Kubernetes control plane, a private PostgreSQL, a local stand-in for GitHub, and
 the server, the controller and the node agent of production, each as its own process with least privilege. Only GitHub
 is simulated. Runners are plain processes: they are NOT isolated from this machine, so run only workflows that you trust.
 
@@ -71,8 +66,9 @@ With --workflow and --exit-when-done it runs the workflows, stops, and exits wit
 With $BULLPEN_DATABASE_URL it uses that database instead of a private PostgreSQL. If that URL is a connection pooler's,
 $BULLPEN_LISTEN_DATABASE_URL is PostgreSQL's own.
 
-Exit codes: 0 stopped, or all workflows succeeded, 1 it failed, 2 a workflow failed, 3 none failed and one was cancelled.`,
-		Example: `  # Start, and run a workflow
+Exit codes: 0 stopped, or all workflows succeeded, 1 it failed, 2 a workflow failed, 3 none failed and one was cancelled.`
+
+const upExample = `  # Start, and run a workflow
   bullpen up --workflow .github/workflows/ci.yaml
 
   # Run it once, and exit with its result
@@ -101,7 +97,14 @@ Exit codes: 0 stopped, or all workflows succeeded, 1 it failed, 2 a workflow fai
   sudo bullpen up --containers --webhooks=poll --github-app 12345 --github-private-key-file app.pem --install-service
 
   # For scripts: one JSON object per line
-  bullpen up --json`,
+  bullpen up --json`
+
+func newUpCommand() *cobra.Command {
+	var f upFlags
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start Bullpen on this machine",
+		Long:  upLong, Example: upExample,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts, err := f.options()

@@ -8,7 +8,7 @@ import (
 
 // Table lists the guards.
 func Table() []Guard {
-	return slices.Concat(fenceGuards(), poolGuards(), claimGuards(), recoveryGuards(), otherGuards())
+	return slices.Concat(fenceGuards(), runnerGuards(), poolGuards(), limitGuards(), claimGuards(), recoveryGuards(), otherGuards())
 }
 
 // Unguarded are rows that no guard of the product protects, and why.
@@ -80,6 +80,11 @@ func fenceGuards() []Guard {
 			}},
 			Scenario: visits(), Rows: []string{check.RowDeletions},
 		},
+	}
+}
+
+func runnerGuards() []Guard {
+	return []Guard{
 		{
 			Name: "runner-signal", Invariant: "EXCL-8", Off: "the agent signals a runner that shows no job",
 			Edits: []Edit{{
@@ -151,7 +156,7 @@ func poolGuards() []Guard {
 	}
 }
 
-func claimGuards() []Guard {
+func limitGuards() []Guard {
 	return []Guard{
 		{
 			Name: "limit-lock", Invariant: "CLAIM-5", Off: "two batches of one account may read its budget at the same time",
@@ -184,6 +189,11 @@ func claimGuards() []Guard {
 			Covers:   "once nothing is charged to the account, the pass over lanes at their limit finds them within a minute",
 			Scenario: limits(), Rows: []string{check.RowLost},
 		},
+	}
+}
+
+func claimGuards() []Guard {
+	return []Guard{
 		{
 			Name: "requeue", Invariant: "CLAIM-2, CLAIM-8, RECV-5", Off: "a job whose mint was refused does not go back to the queue, and recovery does not look for it",
 			Edits: []Edit{
