@@ -1,3 +1,3 @@
-// Package adminapi is the contract between the server's operators' API (/api/v1) and its clients: paths, the JSON that
-// travels, and what a status means. Begin with operatorapi.go.
+// Package adminapi is the contract between the server's administrators' API (/api/v1) and its clients: paths, the JSON that
+// travels, and what a status means. Begin with adminapi.go.
 package adminapi

@@ -18,6 +18,6 @@
 //
 // # How tests use it
 //
-// Package devmactest boots a Mac in one line. A [Script] makes commands fail, hang, answer otherwise or die; [Calls] tells
+// Package mactest boots a Mac in one line. A [Script] makes commands fail, hang, answer otherwise or die; [Calls] tells
 // which were called. Begin with Main.
 package mac

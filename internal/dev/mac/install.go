@@ -25,7 +25,7 @@ type Options struct {
 	Machine Machine
 	// Hostname at the start. Default "Mac-mini".
 	Hostname string
-	// Dir is where the devmactest package makes it. Install has an argument of its own.
+	// Dir is where the mactest package makes it. Install has an argument of its own.
 	Dir string
 	// StateDir is where the model keeps what no Mac has. Default: in the root, where a full disk would hinder it, too.
 	StateDir string

@@ -14,7 +14,7 @@ import (
 // Reply is the kind of an answer to a poll.
 type Reply int
 
-// The replies, in the words of dispatchapi: 200, 204, 410 and 503.
+// The replies, in the words of runnerapi: 200, 204, 410 and 503.
 const (
 	ReplyEmpty Reply = iota
 	ReplyServe

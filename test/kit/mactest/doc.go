@@ -1,6 +1,6 @@
 // Package mactest boots model Macs for tests, and ends them with the test.
 //
-//	mac := devmactest.Boot(t)
+//	mac := mactest.Boot(t)
 //	ssh := mac.SSH(t)
 //
 // Begin with Boot.
