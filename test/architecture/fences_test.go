@@ -282,7 +282,7 @@ var owners = []struct {
 		reason: "migrations are the database package's"},
 	{library: "github.com/riverqueue/river", only: []string{"internal/server/ledger", "internal/server/periodic"},
 		reason: "what runs again and again, and how, is one package's business"},
-	{library: "sigs.k8s.io/controller-runtime", only: []string{"internal/controller", "internal/node", "internal/dev/onebox", "test/kit", "test"}, tests: true,
+	{library: "sigs.k8s.io/controller-runtime", only: []string{"internal/controller", "internal/dev/onebox", "test/kit", "test"}, tests: true,
 		reason: "the rest of the product stays plain"},
 	{library: "github.com/google/go-containerregistry", only: []string{"internal/jobcontainer/image", "internal/jobcontainer/dockerfile", "internal/dev/realnode", "test/kit/registrytest"}, tests: true,
 		reason: "names of images come from workflows: one package asks registries, within limits"},
