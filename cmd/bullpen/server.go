@@ -25,7 +25,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
 	"github.com/bullpen-ci/bullpen/internal/server/clock"
 	"github.com/bullpen-ci/bullpen/internal/server/cluster"
-	web "github.com/bullpen-ci/bullpen/internal/server/console"
+	"github.com/bullpen-ci/bullpen/internal/server/console"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/events/catchup"
 	"github.com/bullpen-ci/bullpen/internal/server/events/installations"
@@ -145,7 +145,7 @@ type replica struct {
 	authors       *cluster.Authors // nil: names of users are not verified
 	operators     *admin.API
 	poolAudit     *poolaudit.Auditor
-	console       *web.Console
+	console       *console.Console
 	installations *installations.Pass
 	forge         *github.Client
 	credentials   *credential.Keeper

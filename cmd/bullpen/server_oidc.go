@@ -11,14 +11,14 @@ import (
 
 	"github.com/spf13/pflag"
 
-	web "github.com/bullpen-ci/bullpen/internal/server/console"
+	"github.com/bullpen-ci/bullpen/internal/server/console"
 )
 
 // oidcConfig is how people log in to the console at an identity provider. Its flags have the names, and mean the same, as kube-apiserver's.
 type oidcConfig struct {
 	console, issuer, clientID, secretFile, caFile, name string
 
-	claims web.Claims
+	claims console.Claims
 	scopes []string
 	life   time.Duration
 }
@@ -40,7 +40,7 @@ func (c *oidcConfig) flags(f *pflag.FlagSet) {
 }
 
 // options are nil without a provider.
-func (c *oidcConfig) options() (*web.OIDC, error) {
+func (c *oidcConfig) options() (*console.OIDC, error) {
 	if c.issuer == "" {
 		if c.clientID != "" || c.secretFile != "" {
 			return nil, errors.New("--oidc-client-id and --oidc-client-secret-file need --oidc-issuer-url")
@@ -54,7 +54,7 @@ func (c *oidcConfig) options() (*web.OIDC, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := &web.OIDC{
+	options := &console.OIDC{
 		Issuer: c.issuer, ClientID: c.clientID, Console: c.console, Name: c.name, Scopes: c.scopes, Claims: c.claims, Life: c.life, Client: client,
 	}
 	if c.secretFile != "" {

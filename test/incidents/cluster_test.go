@@ -3,7 +3,7 @@ package incidents
 import (
 	"context"
 
-	clusterview "github.com/bullpen-ci/bullpen/internal/server/cluster"
+	"github.com/bullpen-ci/bullpen/internal/server/cluster"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 )
@@ -12,8 +12,8 @@ import (
 // use a real API server.
 type identities struct{ *dispatchtest.Cluster }
 
-func (i identities) Review(_ context.Context, token, _ string) (clusterview.Identity, error) {
-	return clusterview.Identity{PodUID: token}, nil
+func (i identities) Review(_ context.Context, token, _ string) (cluster.Identity, error) {
+	return cluster.Identity{PodUID: token}, nil
 }
 
-func (i identities) Runner(id clusterview.Identity) (dispatch.Pod, bool) { return i.Pod(id.PodUID) }
+func (i identities) Runner(id cluster.Identity) (dispatch.Pod, bool) { return i.Pod(id.PodUID) }

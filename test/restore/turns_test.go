@@ -12,7 +12,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
-	postgres "github.com/bullpen-ci/bullpen/internal/server/ledger"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
 	"github.com/bullpen-ci/bullpen/internal/server/restore/rebuild"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
@@ -22,7 +22,7 @@ import (
 )
 
 // hold begins one over the database itself.
-func hold(t *testing.T, store *postgres.Store, lasts time.Duration) epoch.Mark {
+func hold(t *testing.T, store *ledger.Store, lasts time.Duration) epoch.Mark {
 	t.Helper()
 	row, err := store.Epoch(t.Context())
 	require.NoError(t, err)
@@ -31,13 +31,13 @@ func hold(t *testing.T, store *postgres.Store, lasts time.Duration) epoch.Mark {
 }
 
 // holding begins a hold, and has the turn to rebuild in it.
-func holding(t *testing.T, store *postgres.Store, lasts time.Duration) epoch.Turn {
+func holding(t *testing.T, store *ledger.Store, lasts time.Duration) epoch.Turn {
 	t.Helper()
 	hold(t, store, lasts)
 	return turnFor(t, store, time.Minute)
 }
 
-func turnFor(t *testing.T, store *postgres.Store, lease time.Duration) epoch.Turn {
+func turnFor(t *testing.T, store *ledger.Store, lease time.Duration) epoch.Turn {
 	t.Helper()
 	turn, mine, err := store.BeginRebuild(t.Context(), lease, 0)
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ const (
 
 // sleeper is a ledger whose replica is stopped at one moment, as by a suspended machine.
 type sleeper struct {
-	*postgres.Store
+	*ledger.Store
 	t      *testing.T
 	at     string
 	asleep chan struct{}
@@ -63,7 +63,7 @@ type sleeper struct {
 	claims int
 }
 
-func newSleeper(t *testing.T, store *postgres.Store, at string) *sleeper {
+func newSleeper(t *testing.T, store *ledger.Store, at string) *sleeper {
 	return &sleeper{Store: store, t: t, at: at, asleep: make(chan struct{}), wake: make(chan struct{})}
 }
 
@@ -87,7 +87,7 @@ func (s *sleeper) RecordFound(ctx context.Context, turn epoch.Turn, ev dispatch.
 }
 
 // rebuilder is a replica's.
-func (w *world) rebuilder(store *postgres.Store, ledger rebuild.Ledger) *rebuild.Rebuilder {
+func (w *world) rebuilder(store *ledger.Store, ledger rebuild.Ledger) *rebuild.Rebuilder {
 	w.t.Helper()
 	lists, err := roster.New(roster.Options{Forge: w.forge, Ledger: store})
 	require.NoError(w.t, err)
@@ -108,12 +108,12 @@ func rows(t *testing.T, url string) map[string]string {
 
 // asleep has two busy pods that the ledger knows nothing of, and a rebuilding that sleeps at that moment.
 func asleep(t *testing.T, at string, lasts, lease time.Duration) (
-	w *world, url string, store *postgres.Store, turn epoch.Turn, over epoch.Mark, goOn func() error,
+	w *world, url string, store *ledger.Store, turn epoch.Turn, over epoch.Mark, goOn func() error,
 ) {
 	t.Helper()
-	w, url = newWorld(t), postgrestest.NewDatabase(t, postgres.Migrate)
+	w, url = newWorld(t), postgrestest.NewDatabase(t, ledger.Migrate)
 	var err error
-	store, err = postgres.Open(t.Context(), url, 0)
+	store, err = ledger.Open(t.Context(), url, 0)
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	over = hold(t, store, lasts)

@@ -19,7 +19,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/runnerapi"
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
-	web "github.com/bullpen-ci/bullpen/internal/server/console"
+	"github.com/bullpen-ci/bullpen/internal/server/console"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/internal/server/why"
@@ -204,12 +204,12 @@ type desk struct {
 	cluster  *cluster
 	api      *counting
 	counters *prometheus.Registry
-	console  *web.Console
+	console  *console.Console
 	unserved atomic.Pointer[dispatch.Unserved] // what no pool serves
 	stop     func()                            // ends the console, and waits for it
 }
 
-func newDesk(t *testing.T, change ...func(*web.Options)) *desk {
+func newDesk(t *testing.T, change ...func(*console.Options)) *desk {
 	t.Helper()
 	store, err := ledger.Open(t.Context(), postgrestest.NewDatabase(t, ledger.Migrate), 0)
 	require.NoError(t, err)
@@ -220,7 +220,7 @@ func newDesk(t *testing.T, change ...func(*web.Options)) *desk {
 	})
 	require.NoError(t, err)
 	d.api = &counting{Handler: apicontract.Checked(t, api.Handler()), asked: map[string]int{}}
-	opt := web.Options{
+	opt := console.Options{
 		API: d.api, Admission: api.Admission(), Secret: []byte("a secret that every replica has"), Counters: d.counters, Every: 100 * time.Millisecond,
 		Version: "v9.8.7",
 	}
@@ -232,7 +232,7 @@ func newDesk(t *testing.T, change ...func(*web.Options)) *desk {
 	if opt.OIDC != nil {
 		opt.OIDC.Console = d.url
 	}
-	d.console, err = web.New(opt)
+	d.console, err = console.New(opt)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
-	web "github.com/bullpen-ci/bullpen/internal/server/console"
+	"github.com/bullpen-ci/bullpen/internal/server/console"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/ledger"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
@@ -163,7 +163,7 @@ func costOf(t *testing.T, database, path string) cost {
 	require.NoError(t, err)
 	api, err := admin.New(admin.Options{Store: store, Access: &cluster{}, Fleet: manyFleet{}})
 	require.NoError(t, err)
-	console, err := web.New(web.Options{API: api.Handler(), Admission: api.Admission(), Secret: []byte("a secret that every replica has")})
+	console, err := console.New(console.Options{API: api.Handler(), Admission: api.Admission(), Secret: []byte("a secret that every replica has")})
 	require.NoError(t, err)
 	serve := func(r *http.Request) *http.Response {
 		r.Host = "127.0.0.1:8082"

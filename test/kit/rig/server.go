@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/bullpen-ci/bullpen/internal/github"
-	clusterview "github.com/bullpen-ci/bullpen/internal/server/cluster"
+	"github.com/bullpen-ci/bullpen/internal/server/cluster"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/events/intake"
 	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
@@ -158,8 +158,8 @@ func (f *Fleet) StartServer() {
 	f.front.server = &handlers{made.Public(), made.Internal()}
 }
 
-func (f *Fleet) dispatcher(by ways, config *rest.Config) (*clusterview.View, *dispatch.Dispatcher, *recovery.Recovery) {
-	view, err := clusterview.New(clusterview.Options{Config: config, Namespace: f.Namespace, Log: f.options.Log})
+func (f *Fleet) dispatcher(by ways, config *rest.Config) (*cluster.View, *dispatch.Dispatcher, *recovery.Recovery) {
+	view, err := cluster.New(cluster.Options{Config: config, Namespace: f.Namespace, Log: f.options.Log})
 	require.NoError(f.tb, err)
 	forge, err := github.New(github.Options{
 		BaseURL: f.GitHub.URL + "/api/v3", AppID: 1, PrivateKey: f.GitHub.AppKeyPEM, Log: f.options.Log, Transport: by.github,
