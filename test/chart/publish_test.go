@@ -49,7 +49,7 @@ func TestPublish_TheWorkflowIsValid(t *testing.T) {
 	require.Empty(t, mistakes(t, text))
 	require.Empty(t, mistakes(t, minor.ReplaceAllString(text, "$1")))
 	for from, to := range map[string]string{
-		"needs: test": "needs: tests", "runner.temp": "runner.tmp", "steps.push.outputs": "steps.pushed.outputs", "packages: write": "packages: all",
+		"needs: [test,": "needs: [tests,", "runner.temp": "runner.tmp", "steps.push.outputs": "steps.pushed.outputs", "packages: write": "packages: all",
 	} {
 		require.NotEmpty(t, mistakes(t, strings.ReplaceAll(text, from, to)), "the linter checks nothing: %s", to)
 	}
@@ -75,15 +75,21 @@ func TestPublish_RightsAndNames(t *testing.T) {
 	var read struct {
 		Permissions map[string]string
 		Env         map[string]string
-		Jobs        map[string]struct{ Permissions map[string]string }
+		Jobs        map[string]struct {
+			Permissions map[string]string
+			Needs       any
+		}
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(workflow(t)), &read))
 	require.Empty(t, read.Permissions)
-	require.Len(t, read.Jobs, 5)
+	require.Len(t, read.Jobs, 6)
 	for name, job := range read.Jobs {
 		require.NotEmpty(t, job.Permissions, name)
 	}
-	require.Equal(t, map[string]string{"contents": "read"}, read.Jobs["test"].Permissions)
+	for _, name := range []string{"test", "long-tests"} {
+		require.Equal(t, map[string]string{"contents": "read"}, read.Jobs[name].Permissions)
+	}
+	require.Equal(t, []any{"test", "long-tests"}, read.Jobs["programs"].Needs, "what publishes comes after all tests")
 	var chart struct{ Image struct{ Repository string } }
 	text, err := os.ReadFile("../../charts/bullpen/values.yaml")
 	require.NoError(t, err)
