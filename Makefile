@@ -19,9 +19,10 @@ SLOW := $(addprefix ./, test/realnode test/e2e internal/controller test/soak int
 	internal/server/cluster test/chart)
 
 # What runs with the race detector in a run of everything, beside the others: the whole system in one process, and what does most
-# concurrently. make test-race runs everything with it.
+# concurrently. make test-race runs everything with it, also internal/server/cluster and selfregistering/runnerowner, which take more than a
+# minute.
 export RACE := test/incidents internal/server/dispatch internal/server/events/... internal/server/periodic internal/server/http internal/controller/pool \
-	internal/agent internal/node internal/node/sandbox/process internal/github internal/lib/...
+	internal/controller/jobcontainers internal/jobcontainer/guard internal/agent internal/node internal/node/sandbox/process internal/github internal/lib/...
 
 # The packages with tests that make test leaves out, or runs in part (test/kit/deep).
 DEEP = $(addprefix ./, $(sort $(shell grep -rl --include='*_test.go' test/kit/deep cmd internal test | xargs dirname)))
