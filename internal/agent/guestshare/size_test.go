@@ -27,13 +27,13 @@ func TestExcess_TEN6_CountsWhatAGuestHasWrittenAndNoMore(t *testing.T) {
 	}{
 		"nothing":   {func(*testing.T, string) {}, ""},
 		"a log":     {write(3<<20, FileLog), ""},
-		"a big log": {write(5<<20, FileLog), "more than 4 MiB"},
-		"deep down": {write(5<<20, "a", "b", "c", "d"), "more than 4 MiB"},
+		"a big log": {write(5<<20, FileLog), "has more than 4 MiB"},
+		"deep down": {write(5<<20, "a", "b", "c", "d"), "has more than 4 MiB"},
 		"in parts": {func(t *testing.T, dir string) {
 			for i := range 5 {
 				write(1<<20, fmt.Sprint(i))(t, dir)
 			}
-		}, "more than 4 MiB"},
+		}, "has more than 4 MiB"},
 		"a hole takes no room": {func(t *testing.T, dir string) {
 			write(0, "hole")(t, dir)
 			require.NoError(t, os.Truncate(filepath.Join(dir, "hole"), 1<<40))
@@ -49,7 +49,7 @@ func TestExcess_TEN6_CountsWhatAGuestHasWrittenAndNoMore(t *testing.T) {
 			for i := range 21 {
 				require.NoError(t, os.Symlink("x", filepath.Join(dir, fmt.Sprint(i))))
 			}
-		}, "more than 20 files"},
+		}, "has more than 20 files"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

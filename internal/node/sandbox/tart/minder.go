@@ -226,7 +226,7 @@ func (w *watch) overfull(now time.Time) bool {
 	if excess == "" {
 		return false
 	}
-	message := "the guest wrote " + excess + " into the directory that it shares with its host (" + runnerpod.EnvStatusDir + "), which is for the runner's log and signs: have the job write elsewhere"
+	message := "the directory that the guest shares with its host (" + runnerpod.EnvStatusDir + ") " + excess + "; it is for the runner's log and signs: have the job write elsewhere"
 	w.giveUp(reasonShare, message)
 	w.halt() // also where the disk is too full to record why
 	w.s.news(w.r.UID, reasonShare, message)
