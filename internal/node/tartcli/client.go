@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unicode"
@@ -28,7 +30,7 @@ type Options struct {
 	Env []string
 	// Timeouts bound the calls.
 	Timeouts Timeouts
-	// Pause waits before a query that failed is repeated. Default: a timer.
+	// Pause waits before a query that failed is repeated, and between two looks at a pull. Default: a timer.
 	Pause func(ctx context.Context, d time.Duration)
 }
 
@@ -38,12 +40,12 @@ var inherited = []string{"HOME", "USER", "LOGNAME", "PATH", "TMPDIR", "LANG", "L
 
 // Timeouts bound how long each kind of call may take. Zero means the default.
 type Timeouts struct {
-	Pull   time.Duration // default: 20 minutes
-	Clone  time.Duration // default: 5 minutes
-	Delete time.Duration // default: 5 minutes
-	Set    time.Duration // default: 1 minute
-	Stop   time.Duration // default: 2 minutes
-	Query  time.Duration // default: 30 seconds
+	Silence time.Duration // how long a pull may bring nothing, whatever all of it takes; default: 15 minutes
+	Clone   time.Duration // default: 5 minutes
+	Delete  time.Duration // default: 5 minutes
+	Set     time.Duration // default: 1 minute
+	Stop    time.Duration // default: 2 minutes
+	Query   time.Duration // default: 30 seconds
 }
 
 func (t Timeouts) withDefaults() Timeouts {
@@ -51,7 +53,7 @@ func (t Timeouts) withDefaults() Timeouts {
 		value    *time.Duration
 		fallback time.Duration
 	}{
-		{&t.Pull, 20 * time.Minute}, {&t.Clone, 5 * time.Minute}, {&t.Delete, 5 * time.Minute},
+		{&t.Silence, 15 * time.Minute}, {&t.Clone, 5 * time.Minute}, {&t.Delete, 5 * time.Minute},
 		{&t.Set, time.Minute}, {&t.Stop, 2 * time.Minute}, {&t.Query, 30 * time.Second},
 	} {
 		if *field.value <= 0 {
@@ -133,22 +135,36 @@ func pause(ctx context.Context, d time.Duration) {
 // call is one call of Tart.
 type call struct {
 	operation string
-	timeout   time.Duration
+	timeout   time.Duration // zero: none
+	silence   time.Duration // zero: it may bring nothing
 	args      []string
 }
 
 // output runs Tart to its end and returns what it printed to stdout.
 func (c *Client) output(ctx context.Context, k call) (string, error) {
-	bounded, cancel := context.WithTimeout(ctx, k.timeout)
-	defer cancel()
+	bounded, end := context.WithCancelCause(ctx)
+	if k.timeout > 0 {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(bounded, k.timeout)
+		defer cancel()
+	}
 	cmd := c.command(bounded, k.args)
 	var out, failures bounds
 	cmd.Stdout, cmd.Stderr = &out, &failures
+	var watch sync.WaitGroup
+	if k.silence > 0 {
+		watch.Go(func() {
+			c.endSilent(bounded, end, k.silence, func() int64 { return out.written.Load() + failures.written.Load() })
+		})
+	}
 	err := cmd.Run()
+	late := context.Cause(bounded)
+	end(nil)
+	watch.Wait()
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) && cmd.ProcessState.Success() {
 		return out.String(), nil
 	}
-	return "", c.failure(ctx, bounded, k.operation, cmd, err, failures.String(), out.String())
+	return "", c.failure(ctx, late, k.operation, cmd, err, failures.String(), out.String())
 }
 
 // command is Tart with those arguments, the leader of a group of its own that ends with the context.
@@ -162,8 +178,8 @@ func (c *Client) command(ctx context.Context, args []string) *exec.Cmd {
 	return cmd
 }
 
-// failure explains why a command has failed. ctx is the caller's, bounded the one with the time-out of ours.
-func (c *Client) failure(ctx, bounded context.Context, operation string, cmd *exec.Cmd, err error, texts ...string) *Error {
+// failure explains why a command has failed. ctx is the caller's; late is why the command was ended, if it was.
+func (c *Client) failure(ctx context.Context, late error, operation string, cmd *exec.Cmd, err error, texts ...string) *Error {
 	failed := &Error{Operation: operation, Code: -1}
 	if cmd.ProcessState != nil {
 		failed.Code = cmd.ProcessState.ExitCode()
@@ -173,8 +189,8 @@ func (c *Client) failure(ctx, bounded context.Context, operation string, cmd *ex
 	switch {
 	case ctx.Err() != nil:
 		failed.Kind, failed.Err = KindCanceled, context.Cause(ctx)
-	case bounded.Err() != nil:
-		failed.Kind, failed.Err = KindTimeout, bounded.Err()
+	case late != nil:
+		failed.Kind, failed.Err, failed.Message = KindTimeout, late, "" // what it had printed until then explains nothing
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		failed.Kind, failed.Err = KindNoProgram, err
 	case errors.As(err, &exit):
@@ -214,9 +230,13 @@ func (c *Client) message(texts ...string) string {
 }
 
 // bounds keeps the beginning of what is written to it.
-type bounds struct{ buffer bytes.Buffer }
+type bounds struct {
+	buffer  bytes.Buffer
+	written atomic.Int64 // in all
+}
 
 func (b *bounds) Write(p []byte) (int, error) {
+	b.written.Add(int64(len(p)))
 	if room := maxOutput - b.buffer.Len(); room > 0 {
 		b.buffer.Write(p[:min(len(p), room)])
 	}

@@ -59,7 +59,7 @@ func (c *Client) List(ctx context.Context) ([]VM, error) {
 	}
 }
 
-// Pull fetches an image into the cache. Tart takes the name of a local VM for an image that is there already: what is no
+// Pull fetches an image into the cache, for as long as something arrives. Tart takes the name of a local VM for an image that is there already: what is no
 // reference with a registry is refused here.
 func (c *Client) Pull(ctx context.Context, image string) error {
 	operation := "pulling " + image
@@ -69,7 +69,7 @@ func (c *Client) Pull(ctx context.Context, image string) error {
 	if !strings.Contains(image, "/") {
 		return &Error{Operation: operation, Kind: KindUsage, Code: -1, Err: errors.New("an image has a registry and a path, as in ghcr.io/org/image:tag")}
 	}
-	_, err := c.output(ctx, call{operation: operation, timeout: c.opts.Timeouts.Pull, args: []string{"pull", image}})
+	_, err := c.output(ctx, call{operation: operation, silence: c.opts.Timeouts.Silence, args: []string{"pull", image}})
 	return err
 }
 

@@ -45,7 +45,11 @@ func newClient(t *testing.T, script devtart.Script, env ...string) client {
 	require.NoError(t, devtart.Write(home, script))
 	c, err := tartcli.New(tartcli.Options{
 		Command: []string{tart}, Home: home, Env: env,
-		Pause: func(context.Context, time.Duration) {},
+		Pause: func(ctx context.Context, d time.Duration) {
+			if d >= time.Second { // between two looks at a pull
+				<-ctx.Done()
+			}
+		},
 	})
 	require.NoError(t, err)
 	return client{c, home}
@@ -202,7 +206,7 @@ func TestClient_BoundsEveryCall(t *testing.T) {
 	const short = 300 * time.Millisecond
 	c, err := tartcli.New(tartcli.Options{
 		Command: []string{tart}, Home: home,
-		Timeouts: tartcli.Timeouts{Pull: short, Clone: short, Delete: short, Set: short, Stop: short, Query: short},
+		Timeouts: tartcli.Timeouts{Silence: short, Clone: short, Delete: short, Set: short, Stop: short, Query: short},
 	})
 	require.NoError(t, err)
 	ctx := t.Context()

@@ -1,0 +1,76 @@
+//go:build unix
+
+package tartcli_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/node/tartcli"
+)
+
+// An image of 100 GB may take hours: a pull may take as long as something arrives, and no longer.
+func TestPull_IsEndedBySilenceAndNotByItsDuration(t *testing.T) {
+	t.Parallel()
+	const pulls = `while ! test -e "$TART_HOME/arrived"; do sleep 0.01; done`
+	const looks = 300 // five times the silence that is allowed
+	for name, arrives := range map[string]func(file string, look int) error{
+		"data": func(file string, look int) error { return os.Truncate(file, int64(look)) },
+		"a file that is rewritten": func(file string, look int) error {
+			at := time.Now().Add(time.Duration(look) * time.Hour)
+			return os.Chtimes(file, at, at)
+		},
+		"a look before it is too late": func(file string, look int) error {
+			if look%50 != 0 {
+				return nil
+			}
+			return os.WriteFile(fmt.Sprintf("%s-%d", file, look), []byte("x"), 0o600)
+		},
+		"nothing": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			home := t.TempDir()
+			file := filepath.Join(home, "tmp", "unfinished", "disk.img")
+			require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+			require.NoError(t, os.WriteFile(file, nil, 0o600))
+			look := 0
+			c, err := tartcli.New(tartcli.Options{
+				Command: []string{"sh", "-c", pulls, "sh"}, Home: home,
+				Pause: func(ctx context.Context, d time.Duration) {
+					if d != 15*time.Second {
+						t.Errorf("paused for %s: a quarter of an hour is looked at 60 times", d)
+					}
+					look++
+					switch {
+					case arrives == nil:
+					case look <= looks:
+						if err := arrives(file, look); err != nil {
+							t.Errorf("writing what arrives: %v", err)
+						}
+					default:
+						if err := os.WriteFile(filepath.Join(home, "arrived"), nil, 0o600); err != nil {
+							t.Errorf("ending the pull: %v", err)
+						}
+						<-ctx.Done()
+					}
+				},
+			})
+			require.NoError(t, err)
+			err = c.Pull(t.Context(), image)
+			if arrives != nil {
+				require.NoError(t, err)
+				require.Greater(t, look, looks)
+				return
+			}
+			require.Equal(t, tartcli.KindTimeout, tartcli.KindOf(err))
+			require.ErrorContains(t, err, "pulling "+image+": no output and no data for 15m0s")
+		})
+	}
+}
