@@ -91,41 +91,27 @@ func (s *Sandbox) pull(ctx context.Context, podUID, image string, policy corev1.
 		return image, nil
 	}
 	return s.flight(ctx, "pull "+string(policy)+" "+image, func(ctx context.Context) (string, error) {
+		unlock, err := s.images.lock(ctx, image)
+		if err != nil {
+			return "", err
+		}
+		defer unlock()
 		before, err := s.tart.FQN(ctx, image)
 		if err == nil && digestOf(before) != "" && policy != corev1.PullAlways {
 			return before, nil
 		}
 		began := s.opts.Now()
 		s.news(podUID, "Pulling", "pulling image "+image)
-		if err := s.withSpace(ctx, func() error { return s.tart.Pull(ctx, image) }); err != nil {
+		if err := s.fetch(ctx, image); err != nil {
 			return "", err
 		}
 		s.news(podUID, "Pulled", fmt.Sprintf("image %s was pulled in %s", image, s.opts.Now().Sub(began).Round(time.Millisecond)))
-		s.opts.reached("pulled")
 		named, err := s.tart.FQN(ctx, image)
 		if err == nil && digestOf(named) == "" {
 			err = fmt.Errorf("tart fqn %s: the output %q has no digest", image, clip(named, 200))
 		}
-		if err == nil && digestOf(named) != digestOf(before) {
-			err = s.noteFetched(digestOf(named))
-		}
 		return named, err
 	})
-}
-
-// noteFetched records that this state directory brought an image to the machine: it may remove no other (NODE-7).
-func (s *Sandbox) noteFetched(digest string) error {
-	if err := os.MkdirAll(s.fetchedDir(), 0o700); err != nil {
-		return fmt.Errorf("recording an image that was fetched: %w", err)
-	}
-	if err := os.WriteFile(s.fetchedFile(digest), nil, 0o600); err != nil {
-		return fmt.Errorf("recording an image that was fetched: %w", err)
-	}
-	return nil
-}
-
-func (s *Sandbox) fetchedFile(digest string) string {
-	return filepath.Join(s.fetchedDir(), digestKey(digest))
 }
 
 // withSpace tries again, once, when the disk is full and images could be removed.

@@ -6,18 +6,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
-	"github.com/bullpen-ci/bullpen/internal/node/tartcli"
 )
 
-// CollectImages implements sandbox.ImageCollector. It removes golden bases that no pod on record was made from, the longest unused first,
-// and the images that they came from; nothing that this state directory has not fetched (NODE-7).
+// CollectImages implements sandbox.ImageCollector. It removes images without a golden base, then golden bases that no pod on record was
+// made from, the longest unused first, and the images that they came from; nothing that this state directory has not fetched (NODE-7).
 func (s *Sandbox) CollectImages(ctx context.Context, want int64) (freed int64, err error) {
+	unnoted := s.endFetches(ctx)
 	all, err := s.goldens()
 	if err != nil {
 		return 0, err
@@ -31,6 +31,18 @@ func (s *Sandbox) CollectImages(ctx context.Context, want int64) (freed int64, e
 		used[r.Digest] = r.Exit == nil || used[r.Digest]
 	}
 	sizes := s.sizes(ctx)
+	fetched := s.fetched()
+	for _, image := range unnoted { // the disk is too full for a mark
+		fetched[image] = time.Time{}
+	}
+	for _, image := range baseless(fetched, all, used, s.opts.Now()) {
+		if freed >= want || ctx.Err() != nil {
+			break
+		}
+		got, dropErr := s.collectImage(ctx, image, sizes)
+		freed += got
+		err = errors.Join(err, dropErr)
+	}
 	for _, g := range collectable(all, used) {
 		if freed >= want || ctx.Err() != nil {
 			break
@@ -80,25 +92,37 @@ func (s *Sandbox) collect(ctx context.Context, g golden, sizes map[string]int64)
 	if err := s.dropGolden(g); err != nil {
 		return 0, err
 	}
-	freed := sizes[g.VM]
-	fetched := s.fetchedFile(g.Digest)
-	if _, err := os.Stat(fetched); err != nil {
+	if _, err := os.Stat(s.fetchedFile(g.Image)); err != nil {
 		return 0, nil // NODE-7: the image was there before, and has the blocks
 	}
-	if _, cached := sizes[g.Image]; cached {
-		if err := s.tart.Delete(ctx, g.Image); err != nil && tartcli.KindOf(err) != tartcli.KindNotFound {
-			return freed, err
-		}
-		freed = max(freed, sizes[g.Image])
+	if err := s.deleteFetched(ctx, g.Image); err != nil {
+		return sizes[g.VM], err
 	}
-	if err := os.Remove(fetched); err != nil {
-		return freed, fmt.Errorf("forgetting an image that was removed: %w", err)
-	}
-	return freed, nil
+	return max(sizes[g.VM], sizes[g.Image]), nil
 }
 
-// sweep removes the remains of a crash: half-deleted directories, and golden bases that were never whole.
+// collectImage removes an image without a golden base.
+func (s *Sandbox) collectImage(ctx context.Context, image string, sizes map[string]int64) (int64, error) {
+	if s.images.busy(digestOf(image)) {
+		return 0, nil // a pod is starting from it
+	}
+	unlock, err := s.images.lock(ctx, digestOf(image))
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	if _, based := s.readGolden(digestOf(image)); based {
+		return 0, nil // since a moment ago
+	}
+	if err := s.deleteFetched(ctx, image); err != nil {
+		return 0, err
+	}
+	return sizes[image], nil
+}
+
+// sweep removes the remains of a crash: half-deleted directories, pulls on record, and golden bases that were never whole.
 func (s *Sandbox) sweep(ctx context.Context) {
+	s.endFetches(ctx)
 	gone, _ := os.ReadDir(s.goneDir())
 	for _, e := range gone {
 		if err := process.RemoveAll(filepath.Join(s.goneDir(), e.Name())); err != nil {

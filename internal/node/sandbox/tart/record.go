@@ -54,6 +54,7 @@ func (r record) running() bool { return r.Begun && r.Exit == nil }
 func (s *Sandbox) vmsDir() string            { return filepath.Join(s.opts.StateDir, "vms") }
 func (s *Sandbox) goldensDir() string        { return filepath.Join(s.opts.StateDir, "goldens") }
 func (s *Sandbox) fetchedDir() string        { return filepath.Join(s.opts.StateDir, "fetched") }
+func (s *Sandbox) fetchingDir() string       { return filepath.Join(s.opts.StateDir, "fetching") }
 func (s *Sandbox) goneDir() string           { return filepath.Join(s.opts.StateDir, "vms-removing") }
 func (s *Sandbox) vmDir(uid string) string   { return filepath.Join(s.vmsDir(), filepath.Base(uid)) }
 func (s *Sandbox) statusDir(u string) string { return filepath.Join(s.vmDir(u), "status") }

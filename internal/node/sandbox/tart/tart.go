@@ -194,7 +194,7 @@ func New(opts Options) (*Sandbox, error) {
 		tart: client,
 	}
 	s.opts.StateDir = filepath.Clean(opts.StateDir)
-	for _, dir := range []string{s.vmsDir(), s.goldensDir(), s.goneDir()} {
+	for _, dir := range []string{s.vmsDir(), s.goldensDir(), s.fetchingDir(), s.fetchedDir(), s.goneDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("making the state directory: %w", err)
 		}

@@ -1,0 +1,112 @@
+//go:build unix
+
+package tart
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bullpen-ci/bullpen/internal/dev/tart"
+)
+
+const testDigest = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+
+// later is a clock at which no pod is about to use an image that was fetched.
+func later(o *Options) { o.Now = func() time.Time { return time.Now().Add(time.Hour) } }
+
+func (m mac) images(s *Sandbox) []string {
+	m.t.Helper()
+	list, err := s.tart.List(m.t.Context())
+	require.NoError(m.t, err)
+	var names []string
+	for _, vm := range list {
+		if vm.Image {
+			names = append(names, vm.Name)
+		}
+	}
+	return names
+}
+
+// An image of 25 to 100 GB whose base is gone, or never was, would be on the disk for good.
+func TestImages_AreRemovedWithoutABase(t *testing.T) {
+	t.Parallel()
+	repository := strings.TrimSuffix(testImage, testImage[strings.LastIndexByte(testImage, ':'):])
+	for name, leave := range map[string]func(m mac) *Sandbox{
+		"its base was suspect": func(m mac) *Sandbox {
+			s := m.open(later)
+			pod := m.start(s, "exit 0")
+			m.wait(s, pod)
+			require.NoError(m.t, s.Remove(m.t.Context(), string(pod.UID)))
+			all, err := s.goldens()
+			require.NoError(m.t, err)
+			require.NoError(m.t, s.dropGolden(all[0]))
+			return s
+		},
+		"the agent was killed after the pull": func(m mac) *Sandbox {
+			uid := uuid.NewString()
+			require.Error(m.t, exec.Command(os.Args[0], "agent-killed-at", "pulled", programs, m.dir, uid, runs).Run())
+			s := m.open(later)
+			require.NoError(m.t, s.Remove(m.t.Context(), uid))
+			return s
+		},
+		"its mark could not be written": func(m mac) *Sandbox {
+			s := m.open(later)
+			require.NoError(m.t, os.Mkdir(s.fetchedFile(repository+"@"+testDigest), 0o700))
+			_, err := s.pull(m.t.Context(), "uid", testImage, corev1.PullIfNotPresent)
+			require.NoError(m.t, err)
+			return s
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMac(t)
+			m.script(tart.Script{Images: map[string]tart.Image{testImage: {Digest: testDigest}}})
+			s := leave(m)
+			require.Len(t, m.images(s), 2, "by tag and by digest")
+			freed, err := s.CollectImages(t.Context(), 1)
+			require.NoError(t, err)
+			require.Positive(t, freed)
+			require.Empty(t, m.images(s))
+			s.endFetches(t.Context())
+			for _, dir := range []string{s.fetchingDir(), s.fetchedDir()} {
+				left, err := os.ReadDir(dir)
+				require.NoError(t, err)
+				require.Empty(t, left)
+			}
+		})
+	}
+}
+
+// A pull that brings only another name of an image that a person has pulled makes it nobody else's.
+func TestImages_NODE7_AnotherTagOfWhatWasThere(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	theirs := testImage + "-theirs"
+	m.script(tart.Script{Images: map[string]tart.Image{testImage: {Digest: testDigest}, theirs: {Digest: testDigest}}})
+	m.tart("pull", theirs)
+	s := m.open(later)
+	_, err := s.pull(t.Context(), "uid", testImage, corev1.PullIfNotPresent)
+	require.NoError(t, err)
+	_, err = s.CollectImages(t.Context(), 1<<60)
+	require.NoError(t, err)
+	require.Contains(t, m.images(s), theirs)
+	require.Empty(t, m.calls("delete"))
+}
+
+// The pod that asked for an image names it a moment after it has arrived.
+func TestBaseless_KeepsWhatIsUsedOrNew(t *testing.T) {
+	now := time.Now()
+	fetched := map[string]time.Time{}
+	for digest, age := range map[string]time.Duration{"used": time.Hour, "based": time.Hour, "new": time.Minute, "b": time.Hour, "a": startTime} {
+		fetched["host/path@"+digest] = now.Add(-age)
+	}
+	require.Equal(t, []string{"host/path@a", "host/path@b"},
+		baseless(fetched, []golden{{Digest: "based"}}, map[string]bool{"used": true, "b": false}, now))
+}
