@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -38,7 +41,7 @@ func (f *tartFlags) options(stateDir string, log *slog.Logger) (tart.Options, er
 	if len(opts.Tart) == 0 {
 		return opts, fmt.Errorf("--tart must name a program, got %q", f.program)
 	}
-	for _, name := range []string{"TART_REGISTRY_HOSTNAME", "TART_REGISTRY_USERNAME", "TART_REGISTRY_PASSWORD"} {
+	for _, name := range registryVariables {
 		if value := os.Getenv(name); value != "" {
 			opts.Env = append(opts.Env, name+"="+value)
 		}
@@ -58,6 +61,47 @@ func (f *tartFlags) options(stateDir string, log *slog.Logger) (tart.Options, er
 	return opts, nil
 }
 
+// registryVariables are those from which Tart takes the credentials of a registry.
+var registryVariables = []string{"TART_REGISTRY_HOSTNAME", "TART_REGISTRY_USERNAME", "TART_REGISTRY_PASSWORD"}
+
+// registryFile holds such credentials in the state directory, a variable a line. `bullpen host apply` writes the agent's launchd job, and so
+// its environment, but no file there.
+const registryFile = "registry.env"
+
+// registryCredentials reads that file, if there is one. No error contains a value.
+func registryCredentials(stateDir string) ([]string, error) {
+	path := filepath.Join(stateDir, registryFile)
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading credentials of the registry: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("other users may read %s: run `chmod 600 %s`", path, path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading credentials of the registry: %w", err)
+	}
+	var variables []string
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		line = strings.TrimRight(line, "\r\n")
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, _, found := strings.Cut(line, "=")
+		if !found || !slices.Contains(registryVariables, name) {
+			return nil, fmt.Errorf("%s, line %d: must be NAME=value, where NAME is one of %s", path, number, strings.Join(registryVariables, ", "))
+		}
+		variables = append(variables, line)
+	}
+	return variables, nil
+}
+
 // open opens the sandbox.
 func (f *tartFlags) open(stateDir string, log *slog.Logger) (*tart.Sandbox, error) {
 	if f.slots < 1 || f.slots > tart.MaxSlots {
@@ -73,5 +117,10 @@ func (f *tartFlags) open(stateDir string, log *slog.Logger) (*tart.Sandbox, erro
 	if _, err := exec.LookPath(opts.Launchctl[0]); err != nil {
 		return nil, fmt.Errorf("finding launchctl: %w. Set --launchctl", err)
 	}
+	credentials, err := registryCredentials(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	opts.Env = append(opts.Env, credentials...) // the last of a name counts
 	return tart.New(opts)
 }
