@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 	"syscall"
 )
 
@@ -55,6 +56,38 @@ func weigh(dir string, most int64, mostEntries int) *weighing {
 
 // readable are the rights that the host takes on a directory to read it. The node agent is not root, and a guest may remove them.
 const readable = 0o700
+
+// RemoveReports removes reports of commands of Exec for which nothing waits, and unfinished ones: those of a slow guest come when its
+// host has given up, and would add up to an excess.
+func RemoveReports(dir string, waited func(id string) bool) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return
+	}
+	defer func() { _ = root.Close() }()
+	file, err := root.OpenFile(".", os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return
+	}
+	defer func() { _ = file.Close() }()
+	names, _ := file.Readdirnames(maxStatusEntries) // more are an excess
+	for _, name := range names {
+		if id, ok := reportOf(name); ok && !waited(id) {
+			_ = root.Remove(name)
+		}
+	}
+}
+
+// reportOf is the command whose report a file is (FileExec), or will be: Write names it so until it is whole.
+func reportOf(name string) (id string, ok bool) {
+	unfinished := strings.HasPrefix(name, ".")
+	rest, ok := strings.CutPrefix(strings.TrimPrefix(name, "."), execPrefix)
+	if !ok {
+		return "", false
+	}
+	id, after, ok := strings.Cut(rest, ".json")
+	return id, ok && strings.HasPrefix(after, "-") == unfinished && (unfinished || after == "")
+}
 
 // weighing is one measurement of a share.
 type weighing struct {

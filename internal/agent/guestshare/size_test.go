@@ -59,3 +59,25 @@ func TestExcess_TEN6_CountsWhatAGuestHasWrittenAndNoMore(t *testing.T) {
 	}
 	require.Empty(t, Excess(filepath.Join(t.TempDir(), "none"), most), "a share that cannot be read says nothing of its guest")
 }
+
+// Probes that time out leave a report each, when their guest is slow; a few thousand must not end the machine with its job.
+func TestRemoveReports_TEN6_LateOnesDoNotAddUp(t *testing.T) {
+	dir := t.TempDir()
+	keep := []string{".heartbeat-1", FileExec("waited"), "." + FileExec("waited") + "-2", FileExit, FileHeartbeat, FileExec("late") + "-not", "exec-late.end"}
+	for _, name := range append([]string{FileExec("late"), "." + FileExec("late") + "-123", FileExec("")}, keep...) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, FileExec("directory"), "full"), 0o700))
+	outside := t.TempDir()
+	require.NoError(t, os.Symlink(outside, filepath.Join(dir, FileExec("link"))))
+	RemoveReports(dir, func(id string) bool { return id == "waited" })
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var names []string
+	for _, e := range left {
+		names = append(names, e.Name())
+	}
+	require.ElementsMatch(t, append(keep, FileExec("directory")), names)
+	require.DirExists(t, outside)
+	RemoveReports(filepath.Join(dir, "none"), nil)
+}

@@ -187,7 +187,7 @@ func (s *Sandbox) Exec(ctx context.Context, podUID, name string, command []strin
 	if s.over(r) || !s.contacted(r) {
 		return 0, fmt.Errorf("the virtual machine %s: %w", r.VM, sandbox.ErrNotRunning)
 	}
-	id := randomID()
+	id := s.beginExec()
 	defer s.forgetExec(r, id)
 	argv := []string{guestAgent, "agent", "guest", "exec", "--id", id}
 	if streams.TTY {
@@ -256,7 +256,26 @@ func (s *Sandbox) endExec(r record, id string) error {
 // execEndPatience bounds how long a guest may take to end a command. One that never began does not report.
 const execEndPatience = 5 * time.Second
 
+// beginExec names a command, whose report is waited for until forgetExec.
+func (s *Sandbox) beginExec() string {
+	id := randomID()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.execs[id] = true
+	return id
+}
+
+// waited reports whether a command's report is waited for. An agent that was restarted waits for none.
+func (s *Sandbox) waited(exec string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.execs[exec]
+}
+
 func (s *Sandbox) forgetExec(r record, id string) {
+	s.mu.Lock()
+	delete(s.execs, id)
+	s.mu.Unlock()
 	_ = os.Remove(filepath.Join(r.Shared, guestshare.FileExecEnd(id)))
 	if root, err := os.OpenRoot(s.statusDir(r.UID)); err == nil {
 		_ = root.Remove(guestshare.FileExec(id))

@@ -135,6 +135,32 @@ func TestGuest_TEN6_ThatFillsItsHostsDiskIsEnded(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), string(honest.UID)))
 }
 
+// A report that comes when its command is not waited for any more is removed; one that is waited for stays, however long that takes.
+func TestGuest_TEN6_LateReportsAreRemoved(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	s := m.open(func(o *Options) { o.StatusEvery, o.LookEvery = 10*time.Millisecond, 10*time.Millisecond })
+	pod := m.start(s, runs)
+	uid := string(pod.UID)
+	require.Eventually(t, func() bool { return m.Settled(uid, "") }, patience, 5*time.Millisecond)
+	waited := s.beginExec()
+	report := func(id string) string { return filepath.Join(m.status(uid), guestshare.FileExec(id)) }
+	require.NoError(t, os.WriteFile(report(waited), nil, 0o600))
+	for range 3 {
+		require.NoError(t, os.WriteFile(report("0123456789abcdef"), nil, 0o600))
+		require.Eventually(t, func() bool { return guestshare.Absent(m.status(uid), guestshare.FileExec("0123456789abcdef")) }, patience, 5*time.Millisecond)
+	}
+	require.FileExists(t, report(waited))
+	r, err := s.onRecord(uid)
+	require.NoError(t, err)
+	s.forgetExec(r, waited)
+	require.NoFileExists(t, report(waited))
+	code, err := s.Exec(t.Context(), uid, runnerpod.ContainerRunner, []string{"sh", "-c", "exit 3"}, sandbox.Streams{})
+	require.NoError(t, err)
+	require.Equal(t, 3, code)
+	require.NoError(t, s.Remove(t.Context(), uid))
+}
+
 // NET-3: no token enters the guest; the configuration is removed once it was taken, and the guest finds all of its places.
 func TestGuest_NET3_GetsItsPlacesAndNoMore(t *testing.T) {
 	t.Parallel()

@@ -222,6 +222,7 @@ func (w *watch) overfull(now time.Time) bool {
 		return false
 	}
 	w.nextWeigh = now.Add(w.s.opts.StatusEvery)
+	guestshare.RemoveReports(w.s.statusDir(w.r.UID), w.s.waited)
 	excess := guestshare.Excess(w.s.statusDir(w.r.UID), w.s.opts.MaxStatus)
 	if excess == "" {
 		return false

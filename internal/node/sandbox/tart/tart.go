@@ -156,6 +156,7 @@ type Sandbox struct {
 
 	mu      sync.Mutex
 	minders map[string]*minder // by pod UID
+	execs   map[string]bool    // commands in guests whose reports are waited for, by id
 
 	tell atomic.Pointer[func(podUID string, news sandbox.News)] // nil until TellNews
 }
@@ -190,7 +191,7 @@ func New(opts Options) (*Sandbox, error) {
 		return nil, err
 	}
 	s := &Sandbox{
-		opts: opts, owner: host.Owner(), host: host, slots: newSlots(opts.Slots), minders: map[string]*minder{},
+		opts: opts, owner: host.Owner(), host: host, slots: newSlots(opts.Slots), minders: map[string]*minder{}, execs: map[string]bool{},
 		tart: client,
 	}
 	s.opts.StateDir = filepath.Clean(opts.StateDir)
