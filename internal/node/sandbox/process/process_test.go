@@ -230,6 +230,42 @@ func TestContainerSeesNothingOfTheAgentsEnvironment(t *testing.T) {
 	require.Regexp(t, `(?m)^`+dir+`/pods/[^/]+/containers/main/home$`, log, "the default working folder")
 }
 
+// A power failure may cut a pod's record short. What else is in its directory, such as the environment of its containers, goes all the same.
+func TestRemove_NODE2_APodWhoseRecordCannotBeRead(t *testing.T) {
+	for name, damage := range map[string]func(record string) error{
+		"empty":   func(record string) error { return os.Truncate(record, 0) },
+		"missing": os.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			m := newMachine(t)
+			sb := m.Open(t)
+			pod, other := newPod(), newPod()
+			for _, p := range []*corev1.Pod{pod, other} {
+				require.NoError(t, sb.Prepare(ctx, p))
+				require.NoError(t, sb.Start(ctx, p, m.Make(t, p, "main", sandboxtest.Behaviour{Runs: true})))
+				require.Eventually(t, func() bool { return m.Settled(string(p.UID), "main") }, patience, 5*time.Millisecond)
+			}
+			uid := string(pod.UID)
+			pid, shim := m.pid(uid, "main"), parent(t, m.pid(uid, "main"))
+			require.NoError(t, damage(filepath.Join(m.dir, "pods", uid, "pod.json")))
+			for _, none := range []string{"", ".", "..", "../pods/" + uid} {
+				require.NoError(t, sb.Remove(ctx, none))
+			}
+			require.True(t, running(pid))
+			require.NoError(t, sb.Remove(ctx, uid))
+			require.False(t, running(pid))
+			require.False(t, running(shim))
+			require.NoDirExists(t, filepath.Join(m.dir, "pods", uid))
+			require.NoDirExists(t, filepath.Join(m.dir, "removing", uid))
+			require.NoError(t, sb.Remove(ctx, uid))
+			require.True(t, m.Settled(string(other.UID), "main"), "another pod runs on")
+			require.NoError(t, sb.Remove(ctx, string(other.UID)))
+		})
+	}
+}
+
 func TestPathsOfMountsBecomeHostFolders(t *testing.T) {
 	dir := stateDir(t)
 	volume := filepath.Join(dir, "volume")

@@ -48,7 +48,7 @@ type started struct {
 	StartedAt time.Time `json:"startedAt"`
 }
 
-// writeJSON writes v to path atomically: a reader sees all of it or nothing, even if the writer is killed.
+// writeJSON writes v to path atomically: a reader sees all of it or nothing, even if the writer is killed or the power fails.
 func writeJSON(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -60,7 +60,7 @@ func writeJSON(path string, v any) error {
 	}
 	defer func() { _ = os.Remove(tmp.Name()) }() // after the rename there is nothing left to remove
 	_, err = tmp.Write(data)
-	if err = errors.Join(err, tmp.Close()); err != nil {
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
 		return err
 	}
 	return os.Rename(tmp.Name(), path)

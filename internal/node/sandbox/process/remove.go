@@ -18,10 +18,16 @@ import (
 
 // Remove implements sandbox.Sandbox.
 func (s *Sandbox) Remove(ctx context.Context, podUID string) error {
+	if podUID != filepath.Base(podUID) || podUID == "." || podUID == ".." {
+		return nil // it names no pod's directory
+	}
 	gone := filepath.Join(s.removingDir(), filepath.Base(podUID))
 	_, err := s.pod(podUID)
 	if errors.Is(err, sandbox.ErrNotFound) {
-		return RemoveAll(gone) // an earlier Remove may have come this far
+		var unreadable bool
+		if unreadable, err = s.unreadable(podUID); err == nil && !unreadable {
+			return RemoveAll(gone) // an earlier Remove may have come this far
+		}
 	}
 	if err != nil {
 		return err
@@ -45,19 +51,33 @@ func (s *Sandbox) Remove(ctx context.Context, podUID string) error {
 	return RemoveAll(gone)
 }
 
-// end kills every container of a pod, and returns when no process is left.
+// unreadable reports whether a pod has a directory and its record is missing or no JSON: a power failure cut it short. The directory may hold
+// the pod's environment. NODE-7: a record of another owner can be read.
+func (s *Sandbox) unreadable(podUID string) (bool, error) {
+	if _, err := os.Stat(s.podDir(podUID)); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return false, err
+	}
+	var record podRecord
+	found, err := readJSON(filepath.Join(s.podDir(podUID), "pod.json"), &record)
+	return !found, err
+}
+
+// end kills every container of a pod, and returns when no process is left. The pod's own record may be unreadable.
 func (s *Sandbox) end(ctx context.Context, podUID string) error {
 	containers, err := s.containers(podUID)
 	if err != nil {
 		return err
 	}
 	for _, c := range containers {
-		if err := s.Signal(ctx, podUID, c.name, sandbox.Kill); err != nil {
+		if err := c.signal(sandbox.Kill); err != nil {
 			return err
 		}
 	}
 	for _, c := range containers {
-		if _, err := s.Wait(ctx, podUID, c.name); err != nil {
+		if _, err := s.wait(ctx, c); err != nil {
 			return err
 		}
 		s.mu.Lock()

@@ -260,6 +260,10 @@ func (s *Sandbox) Wait(ctx context.Context, podUID, name string) (sandbox.Exit, 
 	if err != nil {
 		return sandbox.Exit{}, err
 	}
+	return s.wait(ctx, c)
+}
+
+func (s *Sandbox) wait(ctx context.Context, c container) (sandbox.Exit, error) {
 	if err := s.awaitShim(ctx, c); err != nil {
 		return sandbox.Exit{}, err
 	}
@@ -332,8 +336,12 @@ func (s *Sandbox) Signal(_ context.Context, podUID, name string, signal sandbox.
 	if err != nil {
 		return err
 	}
+	return c.signal(signal)
+}
+
+func (c container) signal(signal sandbox.Signal) error {
 	if err := order(c.path(fileControl), signalOrder(signal)); err != nil {
-		return fmt.Errorf("signalling container %s: %w", name, err)
+		return fmt.Errorf("signalling container %s: %w", c.name, err)
 	}
 	return nil
 }
