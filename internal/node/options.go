@@ -60,7 +60,7 @@ type Options struct {
 	StatusInterval time.Duration
 	// RequestTimeout bounds every call of the API server that is not a watch. Default 10 s.
 	RequestTimeout time.Duration
-	// OrphanGrace is the grace period of the containers of a pod that vanished from the API server, when the pod's own is no longer known.
+	// OrphanGrace is the grace period of the containers of a pod that vanished from the API server, when its record does not have the pod's own.
 	// Default 30 s.
 	OrphanGrace time.Duration
 

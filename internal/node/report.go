@@ -117,6 +117,9 @@ func (w *worker) show() {
 	if w.refusal != nil {
 		p.WaitsFor = append(p.WaitsFor, "not supported on this node: "+w.refusal.Message)
 	}
+	if w.presence == gone && !w.removed && !w.killAt.IsZero() {
+		p.WaitsFor = append(p.WaitsFor, "its containers to stop; the API server does not know the pod. They are killed at "+w.killAt.UTC().Format(time.RFC3339))
+	}
 	now := w.a.opts.Clock.Now()
 	for key, op := range w.ops {
 		switch {

@@ -74,7 +74,7 @@ func (w *worker) adopt(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		w.adopted, w.address = true, state.Address
+		w.adopted, w.address, w.terms = true, state.Address, state.Terms
 		for _, c := range state.Containers {
 			w.record(c)
 		}
@@ -128,7 +128,11 @@ func (w *worker) mourn() {
 // confirmGone asks the API server itself whether the pod is gone: what the cache lacks is no proof.
 func (w *worker) confirmGone(ctx context.Context) {
 	var pod *corev1.Pod
+	elsewhere := w.boundElsewhere()
 	w.begin(ctx, string(doConfirmGone), w.a.opts.RequestTimeout, func(ctx context.Context) (err error) {
+		if elsewhere != nil {
+			return elsewhere
+		}
 		pod, err = w.a.cluster.findPod(ctx, w.a.opts.Name, w.ref)
 		return err
 	}, func(err error) {
@@ -136,9 +140,7 @@ func (w *worker) confirmGone(ctx context.Context) {
 		case err != nil || w.presence != missing:
 		case pod == nil:
 			w.presence = gone
-			if !w.removed {
-				w.log.Warn("the pod no longer exists in the API server; stopping its containers")
-			}
+			w.reportGone()
 		default:
 			w.presence = present
 			w.accept(pod)

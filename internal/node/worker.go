@@ -49,6 +49,7 @@ type worker struct {
 	ops        map[string]*operation
 	pod        *corev1.Pod // nil for a pod that only the sandbox remembers
 	address    string      // the pod's own; empty when it has none, or none yet
+	terms      sandbox.Terms
 	presence   presence
 	adopted    bool
 	prepared   bool
@@ -272,23 +273,30 @@ func (w *worker) killDue(stopping bool) bool {
 	if !stopping {
 		return false
 	}
-	grace := w.a.opts.OrphanGrace
-	if w.pod != nil {
-		if s := w.pod.Spec.TerminationGracePeriodSeconds; s != nil {
-			grace = time.Duration(*s) * time.Second
-		}
-		if s := w.pod.DeletionGracePeriodSeconds; s != nil {
-			grace = time.Duration(*s) * time.Second
-		}
-	}
 	now := w.a.opts.Clock.Now()
-	due := now.Add(max(grace, minGrace))
+	due := now.Add(w.grace())
 	if w.killAt.IsZero() || due.Before(w.killAt) {
 		w.cutHooks()
 		w.killAt = due
 		w.wakeIn(due.Sub(now))
 	}
 	return !now.Before(w.killAt)
+}
+
+// grace is how long the pod's containers may take to stop: what the API server says of the pod or, when it does not show the pod, what is on
+// record. A job is not killed early because the API server has lost its pod.
+func (w *worker) grace() time.Duration {
+	grace, pod := w.a.opts.OrphanGrace, w.pod
+	seconds := []*int64{w.terms.GracePeriodSeconds}
+	if pod != nil {
+		seconds = append(seconds, pod.Spec.TerminationGracePeriodSeconds, pod.DeletionGracePeriodSeconds)
+	}
+	for _, s := range seconds {
+		if s != nil {
+			grace = time.Duration(*s) * time.Second
+		}
+	}
+	return max(grace, minGrace)
 }
 
 // expired reports whether the pod has been active for longer than it may, and makes the worker look again when that is so.

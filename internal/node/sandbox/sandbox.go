@@ -24,7 +24,7 @@ type Sandbox interface {
 	// Admit reports why this back end cannot run the pod, as an *InvalidError, or nil. It is pure and quick.
 	Admit(pod *corev1.Pod) error
 
-	// Prepare makes the pod's place to live and records its ownership. It is idempotent and may be slow; a cancelled ctx
+	// Prepare makes the pod's place to live and records its ownership and its Terms. It is idempotent and may be slow; a cancelled ctx
 	// ends it early, and what it left behind is taken up by the next Prepare or removed by Remove.
 	Prepare(ctx context.Context, pod *corev1.Pod) error
 
@@ -167,9 +167,23 @@ type PodRef struct {
 	Name      string `json:"name"`
 }
 
+// Terms are what a back end records of a pod for an agent that cannot read the pod, because the API server no longer shows it.
+type Terms struct {
+	// Node is the name of the node that the pod is bound to; empty when it is not on record.
+	Node string `json:"node,omitempty"`
+	// GracePeriodSeconds is the pod's termination grace period; nil when it is not on record.
+	GracePeriodSeconds *int64 `json:"gracePeriodSeconds,omitempty"`
+}
+
+// TermsOf returns a pod's terms.
+func TermsOf(pod *corev1.Pod) Terms {
+	return Terms{Node: pod.Spec.NodeName, GracePeriodSeconds: pod.Spec.TerminationGracePeriodSeconds}
+}
+
 // PodState is what a back end has on record for a pod.
 type PodState struct {
 	PodRef
+	Terms
 	// Address is the pod's own IP; empty when it has the node's.
 	Address    string
 	Containers []ContainerState

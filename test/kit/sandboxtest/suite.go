@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
@@ -123,6 +124,7 @@ func (f *fixture) start(b Behaviour) *corev1.Pod {
 	f.Helper()
 	pod := f.pod()
 	c := f.machine.Make(f.T, pod, f.name, b)
+	pod.Spec.NodeName, pod.Spec.TerminationGracePeriodSeconds = "node", ptr.To(int64(900))
 	require.NoError(f, f.sb.Prepare(f.ctx, pod))
 	require.NoError(f, f.sb.Start(f.ctx, pod, c))
 	if b.Runs {
@@ -284,6 +286,7 @@ func newAgentFindsWhatRuns(f *fixture) {
 	require.Equal(f, []sandbox.PodRef{{UID: uid, Namespace: "ns", Name: "pod"}}, refs)
 	state, err := second.Inspect(f.ctx, uid)
 	require.NoError(f, err)
+	require.Equal(f, sandbox.TermsOf(pod), state.Terms, "for an agent to which the API server does not show the pod")
 	require.Len(f, state.Containers, 1)
 	require.Nil(f, state.Containers[0].Exit)
 	require.False(f, state.Containers[0].StartedAt.IsZero())

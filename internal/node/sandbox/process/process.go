@@ -200,7 +200,7 @@ func (s *Sandbox) Prepare(ctx context.Context, pod *corev1.Pod) error {
 			return fmt.Errorf("making the pod's directory: %w", err)
 		}
 	}
-	record := podRecord{PodRef: sandbox.PodRef{UID: uid, Namespace: pod.Namespace, Name: pod.Name}, Owner: s.owner}
+	record := podRecord{PodRef: sandbox.PodRef{UID: uid, Namespace: pod.Namespace, Name: pod.Name}, Terms: sandbox.TermsOf(pod), Owner: s.owner}
 	if err := writeJSON(filepath.Join(s.podDir(uid), "pod.json"), record); err != nil {
 		return fmt.Errorf("recording the pod: %w", err)
 	}
@@ -212,16 +212,16 @@ func (s *Sandbox) Prepare(ctx context.Context, pod *corev1.Pod) error {
 }
 
 // pod reads a pod's record. NODE-7: a directory without this sandbox's mark is not on record, regardless of its creator.
-func (s *Sandbox) pod(uid string) (sandbox.PodRef, error) {
+func (s *Sandbox) pod(uid string) (podRecord, error) {
 	var record podRecord
 	found, err := readJSON(filepath.Join(s.podDir(uid), "pod.json"), &record)
 	if err != nil {
-		return sandbox.PodRef{}, fmt.Errorf("reading the pod's record: %w", err)
+		return podRecord{}, fmt.Errorf("reading the pod's record: %w", err)
 	}
 	if !found || record.Owner != s.owner || record.UID != uid {
-		return sandbox.PodRef{}, sandbox.ErrNotFound
+		return podRecord{}, sandbox.ErrNotFound
 	}
-	return record.PodRef, nil
+	return record, nil
 }
 
 // List implements sandbox.Sandbox.
@@ -232,25 +232,25 @@ func (s *Sandbox) List(context.Context) ([]sandbox.PodRef, error) {
 	}
 	var refs []sandbox.PodRef
 	for _, e := range entries {
-		ref, err := s.pod(e.Name())
+		record, err := s.pod(e.Name())
 		if errors.Is(err, sandbox.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		refs = append(refs, ref)
+		refs = append(refs, record.PodRef)
 	}
 	return refs, nil
 }
 
 // Inspect implements sandbox.Sandbox.
 func (s *Sandbox) Inspect(_ context.Context, podUID string) (sandbox.PodState, error) {
-	ref, err := s.pod(podUID)
+	record, err := s.pod(podUID)
 	if err != nil {
 		return sandbox.PodState{}, err
 	}
-	state := sandbox.PodState{PodRef: ref}
+	state := sandbox.PodState{PodRef: record.PodRef, Terms: record.Terms}
 	if s.opts.Enclosure != nil {
 		if address, attached := s.opts.Enclosure.Network.Address(podUID); attached {
 			state.Address = address.String()

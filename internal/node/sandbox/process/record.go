@@ -27,6 +27,7 @@ const (
 // podRecord is pod.json.
 type podRecord struct {
 	sandbox.PodRef
+	sandbox.Terms
 	Owner string `json:"owner"`
 }
 

@@ -44,6 +44,7 @@ const (
 
 type pod struct {
 	ref        sandbox.PodRef
+	terms      sandbox.Terms
 	foreign    bool // of another owner, without our mark
 	containers map[string]*container
 }
@@ -276,6 +277,7 @@ func (s *Sandbox) Prepare(ctx context.Context, p *corev1.Pod) error {
 	if s.m.owned[uid] == nil {
 		s.m.owned[uid] = &pod{
 			ref:        sandbox.PodRef{UID: uid, Namespace: p.Namespace, Name: p.Name},
+			terms:      sandbox.TermsOf(p),
 			containers: map[string]*container{},
 		}
 	}
@@ -325,7 +327,7 @@ func (s *Sandbox) Inspect(_ context.Context, podUID string) (sandbox.PodState, e
 	if err != nil {
 		return sandbox.PodState{}, err
 	}
-	state := sandbox.PodState{PodRef: p.ref}
+	state := sandbox.PodState{PodRef: p.ref, Terms: p.terms}
 	for _, c := range p.containers {
 		state.Containers = append(state.Containers, c.state)
 	}

@@ -19,6 +19,7 @@ import (
 // assumed to have taken the step.
 type record struct {
 	sandbox.PodRef
+	sandbox.Terms
 	Owner string `json:"owner"`
 	// VM is the name of the pod's virtual machine, from before it is cloned.
 	VM    string `json:"vm,omitempty"`

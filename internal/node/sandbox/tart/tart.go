@@ -260,7 +260,7 @@ func (s *Sandbox) Prepare(ctx context.Context, pod *corev1.Pod) error {
 		return fmt.Errorf("making the pod's directory: %w", err)
 	}
 	if _, err := s.load(uid); errors.Is(err, sandbox.ErrNotFound) {
-		r := record{PodRef: sandbox.PodRef{UID: uid, Namespace: pod.Namespace, Name: pod.Name}, Owner: s.owner}
+		r := record{PodRef: sandbox.PodRef{UID: uid, Namespace: pod.Namespace, Name: pod.Name}, Terms: sandbox.TermsOf(pod), Owner: s.owner}
 		if err := s.save(r); err != nil {
 			return err
 		}
@@ -290,7 +290,7 @@ func (s *Sandbox) Inspect(ctx context.Context, podUID string) (sandbox.PodState,
 	if err != nil {
 		return sandbox.PodState{}, err
 	}
-	state := sandbox.PodState{PodRef: r.PodRef}
+	state := sandbox.PodState{PodRef: r.PodRef, Terms: r.Terms}
 	onHost, err := s.host.Inspect(ctx, podUID)
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		return sandbox.PodState{}, err
