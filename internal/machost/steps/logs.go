@@ -61,6 +61,8 @@ func (s logRotation) Check(ctx context.Context, h machost.Host) (machost.Diff, e
 		return diff, err
 	case info.IsDir || info.Target != "" || info.Attributes != logFile(user):
 		diff.Changes = append(diff.Changes, fmt.Sprintf("make %s a file of mode 0644 of %s", NodeLog, user.Name))
+		// A node agent of another user could not write it, and would not start again; its change waits, too.
+		diff.Disruptive = info.UID != 0 && info.UID != user.UID
 	}
 	return diff, nil
 }

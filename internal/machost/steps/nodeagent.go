@@ -12,13 +12,14 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
 // nodeAgent runs `bullpen node` as a launchd job of the console's user. Its restart ends no virtual machine (NODE-3), so nothing here is
-// disruptive.
+// disruptive but a changed identity: an agent of another user, node or state directory does not know the machines that run.
 //
 // launchd does not report which plist it has loaded, nor which program the running process was started from: a record does. It is voided
 // before the first change and written after the new process has stayed (HOST-5): an apply that was killed, or failed, is seen by the next.
@@ -44,12 +45,15 @@ type agentState struct {
 	Loaded string `json:"loaded"`
 	// Running is all that the process was started from. Empty: it has not been seen to stay.
 	Running string `json:"running"`
+	// Identities are those that launchd may have loaded: several while a change of it is not known to be complete. Empty: not recorded.
+	Identities []agentIdentity `json:"identities,omitempty"`
 }
 
 // files are what the job is made of.
 type files struct {
 	plist     []byte
 	user      account
+	identity  agentIdentity
 	running   string
 	bootstrap bool // the kubeconfig has to be written
 	changes   []string
@@ -86,7 +90,17 @@ func (s nodeAgent) Check(ctx context.Context, h machost.Host) (machost.Diff, err
 	case state.Running != want.running:
 		changes = append(changes, "restart "+NodeLabel+": it was started from something else")
 	}
-	return machost.Diff{Changes: changes}, nil
+	diff := machost.Diff{Changes: changes}
+	if diff.Empty() {
+		return diff, nil
+	}
+	former, err := formerIdentities(h, state)
+	for _, i := range former {
+		if i != want.identity {
+			diff.Changes, diff.Disruptive = append(diff.Changes, i.change(want.identity)), true
+		}
+	}
+	return diff, err
 }
 
 func (s nodeAgent) checkAbsent(h machost.Host, loaded bool) (machost.Diff, error) {
@@ -126,7 +140,7 @@ func (s nodeAgent) files(ctx context.Context, h machost.Host) (files, error) {
 	if err != nil {
 		return files{}, err
 	}
-	want := files{user: user, plist: nodePlist(s.config, user, tart)}
+	want := files{user: user, plist: nodePlist(s.config, user, tart), identity: identityOf(s.config, user)}
 	want.running = digest([]byte(digest(want.plist) + program + s.config.Node.ClientCA))
 	note := func(change string, err error) error {
 		if change != "" {
@@ -227,6 +241,12 @@ func (s nodeAgent) Apply(ctx context.Context, h machost.Host) error {
 	if err != nil {
 		return err
 	}
+	if state.Identities, err = formerIdentities(h, state); err != nil {
+		return err
+	}
+	if !slices.Contains(state.Identities, want.identity) {
+		state.Identities = append(state.Identities, want.identity)
+	}
 	state.Running = ""
 	if state.Loaded != digest(want.plist) {
 		state.Loaded = ""
@@ -254,7 +274,7 @@ func (s nodeAgent) Apply(ctx context.Context, h machost.Host) error {
 	if err := s.settle(ctx, h, before); err != nil {
 		return err
 	}
-	state.Running = want.running
+	state.Running, state.Identities = want.running, []agentIdentity{want.identity}
 	return writeAgentState(h, state)
 }
 
