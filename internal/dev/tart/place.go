@@ -112,7 +112,7 @@ func (p place) slot(ctx context.Context, s Script, ghost bool) (*os.File, error)
 		return nil, err
 	}
 	defer lock.Close()
-	occupied, free := s.GhostSlots, -1
+	occupied, free := s.GhostSlots+s.OtherMachines, -1
 	for i := range s.VMLimit {
 		pid, err := holder(p.slotFile(i))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -105,6 +105,7 @@ func commands() map[string]subcommand {
 		"prune":   {usage: "prune", flags: pruneFlags, run: runPrune},
 		"login":   {usage: "login <host>", least: 1, most: 1, flags: loginFlags, run: runLogin},
 
+		"ps":        {usage: "ps", most: -1, passthrough: true, keepsLeftovers: true, run: runPs},
 		"launchctl": {usage: "launchctl <subcommand> <target>", least: 2, most: 3, flags: launchctlFlags, keepsLeftovers: true, run: runLaunchctl},
 	}
 }

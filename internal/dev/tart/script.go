@@ -25,6 +25,8 @@ type Script struct {
 	VMLimit int `json:"vmLimit,omitempty"`
 	// GhostSlots is how many of them the host counts as used although nothing runs (Tart 4.4, tart#1217).
 	GhostSlots int `json:"ghostSlots,omitempty"`
+	// OtherMachines is how many virtual machines of other users and programs run: they count against VMLimit, and only ps shows them.
+	OtherMachines int `json:"otherMachines,omitempty"`
 	// Session is what kind of session the user has: SessionAqua (the default), SessionNone or SessionBackground. Without
 	// SessionAqua no VM starts.
 	Session string `json:"session,omitempty"`

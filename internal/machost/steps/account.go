@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/bullpen-ci/bullpen/internal/lib/macvms"
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
@@ -85,12 +85,6 @@ func firstLine(said machost.Result) string {
 	return line
 }
 
-// tartRun is how a machine that runs looks among processes; the frameworks' own process runs for each, too.
-var (
-	tartRun        = regexp.MustCompile(`(^|/)tart run( |$)`)
-	virtualMachine = regexp.MustCompile(`/com\.apple\.Virtualization\.VirtualMachine( |$)`)
-)
-
 // Machines counts the virtual machines that run on a host, regardless of who started them: it is for machost.Options.Busy. It counts
 // processes, because Tart may call a running machine stopped.
 func Machines(ctx context.Context, h machost.Host) (int, error) {
@@ -98,16 +92,7 @@ func Machines(ctx context.Context, h machost.Host) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("looking for virtual machines: %w", err)
 	}
-	byTart, byFramework := 0, 0
-	for _, line := range strings.Split(said, "\n") {
-		if tartRun.MatchString(line) {
-			byTart++
-		}
-		if virtualMachine.MatchString(line) {
-			byFramework++
-		}
-	}
-	return max(byTart, byFramework), nil
+	return macvms.Count(said), nil
 }
 
 // rootFile is a world-readable file that only root may change.

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/bullpen-ci/bullpen/internal/lib/macvms"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/tartcli"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -190,9 +191,11 @@ func (s *Sandbox) askTart(ctx context.Context) *tartcli.Error {
 	return nil
 }
 
-// countForeign counts the running machines without a record of ours. Tart may call a running machine stopped (tart#967), so locks are
-// checked, too.
+// countForeign counts the running machines that are not ours. Tart may call a running machine stopped (tart#967), so locks are checked, too; and it
+// lists those of this user only, while licence and kernel count those of the host, so its processes are. They are counted first: a machine
+// of ours that ends meanwhile counts as foreign until the next count, and not the other way round.
 func (s *Sandbox) countForeign(ctx context.Context) error {
+	all, countErr := s.countProcesses(ctx)
 	list, err := s.tart.List(ctx)
 	running := map[string]bool{}
 	for _, vm := range list {
@@ -212,13 +215,24 @@ func (s *Sandbox) countForeign(ctx context.Context) error {
 			foreign++
 		}
 	}
-	s.slots.change(func(l *ledger) {
-		if err != nil { // half a count frees no slot: a start that has counted all of them may be about to take one
-			foreign = max(foreign, l.foreign)
-		}
-		l.foreign = foreign
-	})
+	if err == nil {
+		err = countErr
+	}
+	// Half a count frees no slot: a start that has counted all of them may be about to take one.
+	s.slots.change(func(l *ledger) { l.recount(foreign, all, err == nil) })
 	return err
+}
+
+// countProcesses counts the virtual machines of the host, whoever started them; 0 on a system that is no macOS.
+func (s *Sandbox) countProcesses(ctx context.Context) (int, error) {
+	if len(s.opts.Processes) == 0 {
+		return 0, nil
+	}
+	var out strings.Builder
+	if err := s.query(ctx, &out, s.opts.Processes); err != nil {
+		return 0, &tartcli.Error{Operation: "counting the host's virtual machines", Kind: kindNotCounted, Message: err.Error(), Err: err}
+	}
+	return macvms.Count(out.String()), nil
 }
 
 // known reports whether a machine is counted for a pod. One whose end is on record is not: if a process still holds it, it counts as

@@ -113,6 +113,7 @@ func fastOptions(dir, programs string) Options {
 	return Options{
 		StateDir: filepath.Join(dir, "state"), ShimCommand: []string{programs, "shim"}, Binary: programs,
 		Tart: []string{programs, "tart"}, TartHome: filepath.Join(dir, "tart"), Launchctl: []string{programs, "launchctl"}, Kickstart: []string{programs, "launchctl"},
+		Processes: []string{programs, "ps"},
 		// A start that Tart refuses must be seen before it counts as one that has stayed up, however long a process takes to exit here.
 		StayUp: time.Hour, SlotPatience: 50 * time.Millisecond, SessionPatience: 2 * time.Second, GuestRetry: 50 * time.Millisecond,
 		LookEvery: 10 * time.Millisecond, RefreshEvery: time.Hour, StopGrace: time.Second,

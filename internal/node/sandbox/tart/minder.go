@@ -301,7 +301,7 @@ func (m *minder) markUp() {
 		if _, err := m.s.update(m.r.UID, func(r *record) { r.StayedUp = true }); err != nil {
 			m.s.opts.Log.Error("recording that a virtual machine runs", "vm", m.r.VM, "error", err)
 		}
-		m.s.slots.change(func(l *ledger) { l.stayed() })
+		m.s.slots.change(func(l *ledger) { l.stayed(m.r.UID) })
 		m.s.opts.reached("up")
 	}
 	close(m.up)

@@ -204,6 +204,26 @@ func TestLedger_NODE5_NeverMoreThanThereAre(t *testing.T) {
 	require.False(t, l.take("d", time.Unix(0, 0)), "what runs already is counted, room or not")
 }
 
+// NODE-5: a machine that starts may hold a slot before its process can be counted, and so hide a foreign one.
+func TestLedger_NODE5_ACountFreesNoSlotWhileAMachineStarts(t *testing.T) {
+	now := time.Unix(0, 0)
+	l := &ledger{total: 2, held: map[string]bool{}}
+	l.recount(0, 1, true)
+	require.Equal(t, 1, l.foreign)
+	require.True(t, l.take("a", now))
+	l.recount(0, 1, true)
+	require.False(t, l.take("b", now), "the foreign machine is the one that was counted")
+	l.stayed("a")
+	l.recount(0, 2, true)
+	require.Equal(t, 1, l.foreign)
+	l.recount(0, 1, true)
+	require.True(t, l.take("b", now), "the foreign machine has ended")
+	l.release("b")
+	l.recount(2, 0, false)
+	l.recount(0, 0, false)
+	require.Equal(t, 2, l.foreign, "half a count")
+}
+
 func TestLedger_AGhostCoolsDownLongerEachTime(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := &ledger{total: 2, held: map[string]bool{}}
@@ -214,7 +234,7 @@ func TestLedger_AGhostCoolsDownLongerEachTime(t *testing.T) {
 		now = now.Add(pause)
 		require.Equal(t, 2, l.usable(now), "it is tried again")
 	}
-	l.stayed()
+	l.stayed("a")
 	l.refused("a", now, 10*time.Minute)
 	require.Equal(t, 2, l.usable(now.Add(10*time.Minute)), "a machine that came up begins anew")
 }

@@ -81,7 +81,7 @@ func (s *Sandbox) ensureSession(ctx context.Context) string {
 // to repair a fault, needs more time than there is between two checks (ADR 0026).
 func (s *Sandbox) leaveLoginWindow(ctx context.Context) string {
 	if err := s.countForeign(ctx); err != nil {
-		return "the login window is not restarted, because Tart does not list running virtual machines"
+		return fmt.Sprintf("the login window is not restarted, because the running virtual machines cannot be counted: %v", err)
 	}
 	running := 0
 	s.slots.read(func(l *ledger) { running = len(l.held) + l.foreign })

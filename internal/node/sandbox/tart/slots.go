@@ -14,7 +14,9 @@ type ledger struct {
 	total int
 	// held are pods whose machine runs or is about to.
 	held map[string]bool
-	// foreign is how many machines run that no record of ours names.
+	// starting are those of them whose machine has not stayed up yet: its processes may not all be there to be counted.
+	starting map[string]bool
+	// foreign is how many machines run on the host that are not ours, whoever started them.
 	foreign int
 	// cooling are slots that Tart refused although they were free, and until when they are not tried again.
 	cooling []time.Time
@@ -60,21 +62,41 @@ func (l *ledger) take(pod string, now time.Time) bool {
 		return false
 	}
 	l.held[pod] = true
+	if l.starting == nil {
+		l.starting = map[string]bool{}
+	}
+	l.starting[pod] = true
 	return true
+}
+
+// recount takes a new count of foreign machines: unnamed run that no record of ours names, and all run on the host, whoever started them. Half a
+// count frees no slot, nor does one while a machine of ours starts: it may stand for a foreign one in all.
+func (l *ledger) recount(unnamed, all int, complete bool) {
+	foreign := max(unnamed, all-len(l.held))
+	if !complete || len(l.starting) > 0 {
+		foreign = max(foreign, l.foreign)
+	}
+	l.foreign = foreign
 }
 
 // adopt counts a machine that runs already, room or not.
 func (l *ledger) adopt(pod string) { l.held[pod] = true }
 
 // release frees a slot.
-func (l *ledger) release(pod string) { delete(l.held, pod) }
+func (l *ledger) release(pod string) {
+	delete(l.held, pod)
+	delete(l.starting, pod)
+}
 
-// stayed notes that a machine has come up.
-func (l *ledger) stayed() { l.refusals = 0 }
+// stayed notes that a pod's machine has come up.
+func (l *ledger) stayed(pod string) {
+	l.refusals = 0
+	delete(l.starting, pod)
+}
 
 // refused notes that Tart had no room although we counted a free slot: a ghost occupies it (Tart 4.4).
 func (l *ledger) refused(pod string, now time.Time, cooldown time.Duration) {
-	delete(l.held, pod)
+	l.release(pod)
 	pause := min(cooldown<<min(l.refusals, 10), longestCooldown)
 	l.refusals++
 	var cooling []time.Time

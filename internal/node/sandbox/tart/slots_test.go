@@ -5,6 +5,7 @@ package tart
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -59,6 +60,62 @@ func TestSlots_NODE5_OthersMachinesCount(t *testing.T) {
 	require.ErrorContains(t, err, "1 by other programs")
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
 	require.NotZero(t, m.holder("mine"))
+}
+
+// Tart lists the machines of the agent's user only; licence and kernel count those of every user.
+func TestSlots_NODE5_MachinesOfOtherUsersCount(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	m.script(tart.Script{VMLimit: 5, OtherMachines: 1})
+	s := m.open()
+	require.Equal(t, int64(1), allocatable(s))
+	pod := m.start(s, runs)
+	other, c := m.newPod(runs)
+	requireDelayed(t, m.tryStart(t.Context(), s, other, c), reasonNoSlot)
+	require.Len(t, m.calls("run"), 1)
+	m.script(tart.Script{VMLimit: 5})
+	require.NoError(t, s.Start(t.Context(), other, c))
+	require.Equal(t, int64(2), allocatable(s), "its own machines are not counted twice")
+	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+	require.NoError(t, s.Remove(t.Context(), string(other.UID)))
+}
+
+func TestSlots_NODE5_NothingStartsWithoutACount(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	s := m.open()
+	pod, c := m.newPod(runs)
+	m.script(tart.Script{Rules: []tart.Rule{{Command: "ps", Effect: tart.EffectAnswer, Exit: 1, Stderr: "ps: no"}}})
+	requireDelayed(t, m.tryStart(t.Context(), s, pod, c), reasonTart)
+	require.Empty(t, m.calls("run"))
+	require.Zero(t, allocatable(s))
+	require.Equal(t, string(kindNotCounted), condition(s, ConditionTartReady).Reason)
+	m.script(tart.Script{})
+	require.NoError(t, s.Start(t.Context(), pod, c))
+	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+}
+
+// The session may be another user's, with machines that this user's Tart does not list.
+func TestSession_NODE3_IsNotRestartedUnderMachinesOfOtherUsers(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]tart.Script{
+		"they run":               {OtherMachines: 1},
+		"they are not countable": {Rules: []tart.Rule{{Command: "ps", Effect: tart.EffectAnswer, Exit: 1, Stderr: "ps: no"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMac(t)
+			script.Session = tart.SessionNone
+			m.script(script)
+			sign := filepath.Join(m.dir, "restarted")
+			s := m.open(func(o *Options) { o.Kickstart = []string{"sh", "-c", "touch " + sign} })
+			require.Eventually(t, func() bool { return s.Host().Conditions[1].Reason == reasonNoSession }, patience, 5*time.Millisecond)
+			pod, c := m.newPod(runs)
+			requireDelayed(t, m.tryStart(t.Context(), s, pod, c), reasonNoSession)
+			s.Close()
+			require.NoFileExists(t, sign)
+		})
+	}
 }
 
 // A host without a GUI session starts nothing, says so, offers no slot, and comes back by itself.

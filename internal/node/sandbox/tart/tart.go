@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -42,6 +43,8 @@ type Options struct {
 	// Launchctl tells whether the user has a GUI session. Default: launchctl. Kickstart restarts the login window, for which root's rights
 	// are needed. Default: launchctl, by `sudo -n` where this is not root. An argument vector each, to which arguments are appended.
 	Launchctl, Kickstart []string
+	// Processes prints the commands of all processes of the host, one a line. Default: as ps does; on other systems than macOS nothing is read.
+	Processes []string
 	// LeaseSeconds reads how long the host's DHCP server lends an address. Default: what macOS is configured for; on other
 	// systems nothing is read.
 	LeaseSeconds func(ctx context.Context) (int, error)
@@ -103,6 +106,9 @@ func (o Options) withDefaults() (Options, error) {
 		if os.Geteuid() != 0 {
 			o.Kickstart = append([]string{"sudo", "-n"}, o.Launchctl...)
 		}
+	}
+	if len(o.Processes) == 0 && runtime.GOOS == "darwin" {
+		o.Processes = []string{"ps", "-axww", "-o", "command="}
 	}
 	if o.LeaseSeconds == nil {
 		o.LeaseSeconds = configuredLease

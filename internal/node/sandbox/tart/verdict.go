@@ -19,6 +19,9 @@ const (
 	reasonTart      = "TartNotUsable"
 )
 
+// kindNotCounted is a failure of the system, not of Tart: without a count nothing is started.
+const kindNotCounted tartcli.Kind = "MachinesNotCounted"
+
 // step is what was being done when Tart failed.
 type step string
 
@@ -62,7 +65,7 @@ func judge(at step, kind tartcli.Kind) measure {
 		m.StopFirst = at != stepPull && at != stepList
 	case tartcli.KindNoSpace:
 		m.Reason = reasonDisk
-	case tartcli.KindNoProgram, tartcli.KindUsage, tartcli.KindUnreadable:
+	case tartcli.KindNoProgram, tartcli.KindUsage, tartcli.KindUnreadable, kindNotCounted:
 		m.Reason, m.HostSick = reasonTart, true
 	case tartcli.KindImageMissing, tartcli.KindUnauthorized, tartcli.KindNetwork, tartcli.KindKeychain:
 		m.Reason = reasonPull

@@ -41,8 +41,8 @@ func run(self, program string, args []string) error {
 		return process.RunShim(args[0])
 	case "agent":
 		return guest(self, args)
-	case "launchctl":
-		args = append([]string{"launchctl"}, args...)
+	case "launchctl", "ps":
+		args = append([]string{program}, args...)
 	}
 	os.Exit(tart.Main(tart.Program{
 		Self: []string{self, "tart"}, Args: args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
