@@ -44,7 +44,7 @@ func TestGuest_MayBeStartedByItsImage(t *testing.T) {
 }
 
 // EXCL-1, NODE-3: a guest that no longer reports may still run its job: the host's disk may be full, or the job may have killed our agent.
-// Neither the agent that notices nor the one after it ends the machine, until its end is requested.
+// Neither the agent that notices nor the one after it ends the machine, also when it should stop: its pod's grace period ends it.
 func TestGuest_NODE3_SilenceAloneEndsNoMachine(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
@@ -89,9 +89,23 @@ func TestGuest_NODE3_SilenceAloneEndsNoMachine(t *testing.T) {
 	require.NotZero(t, m.holder(m.vm(uid)))
 
 	require.NoError(t, s.Signal(t.Context(), uid, runnerpod.ContainerRunner, sandbox.Terminate))
+	s.Close()
+	s = open() // the next agent finds that the machine should stop
+	go func() {
+		if exit, err := s.Wait(t.Context(), uid, runnerpod.ContainerRunner); err == nil {
+			ended <- exit
+		}
+	}()
+	await.Receive(t, reported, "the silence is reported")
+	require.True(t, m.Settled(uid, ""), "the job may run on for the pod's grace period")
+	require.NotZero(t, m.holder(m.vm(uid)))
+	r, err := s.load(uid)
+	require.NoError(t, err)
+	require.Empty(t, r.GaveUp)
+
+	require.NoError(t, s.Signal(t.Context(), uid, runnerpod.ContainerRunner, sandbox.Kill))
 	exit := await.Receive(t, ended, "the wait for the guest returns")
-	require.True(t, exit.Unknown)
-	require.Equal(t, reasonSilent, exit.Reason)
+	require.Equal(t, int32(9), exit.Signal)
 	require.NoError(t, s.Remove(t.Context(), uid))
 }
 

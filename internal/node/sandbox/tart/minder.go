@@ -200,19 +200,16 @@ func (w *watch) recordContact() {
 	w.recorded = err == nil // a disk that is full is tried again
 }
 
-// noteSilence handles a guest whose agent has reported and no longer does. That alone ends no machine: the host's disk may be full, or a
-// job may have killed the agent, and the job runs on. GitHub knows whether the job has ended, and the server asks; it then has the pod
-// deleted. A machine that should stop, and whose guest has no agent left to stop it, is ended.
+// noteSilence reports a guest whose agent has reported and no longer does. That ends no machine, also one that should stop: the host's disk may
+// be full, or a job may have killed the agent, and the job runs on. GitHub knows whether the job has ended, and the server asks; it then has
+// the pod deleted with a short grace period. A machine that does not stop is killed when its pod's grace period is over.
 func (w *watch) noteSilence() {
-	if !guestshare.Absent(w.r.Shared, guestshare.FileTerminate) {
-		w.giveUp(reasonSilent, "it should have stopped, and the agent in its guest has not reported for too long")
+	if w.silent {
 		return
 	}
-	if !w.silent {
-		w.silent = true
-		w.s.opts.Log.Warn("the agent in a guest no longer reports; the virtual machine is left running", "vm", w.r.VM)
-		w.s.news(w.r.UID, reasonSilent, "the agent in the guest no longer reports; the virtual machine is left running until the pod is deleted")
-	}
+	w.silent = true
+	w.s.opts.Log.Warn("the agent in a guest no longer reports; the virtual machine is left running", "vm", w.r.VM)
+	w.s.news(w.r.UID, reasonSilent, "the agent in the guest no longer reports; the virtual machine is left running until the grace period of its deleted pod is over")
 }
 
 // overfull ends a machine whose guest takes more of this host's disk than it may, by the directory that it shares with it, and reports whether it
