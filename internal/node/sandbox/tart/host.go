@@ -235,19 +235,21 @@ func (s *Sandbox) countProcesses(ctx context.Context) (int, error) {
 	return macvms.Count(out.String()), nil
 }
 
-// known reports whether a machine is counted for a pod. One whose end is on record is not: if a process still holds it, it counts as
-// foreign.
+// known reports whether a machine is counted for a pod, as the ledger has it: a machine whose record could not be read when this agent started
+// counts as foreign until it is minded. So does one whose end is on record, if a process still holds it.
 func (s *Sandbox) known(vm string) bool {
 	uid, ours := strings.CutPrefix(vm, mark(s.owner))
 	if !ours {
 		return false
 	}
+	counted := false
+	s.slots.read(func(l *ledger) { counted = l.held[uid] })
 	r, err := s.load(uid)
 	if err != nil || r.VM != vm || !r.Begun {
 		return false
 	}
 	if r.Exit == nil {
-		return true
+		return counted
 	}
 	// The list may be older than the end.
 	pid, err := s.tart.Holder(vm)

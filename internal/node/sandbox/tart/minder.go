@@ -54,6 +54,9 @@ func (s *Sandbox) mind(r record, committed bool) *minder {
 		return m
 	}
 	s.minders[r.UID] = m
+	if r.running() { // its record may have been unreadable when this agent started (NODE-5)
+		s.slots.change(func(l *ledger) { l.adopt(r.UID) })
+	}
 	if r.Killed {
 		m.end()
 	}

@@ -80,6 +80,33 @@ func TestSlots_NODE5_MachinesOfOtherUsersCount(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), string(other.UID)))
 }
 
+// Its record could not be read for a moment when the agent started, so nothing has adopted it yet.
+func TestSlots_NODE5_AMachineThatIsNotAdoptedYetCounts(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	before := m.open()
+	pod := m.start(before, runs)
+	uid := string(pod.UID)
+	before.Close()
+	file := filepath.Join(before.vmDir(uid), recordFile)
+	kept, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	s := m.open(func(o *Options) { o.Processes = nil }) // by Tart's list alone
+	require.NoError(t, os.WriteFile(file, kept, 0o600))
+	require.NoError(t, s.countForeign(t.Context()))
+	require.Equal(t, int64(1), allocatable(s))
+
+	r, err := s.load(uid)
+	require.NoError(t, err)
+	s.mind(r, true)
+	require.NoError(t, s.countForeign(t.Context()))
+	require.Equal(t, int64(2), allocatable(s), "it is the pod's")
+	s.slots.read(func(l *ledger) { require.True(t, l.held[uid]) })
+	require.NoError(t, s.Remove(t.Context(), uid))
+	s.slots.read(func(l *ledger) { require.Empty(t, l.held) })
+}
+
 func TestSlots_NODE5_NothingStartsWithoutACount(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
