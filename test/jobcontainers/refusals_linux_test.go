@@ -19,7 +19,8 @@ func TestRefusals_BeforeARequest(t *testing.T) {
 	}{
 		"privileged": {options("--privileged"), "Option '--privileged' of container 'job' is not available on this runner. Remove it, or use a pool that permits docker."},
 		"unknown":    {options("--foo"), "Option '--foo' is not known to this runner."},
-		"host path":  {object{"userMountVolumes": []object{{"userProvidedValue": "/data:/data", "sourceVolumePath": "/data", "targetVolumePath": "/data", "readOnly": false}}}, "Host path '/data' of volume '/data:/data' does not exist on this runner."},
+		"host path":  {object{"userMountVolumes": []object{{"userProvidedValue": "/etc/data:/data", "sourceVolumePath": "/etc/data", "targetVolumePath": "/data", "readOnly": false}}},
+			"Host path '/etc/data' of volume '/etc/data:/data' is not available to job containers on this runner. Use a path below the workspace."},
 		"docker's socket": {object{"userMountVolumes": []object{{"userProvidedValue": "/var/run/docker.sock:/var/run/docker.sock", "sourceVolumePath": "/var/run/docker.sock", "targetVolumePath": "/var/run/docker.sock", "readOnly": false}}},
 			"The docker socket is not available to job containers on this runner."},
 	} {
@@ -90,6 +91,16 @@ func TestVolumes(t *testing.T) {
 		j.prepared(jobContainer("debian:12", named("/data")), container("writer:1", named("/srv/data")))
 		answer := j.run(j.script("until [ -s /data/file ]; do sleep 0.02; done; cat /data/file", nil))
 		require.Equal(t, "written\n", answer.Log)
+	})
+	t.Run("of an absent path of the host", func(t *testing.T) {
+		shared := func(target string) object {
+			return object{"userMountVolumes": []object{{"userProvidedValue": "/absent/data:" + target, "sourceVolumePath": "/absent/data", "targetVolumePath": target, "readOnly": false}}}
+		}
+		writer := Image{Name: "writer:1", Config: jobcontainer.ImageConfig{Cmd: []string{"/bin/sh", "-c", "echo written > /srv/data/file; exec sleep 600"}}}
+		j := startJob(t, debian(), writer)
+		answer := j.prepared(jobContainer("debian:12", shared("/data")), container("writer:1", shared("/srv/data")))
+		require.Contains(t, answer.Log, "::warning::Host path '/absent/data' of volume '/absent/data:/data' does not exist on this runner")
+		require.Equal(t, "written\n", j.run(j.script("until [ -s /data/file ]; do sleep 0.02; done; cat /data/file", nil)).Log)
 	})
 	t.Run("not empty", func(t *testing.T) {
 		j := startJob(t, debian())

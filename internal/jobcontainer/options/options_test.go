@@ -89,7 +89,7 @@ func TestParse_NoEffect(t *testing.T) {
 func TestParse_Refuses(t *testing.T) {
 	for text, shown := range map[string]string{
 		"--privileged": "--privileged", "--cap-add NET_ADMIN": "--cap-add NET_ADMIN", "--device /dev/kvm": "--device /dev/kvm", "--gpus all": "--gpus all",
-		"--security-opt seccomp=unconfined": "--security-opt seccomp=unconfined", "--pid host": "--pid host", "--ipc=host": "--ipc host", "--userns host": "--userns host",
+		"--security-opt seccomp=unconfined": "--security-opt seccomp=unconfined", "--pid host": "--pid host", "--ipc=container:db": "--ipc container:db", "--userns host": "--userns host",
 		"--sysctl a=b": "--sysctl a=b", "--cgroup-parent x": "--cgroup-parent x", "--cgroupns host": "--cgroupns host", "--runtime runsc": "--runtime runsc",
 		"--network host": "--network host", "--net=host": "--net host", "--dns 1.1.1.1": "--dns 1.1.1.1", "--volumes-from x": "--volumes-from x",
 	} {
@@ -101,6 +101,19 @@ func TestParse_Refuses(t *testing.T) {
 	got, err := Parse("chrome", "--shm-size=1gb", Pool{ShmBytes: 1 << 30})
 	require.NoError(t, err)
 	require.Len(t, got.Warnings, 1)
+}
+
+func TestParse_IPCIsThePods(t *testing.T) {
+	for option, warnings := range map[string][]string{
+		"--ipc shareable": nil,
+		"--ipc=host":      {"Option '--ipc host' has no effect: the containers of a job share IPC, and /dev/shm has 2048 MiB."},
+		"--ipc private":   {"Option '--ipc private' has no effect: the containers of a job share IPC."},
+		"--ipc none":      {"Option '--ipc none' has no effect: the containers of a job share IPC."},
+	} {
+		got, err := Parse("job", option, Pool{ShmBytes: 2 << 30})
+		require.NoError(t, err)
+		require.Equal(t, Options{Warnings: warnings}, got)
+	}
 }
 
 func TestParse_Unknown(t *testing.T) {

@@ -56,7 +56,7 @@ var rules = []rule{
 	{name: "interactive", short: "i", boolean: true, apply: accept},
 	{name: "ip", apply: refuse},
 	{name: "ip6", apply: refuse},
-	{name: "ipc", apply: refuse},
+	{name: "ipc", apply: ipc},
 	{name: "isolation", apply: refuse},
 	{name: "kernel-memory", apply: poolDecides},
 	{name: "label", short: "l", apply: accept},

@@ -180,12 +180,32 @@ func ulimit(u used) {
 	}
 }
 
+// ipc reads --ipc. The containers of a pod share System V IPC, POSIX message queues and /dev/shm, and reach no other's. Workflows say host for the
+// size of the host's /dev/shm, which is much more than what containers have.
+func ipc(u used) {
+	const shared = "the containers of a job share IPC"
+	switch u.value {
+	case "", "shareable":
+	case "host":
+		u.warn(fmt.Sprintf("%s, and /dev/shm has %d MiB", shared, u.parser.pool.shm()>>20))
+	case "private", "none":
+		u.warn(shared)
+	default: // that of a container which the workflow did not start
+		u.refuse("")
+	}
+}
+
+// shm is the size of /dev/shm.
+func (p Pool) shm() int64 {
+	if p.ShmBytes > 0 {
+		return p.ShmBytes
+	}
+	return DefaultShm
+}
+
 func shmSize(u used) {
 	bytes, valid := parseBytes(u.value)
-	most := u.parser.pool.ShmBytes
-	if most == 0 {
-		most = DefaultShm
-	}
+	most := u.parser.pool.shm()
 	switch {
 	case !valid:
 		u.invalid("must be a size such as 512m or 1g")

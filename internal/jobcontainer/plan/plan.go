@@ -16,6 +16,7 @@ type Runner struct {
 	Work, Externals, Tools string                            // directories on the runner; empty: taken from the volumes that it asks for
 	Environ                []string                          // the runner's variables, for `--env NAME`
 	ReadFile               func(path string) ([]byte, error) // for --env-file, a path below Work; nil: there are none
+	Exists                 func(path string) bool            // whether the runner has a file; nil: it has none
 	Pool                   options.Pool
 	NonRoot                bool   // the pool's namespace refuses containers that run as root
 	Taken                  []Port // on which something in the pod listens already

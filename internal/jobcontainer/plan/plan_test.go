@@ -144,10 +144,10 @@ func TestComplete_RefusesAnotherAnswer(t *testing.T) {
 }
 
 func TestForJob_NamesAllProblemsAtOnce(t *testing.T) {
-	_, err := ForJob(services(hook.Container{Image: "x", CreateOptions: "--privileged", PortMappings: []string{"x"}}, hook.Container{Image: "y", UserMountVolumes: []hook.Mount{{Source: "/data", Target: "/data"}}}), pool)
+	_, err := ForJob(services(hook.Container{Image: "x", CreateOptions: "--privileged", PortMappings: []string{"x"}}, hook.Container{Image: "y", UserMountVolumes: []hook.Mount{{Source: "/dev/fuse", Target: "/data"}}}), pool)
 	refused(t, err, "Option '--privileged' of container 'a' is not available on this runner. Remove it, or use a pool that permits docker.",
 		"Port 'x' of container 'a' is invalid: must be CONTAINER or HOST:CONTAINER, with an optional /tcp or /udp.",
-		"Host path '/data' of volume '/data:/data' does not exist on this runner.")
+		"Host path '/dev/fuse' of volume '/dev/fuse:/data' is not available to job containers on this runner. Use a path below the workspace.")
 }
 
 // A directory that a newer runner mounts from elsewhere is no error, as steps may not need it.

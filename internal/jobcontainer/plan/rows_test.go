@@ -237,7 +237,7 @@ func TestRow_ResourcesAreThePools(t *testing.T) {
 }
 
 func TestRow_OptionsThatNeedPrivilege(t *testing.T) {
-	for _, option := range strings.Split("--privileged|--cap-add ALL|--device /dev/kvm|--gpus all|--security-opt a=b|--pid host|--ipc host|--userns host|--sysctl a=b|--cgroupns host|--runtime x|--network host|--dns 1.1.1.1", "|") {
+	for _, option := range strings.Split("--privileged|--cap-add ALL|--device /dev/kvm|--gpus all|--security-opt a=b|--pid host|--userns host|--sysctl a=b|--cgroupns host|--runtime x|--network host|--dns 1.1.1.1", "|") {
 		_, err := planned(container(hook.Container{CreateOptions: option}), pool)
 		refused(t, err, "Option '"+option+"' of container 'job' is not available on this runner. Remove it, or use a pool that permits docker.")
 	}
@@ -312,9 +312,18 @@ func TestRow_VolumesOfTheHost(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, plan.Containers[0].Volumes[0].Source)
 	}
-	for _, source := range []string{"/data", "/", "/home/runner/_workshop", "/home/runner/_work/../.ssh", "/__w/../etc", "/home/runner/externals/node20"} {
-		_, err := planned(service(hook.Container{UserMountVolumes: []hook.Mount{{UserProvidedValue: "V", Source: source, Target: "/data"}}}), pool)
-		refused(t, err, "Host path '"+source+"' of volume 'V' does not exist on this runner.")
+	at := pool
+	at.Exists = func(path string) bool { return path == "/data" || path == "/home/runner/.ssh" }
+	for _, source := range []string{"/data", "/", "/home/runner/_work/../.ssh", "/__w/../etc", "/home/runner/externals/node20", "/dev/fuse", "/run/x", "/srv/agent.sock"} {
+		_, err := planned(service(hook.Container{UserMountVolumes: []hook.Mount{{UserProvidedValue: "V", Source: source, Target: "/data"}}}), at)
+		refused(t, err, "Host path '"+source+"' of volume 'V' is not available to job containers on this runner. Use a path below the workspace.")
+	}
+	for source, want := range map[string]string{"/tmp/shared/": "/tmp/shared", "/home/runner/_workshop": "/home/runner/_workshop", "/tmp/../../srv/./x": "/srv/x", "/devices": "/devices"} {
+		plan, err := planned(service(hook.Container{UserMountVolumes: []hook.Mount{{UserProvidedValue: "V", Source: source, Target: "/x"}}}), at)
+		require.NoError(t, err)
+		require.Equal(t, []Volume{{Text: "V", Source: "/__w/_volumes/_host" + want, Target: "/x"}}, plan.Containers[0].Volumes)
+		require.Len(t, plan.Warnings, 1)
+		require.Contains(t, plan.Warnings[0], "Host path '"+source+"' of volume 'V' does not exist on this runner: an empty directory is used")
 	}
 	// The same path needs no link.
 	plan, err := planned(service(hook.Container{UserMountVolumes: []hook.Mount{{Source: "/home/runner/_work/app", Target: "/__w/app"}}}), pool)

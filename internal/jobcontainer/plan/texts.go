@@ -103,7 +103,12 @@ func DockerSocketText() string {
 	return "The docker socket is not available to job containers on this runner."
 }
 
-// HostPathText is the error of a volume that is a path of the host.
+// HostPathText is the error of a volume that is a path of the host which containers can't have.
 func HostPathText(file, volume string) string {
-	return fmt.Sprintf("Host path '%s' of volume '%s' does not exist on this runner.", file, volume)
+	return fmt.Sprintf("Host path '%s' of volume '%s' is not available to job containers on this runner. Use a path below the workspace.", file, volume)
+}
+
+// HostPathMadeText is a warning about a volume that is a path of the host which is not there.
+func HostPathMadeText(file, volume string) string {
+	return fmt.Sprintf("Host path '%s' of volume '%s' does not exist on this runner: an empty directory is used, which the containers of this job share and its steps on the runner do not.", file, volume)
 }

@@ -13,6 +13,9 @@ import (
 // anonymous does.
 const volumesDir = jobcontainer.WorkDir + "/_volumes"
 
+// hostDir has those that are paths of the host.
+const hostDir = volumesDir + "/_host"
+
 // withDirectories fills in the runner's directories from the volumes that it mounts in every container (ContainerOperationProvider.cs
 // and ContainerActionHandler.cs of GitHub's runner).
 func (r Runner) withDirectories(mounts []hook.Mount) Runner {
@@ -154,17 +157,42 @@ func (r Runner) source(v options.Volume, one *draft, found *problems) (string, b
 	case v.Source == "":
 		return "", true
 	case path.IsAbs(v.Source):
-		translated, known := r.translate(v.Source)
-		if !known || !below(translated, jobcontainer.WorkDir) {
-			found.add("%s", HostPathText(v.Source, v.Text))
-			return "", false
-		}
-		return translated, true
+		return r.hostPath(v, one, found)
 	case !isVolumeName(v.Source):
 		found.add("Volume '%s' of container '%s' is invalid: '%s' is neither an absolute path nor a name of letters, digits, '_', '.' and '-'.", v.Text, one.name, v.Source)
 		return "", false
 	}
 	return path.Join(volumesDir, v.Source), true
+}
+
+// hostPath returns the directory of a volume whose source is a path on the runner. Docker makes a path that is not there. So does this, in the
+// work directory: the containers of the job share it, as those of a machine would. What the runner has elsewhere can't be in a container.
+func (r Runner) hostPath(v options.Volume, one *draft, found *problems) (string, bool) {
+	source := path.Clean(v.Source)
+	translated, known := r.translate(source)
+	switch {
+	case known && below(translated, jobcontainer.WorkDir):
+		return translated, true
+	case known || ofSystem(source) || r.Exists != nil && r.Exists(source):
+		found.add("%s", HostPathText(v.Source, v.Text))
+		return "", false
+	}
+	one.options.Warnings = append(one.options.Warnings, HostPathMadeText(v.Source, v.Text))
+	return path.Join(hostDir, source), true
+}
+
+// ofSystem says whether what a workflow expects at a path of the host is the host's: a device, a socket, a daemon's data or its configuration. An
+// empty directory there would hide that it is not available.
+func ofSystem(file string) bool {
+	if strings.HasSuffix(file, ".sock") || file == "/" {
+		return true
+	}
+	for _, directory := range []string{"/boot", "/dev", "/etc", "/lib/modules", "/proc", "/run", "/sys", "/usr", "/var/lib/containerd", "/var/lib/docker", "/var/lib/kubelet", "/var/run"} {
+		if below(file, directory) {
+			return true
+		}
+	}
+	return false
 }
 
 // isVolumeName is Docker's rule: it begins with a letter or digit and has at least two characters.

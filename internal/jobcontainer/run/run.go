@@ -180,8 +180,14 @@ func (c *call) runner() plan.Runner {
 	work := c.workDir()
 	return plan.Runner{
 		Platform: c.Platform, Work: work, Tools: c.variable("RUNNER_TOOL_CACHE"), Environ: c.Environ,
-		Pool: options.Pool{Resources: c.Resources}, ReadFile: func(path string) ([]byte, error) { return readBelow(work, path) },
+		Pool: options.Pool{Resources: c.Resources}, Exists: exists, ReadFile: func(path string) ([]byte, error) { return readBelow(work, path) },
 	}
+}
+
+// exists says whether something is at a path of the runner's container, if only a link that leads nowhere.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, os.ErrNotExist)
 }
 
 // workDir is the runner's work directory. Its _temp is in a variable that the runner sets for every step.

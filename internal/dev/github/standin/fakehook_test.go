@@ -13,9 +13,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	containerhook "github.com/bullpen-ci/bullpen/internal/jobcontainer/hook"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/plan"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/servicename"
 )
 
-// fakeHookVariable makes this test's program a container hook that runs every command on this machine, without a container.
+// fakeHookVariable makes this test's program a container hook: it plans containers as the product does, and runs every command on this machine.
 const fakeHookVariable = "BULLPEN_TEST_FAKE_HOOK"
 
 func TestMain(m *testing.M) {
@@ -86,6 +91,9 @@ func fakeHook(stdin io.Reader) (int, error) {
 	if answer, err := os.ReadFile(in.ResponseFile); err != nil || len(answer) > 0 {
 		return 0, fmt.Errorf("the file of the answer is not there, or not empty: %w", err)
 	}
+	if err := planned(text); err != nil {
+		return 0, err
+	}
 	switch in.Command {
 	case "prepare_job":
 		return 0, in.prepare()
@@ -99,6 +107,42 @@ func fakeHook(stdin io.Reader) (int, error) {
 		return step.run(in.Args.Mounts)
 	}
 	return 0, nil
+}
+
+// planned has the product plan the containers, as in a runner's pod: what it would refuse fails the job.
+func planned(text []byte) error {
+	in, err := containerhook.Parse(text)
+	if err != nil {
+		return err
+	}
+	runner := plan.Runner{Platform: "linux/amd64", Work: filepath.Dir(filepath.Dir(filepath.Dir(in.ResponseFile)))}
+	var draft plan.Draft
+	switch in.Command {
+	case containerhook.PrepareJob:
+		var images []string
+		for _, service := range in.Prepare.Services {
+			images = append(images, service.Image)
+		}
+		job := plan.Job{Container: in.Prepare.Container, Services: in.Prepare.Services, Names: servicename.Resolve(nil, images)}
+		draft, err = plan.ForJob(job, runner)
+	case containerhook.RunContainerStep:
+		draft, err = plan.ForStep(in.Step, runner)
+	default:
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var granted []jobcontainer.Granted
+	for i, wanted := range draft.Wanted() {
+		config := jobcontainer.ImageConfig{OS: "linux", Architecture: "amd64", Cmd: []string{"sh"}}
+		granted = append(granted, jobcontainer.Granted{Role: wanted.Role, Position: wanted.Position, Name: fmt.Sprintf("container-%d", i), Image: wanted.Image, Config: config})
+	}
+	complete, err := draft.Complete(granted)
+	for _, warning := range complete.Warnings {
+		fmt.Printf("::warning::%s\n", warning)
+	}
+	return err
 }
 
 func (in *fakeInput) prepare() error {

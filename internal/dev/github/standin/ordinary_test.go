@@ -15,7 +15,7 @@ import (
 // ordinaryWorkflows are ten files after common practice: databases and caches as services, images of languages, browsers, container actions.
 const ordinaryWorkflows = "workflow/testdata/ordinary/*.yml"
 
-// They run unchanged: each job gets a runner with its labels, and a hook that runs its commands on this machine.
+// They run unchanged: each job gets a runner with its labels, and a hook that plans its containers as the product does. The commands run on this machine.
 func TestOrdinaryWorkflows_RunUnchanged(t *testing.T) {
 	files, err := filepath.Glob(ordinaryWorkflows)
 	require.NoError(t, err)
