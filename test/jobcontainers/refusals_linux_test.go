@@ -19,7 +19,7 @@ func TestRefusals_BeforeARequest(t *testing.T) {
 	}{
 		"privileged": {options("--privileged"), "Option '--privileged' of container 'job' is not available on this runner. Remove it, or use a pool that permits docker."},
 		"unknown":    {options("--foo"), "Option '--foo' is not known to this runner."},
-		"host path":  {object{"userMountVolumes": []object{{"userProvidedValue": "/etc/data:/data", "sourceVolumePath": "/etc/data", "targetVolumePath": "/data", "readOnly": false}}},
+		"host path": {object{"userMountVolumes": []object{{"userProvidedValue": "/etc/data:/data", "sourceVolumePath": "/etc/data", "targetVolumePath": "/data", "readOnly": false}}},
 			"Host path '/etc/data' of volume '/etc/data:/data' is not available to job containers on this runner. Use a path below the workspace."},
 		"docker's socket": {object{"userMountVolumes": []object{{"userProvidedValue": "/var/run/docker.sock:/var/run/docker.sock", "sourceVolumePath": "/var/run/docker.sock", "targetVolumePath": "/var/run/docker.sock", "readOnly": false}}},
 			"The docker socket is not available to job containers on this runner."},

@@ -100,6 +100,26 @@ func TestSteps_FindTheRunnersDirectories(t *testing.T) {
 	}
 }
 
+// Actions run git as root in a workspace that is the runner's, and trust it by the path that they have it at.
+func TestSteps_OfActionsUseGitInTheWorkspace(t *testing.T) {
+	j := startJob(t, Image{Name: "alpine:3.20"})
+	j.pod.WriteWork(t, "app/app/checked-out", "", 0o644)
+	output, code := j.pod.Runner(t, "/bin/sh", "-c", "cd _work/app && chmod 777 . app && git init -q app/lib && git init -q app")
+	require.Zero(t, code, output)
+	run := func(script string, environment object) Answer {
+		j.pod.WriteWork(t, "app/app/run.sh", script, 0o755)
+		return j.run(j.call("run_container_step", container("alpine:3.20", object{
+			"entryPoint": "/github/workspace/run.sh", "workingDirectory": "/github/workspace", "environmentVariables": environment,
+			"systemMountVolumes": []object{mountOf(runnerWork+"/_temp", "/github/runner_temp"), mountOf(runnerWork+"/app/app", "/github/workspace")},
+		})))
+	}
+	answer := run("#!/bin/sh\npwd; git status --porcelain && git -C lib status --porcelain && git config user.name\n", object{
+		"HOME": "/root", "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "Ada",
+	})
+	require.Zero(t, answer.Code, answer.Log)
+	require.Equal(t, "/github/workspace\n?? checked-out\n?? lib/\n?? run.sh\nAda\n", answer.Log)
+}
+
 // SIGINT, SIGTERM, then the end of the hook: each reaches the step's processes, and nothing of them is left.
 func TestSteps_AreCancelled(t *testing.T) {
 	j := startJob(t, debian())

@@ -55,9 +55,10 @@ func (d Draft) container(one draft, granted jobcontainer.Granted, plan *Plan, fo
 	config, asked := granted.Config, one.options
 	c := Container{
 		Role: one.role, Position: one.position, Name: one.name, Container: granted.Name, Image: one.asked.Image, Reference: granted.Image,
-		Env: d.env(one, config, found), User: first(asked.User, config.User), WorkDir: path.Clean(first(asked.WorkDir, one.asked.WorkingDirectory, config.WorkingDir, "/")),
+		User: first(asked.User, config.User), WorkDir: path.Clean(first(asked.WorkDir, one.asked.WorkingDirectory, config.WorkingDir, "/")),
 		StopSignal: asked.StopSignal, StopTimeout: stopTimeout, NoFile: asked.NoFile, Links: one.links, Volumes: slices.Clone(one.volumes),
 	}
+	c.Env = d.env(one, config, c.WorkDir, found)
 	if config.OS != "" && d.runner.Platform != "" && config.OS+"/"+config.Architecture != d.runner.Platform {
 		found.add("%s", PlatformText(c.Image, d.runner.Platform, config.OS+"/"+config.Architecture))
 	}
@@ -157,7 +158,7 @@ func checkUser(c Container, found *problems) {
 }
 
 // env merges variables as docker mode does, where options stand before the variables of the workflow on docker's command line.
-func (d Draft) env(one draft, config jobcontainer.ImageConfig, found *problems) []string {
+func (d Draft) env(one draft, config jobcontainer.ImageConfig, workDir string, found *problems) []string {
 	e := &environment{at: map[string]int{}}
 	for _, variable := range config.Env {
 		e.set(variable)
@@ -177,13 +178,40 @@ func (d Draft) env(one draft, config jobcontainer.ImageConfig, found *problems) 
 	if _, given := one.asked.EnvironmentVariables["CI"]; !given {
 		e.set("CI=true")
 	}
+	if one.role == jobcontainer.RoleStep {
+		e.trustWorkspace(workDir)
+	}
 	return e.variables
+}
+
+// trustWorkspace is for actions, whose workspace is a link: a program that asks the kernel for its directory gets another path, and git then ignores
+// a safe.directory with the link's. The files are the job's own, so no owner of theirs is wrong. Git reads these variables from 2.38 on.
+func (e *environment) trustWorkspace(workDir string) {
+	if _, set := e.get("PWD"); !set {
+		e.set("PWD=" + workDir)
+	}
+	text, set := e.get("GIT_CONFIG_COUNT")
+	count, err := strconv.Atoi(text)
+	if set && (err != nil || count < 0) { // git reports it
+		return
+	}
+	e.set(fmt.Sprintf("GIT_CONFIG_COUNT=%d", count+1))
+	e.set(fmt.Sprintf("GIT_CONFIG_KEY_%d=safe.directory", count))
+	e.set(fmt.Sprintf("GIT_CONFIG_VALUE_%d=*", count)) // also checkouts below the workspace, and submodules
 }
 
 // environment keeps each name once, where it first occurred.
 type environment struct {
 	variables []string
 	at        map[string]int
+}
+
+func (e *environment) get(name string) (value string, set bool) {
+	i, set := e.at[name]
+	if !set {
+		return "", false
+	}
+	return strings.TrimPrefix(e.variables[i], name+"="), true
 }
 
 func (e *environment) set(variable string) {

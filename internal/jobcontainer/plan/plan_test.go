@@ -121,6 +121,25 @@ func TestComplete_Env(t *testing.T) {
 	require.Equal(t, []string{"A=2", "CI=no", "E=", "GITHUB_ACTIONS=true"}, plan.Containers[0].Env)
 }
 
+// What a job says about git stays, and what git would reject is git's to say. Job containers have the workspace where the runner says.
+func TestComplete_GitTrustsTheWorkspaceOfActions(t *testing.T) {
+	for given, want := range map[string][]string{
+		"":                       {"PWD=/github/workspace", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"},
+		"-e GIT_CONFIG_COUNT=2":  {"PWD=/github/workspace", "GIT_CONFIG_COUNT=3", "GIT_CONFIG_KEY_2=safe.directory", "GIT_CONFIG_VALUE_2=*"},
+		"-e GIT_CONFIG_COUNT=-1": {"PWD=/github/workspace", "GIT_CONFIG_COUNT=-1"},
+		"-e PWD=/x":              {"PWD=/x", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"},
+	} {
+		draft, err := ForStep(hook.Container{Image: "x", WorkingDirectory: "/github/workspace", CreateOptions: given}, pool)
+		require.NoError(t, err)
+		plan, err := draft.Complete(granted(draft))
+		require.NoError(t, err)
+		require.ElementsMatch(t, append(want, "GITHUB_ACTIONS=true", "CI=true"), plan.Containers[0].Env, given)
+	}
+	plan, err := planned(container(hook.Container{WorkingDirectory: "/__w/app/app"}), pool)
+	require.NoError(t, err)
+	require.Equal(t, []string{"GITHUB_ACTIONS=true", "CI=true"}, plan.Containers[0].Env)
+}
+
 func TestComplete_StopTimeout(t *testing.T) {
 	for option, seconds := range map[string]float64{"": 10, "--stop-timeout 0": 0, "--stop-timeout 5": 5, "--stop-timeout=-1": 600, "--stop-timeout 100000": 600} {
 		plan, err := planned(service(hook.Container{CreateOptions: option}), pool, config{StopSignal: "NOPE"})

@@ -58,7 +58,7 @@ func TestDockerfileStep_RunsWhatWasBuilt(t *testing.T) {
 	guard.linked = true
 	require.Equal(t, 3, pod.run(c, "run_container_step", anAction))
 	require.Equal(t, []string{"/e", "a"}, ran.Argv)
-	require.Equal(t, []string{"A=1", "B=2", "GITHUB_ACTIONS=true", "CI=true"}, ran.Env)
+	require.Equal(t, []string{"A=1", "B=2", "GITHUB_ACTIONS=true", "CI=true", "PWD=/w", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}, ran.Env)
 	require.Equal(t, "7", ran.User)
 	require.Equal(t, "/w", ran.Dir)
 	require.Equal(t, "##[group]Build the image of action 'acme/greet/sub' from its Dockerfile\n#1 FROM scratch\n| ::error::of a build\n#2 DONE\n##[endgroup]\n", pod.text())
