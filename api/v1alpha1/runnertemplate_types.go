@@ -307,4 +307,10 @@ type JobContainers struct {
 	// +optional
 	// +kubebuilder:default=Baseline
 	SecurityProfile SecurityProfile `json:"securityProfile,omitempty"`
+
+	// ShmSize is the size of /dev/shm, which the containers of a job share, and so the most that `--shm-size` of a workflow may ask for.
+	// What is written there counts as memory of the runner. Unset: the 64 MiB of container runtimes.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!quantity(string(self)).isLessThan(quantity('64Mi'))",message="jobContainers.shmSize must be at least 64Mi; include the unit, such as 1Gi"
+	ShmSize *resource.Quantity `json:"shmSize,omitempty"`
 }

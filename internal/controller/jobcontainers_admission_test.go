@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -40,7 +41,7 @@ func newFence(t *testing.T) *fence {
 	env.ShippedRoles(t, f.namespace)
 	env.ShippedJobContainers(t, f.namespace)
 	f.controller = env.ClientAs(t, env.As(t, controllerUser, "system:serviceaccounts", "system:authenticated"))
-	f.pod, f.other = f.runner("jobs", &v1alpha1.JobContainers{}), f.runner("plain", nil)
+	f.pod, f.other = f.runner("jobs", &v1alpha1.JobContainers{ShmSize: ptr.To(resource.MustParse("1Gi"))}), f.runner("plain", nil)
 	require.Eventually(t, func() bool {
 		unnamed := f.job()
 		unnamed.Name = "x"
@@ -61,7 +62,7 @@ func (f *fence) runner(name string, jobs *v1alpha1.JobContainers) *corev1.Pod {
 }
 
 func (f *fence) job() corev1.EphemeralContainer {
-	return ephemeral.JobContainer("job-1-0", "docker.io/library/alpine"+imageDigest, v1alpha1.ProfileBaseline)
+	return ephemeral.JobContainer(f.pod, "job-1-0", "docker.io/library/alpine"+imageDigest, v1alpha1.ProfileBaseline)
 }
 
 func (f *fence) courier() corev1.EphemeralContainer {
@@ -123,7 +124,7 @@ func TestAddedContainers_JOB4_APatchIsForThePodThatWasRead(t *testing.T) {
 func TestAddedContainers_JOB1_OnlyTheImageIsFree(t *testing.T) {
 	f := newFence(t)
 	require.NoError(t, f.try(f.controller, f.pod, f.job(), f.courier()))
-	restricted := ephemeral.JobContainer("step-2-0", "docker.io/library/alpine"+imageDigest, v1alpha1.ProfileRestricted)
+	restricted := ephemeral.JobContainer(f.pod, "step-2-0", "docker.io/library/alpine"+imageDigest, v1alpha1.ProfileRestricted)
 	require.NoError(t, f.try(f.controller, f.pod, restricted))
 
 	secret := &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "x"}, Key: "y"}}
@@ -159,7 +160,7 @@ func TestAddedContainers_JOB1_OnlyTheImageIsFree(t *testing.T) {
 			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: runnerpod.VolumeCourier, MountPath: "/bullpen/courier"})
 		}, "mounts the volumes of jobs only"},
 		"another path":        {func(c *corev1.EphemeralContainer) { c.VolumeMounts[0].MountPath = "/usr" }, "where jobs expect them"},
-		"writes to externals": {func(c *corev1.EphemeralContainer) { c.VolumeMounts[len(c.VolumeMounts)-1].ReadOnly = false }, "where jobs expect them"},
+		"writes to externals": {func(c *corev1.EphemeralContainer) { c.VolumeMounts[3].ReadOnly = false }, "where jobs expect them"},
 		"mounts on the host": {func(c *corev1.EphemeralContainer) {
 			c.VolumeMounts[0].MountPropagation = ptr.To(corev1.MountPropagationHostToContainer)
 		}, "where jobs expect them"},
@@ -196,7 +197,7 @@ func TestAddedContainers_JOB5_AreCounted(t *testing.T) {
 	f := newFence(t)
 	services := func(first, count int) (list []corev1.EphemeralContainer) {
 		for i := range count {
-			c := ephemeral.JobContainer(fmt.Sprintf("service-1-%d", first+i), "docker.io/library/redis"+imageDigest, v1alpha1.ProfileBaseline)
+			c := ephemeral.JobContainer(f.pod, fmt.Sprintf("service-1-%d", first+i), "docker.io/library/redis"+imageDigest, v1alpha1.ProfileBaseline)
 			list = append(list, c)
 		}
 		return list
@@ -206,7 +207,7 @@ func TestAddedContainers_JOB5_AreCounted(t *testing.T) {
 	require.ErrorContains(t, f.try(f.controller, f.pod, services(48, 1)...), "at most 1 job container, 16 services")
 	jobs := []corev1.EphemeralContainer{f.job()}
 	for try := 2; try <= 4; try++ {
-		jobs = append(jobs, ephemeral.JobContainer(fmt.Sprintf("job-%d-0", try), "docker.io/library/alpine"+imageDigest, v1alpha1.ProfileBaseline))
+		jobs = append(jobs, ephemeral.JobContainer(f.pod, fmt.Sprintf("job-%d-0", try), "docker.io/library/alpine"+imageDigest, v1alpha1.ProfileBaseline))
 	}
 	require.NoError(t, f.try(f.controller, f.pod, jobs[:3]...))
 	require.ErrorContains(t, f.try(f.controller, f.pod, jobs...), "at most 1 job container")

@@ -103,6 +103,9 @@ const (
 	RunnerWorkDir = "/home/runner/_work"
 )
 
+// DefaultShm is the size of /dev/shm that container runtimes give, in bytes.
+const DefaultShm = 64 << 20
+
 // MaxTries is how often containers are asked for that do not start.
 const MaxTries = 3
 

@@ -116,10 +116,11 @@ func (r *Registered) addBuildKit(a *additions, runner *corev1.Container) {
 	a.ownUsers = true
 }
 
-// joinActions lets containers of actions with a Dockerfile run in BuildKit's container: with the mounts of the job's other containers (JOB-1).
+// joinActions lets containers of actions with a Dockerfile run in BuildKit's container: with the mounts of the job's other containers (JOB-1), except
+// for /dev/shm, of which those containers have one each.
 func joinActions(kit *corev1.Container) {
 	kit.Command = append(kit.Command, "--actions-socket", jobcontainer.ActionsSocket)
-	for _, mount := range JobMounts() {
+	for _, mount := range sharedMounts() {
 		if mount.Name != VolumeJob { // which it has
 			kit.VolumeMounts = append(kit.VolumeMounts, mount)
 		}

@@ -59,7 +59,7 @@ func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 	}
 	key := ""
 	if template.JobContainers != nil {
-		template.JobContainers, key = &v1alpha1.JobContainers{}, options.JobContainersKey // what may be asked for is decided when it is
+		template.JobContainers, key = shapeOfContainers(template.JobContainers), options.JobContainersKey
 	}
 	var platform v1alpha1.Platform // empty for linux, whose pods were made before it was part of the hash
 	share := poolDisk(pool)
@@ -89,4 +89,13 @@ func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 	}
 	sum := sha256.Sum256(shape)
 	return hex.EncodeToString(sum[:8]), nil
+}
+
+// shapeOfContainers is what of jobContainers a pod has from its beginning. What may be asked for is decided when it is.
+func shapeOfContainers(containers *v1alpha1.JobContainers) *v1alpha1.JobContainers {
+	shape := &v1alpha1.JobContainers{}
+	if containers.ShmSize != nil {
+		shape.ShmSize = resource.NewQuantity(containers.ShmSize.Value(), resource.BinarySI)
+	}
+	return shape
 }

@@ -1,6 +1,7 @@
 package runnerpod
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,7 @@ const (
 	VolumeJob     = "bullpen-job"     // sockets, the lock and the agent's binary of the job's containers
 	VolumeCourier = "bullpen-courier" // requests and responses; in the runner and in couriers alone
 	VolumeGitHub  = "bullpen-github"  // /github
+	VolumeShm     = "bullpen-shm"     // /dev/shm, if it has a size of its own
 
 	VolumeExternals = volumeExternals
 )
@@ -79,6 +81,9 @@ func checkJobContainers(pool *v1alpha1.RunnerPool, options Options) error {
 
 // checkPermitted refuses patterns and registries that cannot be read, at a field of that path. Otherwise a job would be the first to meet them.
 func checkPermitted(field string, containers *v1alpha1.JobContainers) error {
+	if size := containers.ShmSize; size != nil && size.Value() < jobcontainer.DefaultShm {
+		return refuse("%s.shmSize is %s, but must be at least 64Mi: raise it, or remove it", field, size.String())
+	}
 	if _, err := imagename.ParsePolicy(containers.AllowedImages, containers.Registries); err != nil {
 		return refuse("%s is invalid: %s", field, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
@@ -107,6 +112,7 @@ func addJobContainers(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool, options O
 	for _, volume := range []string{VolumeJob, VolumeCourier, VolumeGitHub, VolumeExternals} {
 		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	}
+	spec.Volumes = append(spec.Volumes, shmVolume(template.JobContainers)...)
 	// Files of the runner and of a container are each other's by this group, with jobcontainer.Umask, whichever user a container has.
 	if template.UserAssignment != v1alpha1.UserFromCluster && runAsUser(template) != 0 {
 		spec.SecurityContext.FSGroup = ptr.To(runAsUser(template))
@@ -117,7 +123,7 @@ func addJobContainers(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool, options O
 	}
 	runner := named(spec.Containers, ContainerRunner)
 	runner.VolumeMounts = append(runner.VolumeMounts, runnerMounts()...)
-	runner.Env = append(hookEnv(shapeOf(pool), options), runner.Env...)
+	runner.Env = append(hookEnv(shapeOf(pool), template.JobContainers, options), runner.Env...)
 	spec.Containers = append(spec.Containers, courierContainer(options, template.AgentResources))
 	limitCourier(spec)
 }
@@ -140,13 +146,26 @@ func runnerMounts() []corev1.VolumeMount {
 }
 
 // hookEnv is for a runner with those limits.
-func hookEnv(limits corev1.ResourceList, options Options) []corev1.EnvVar {
-	return []corev1.EnvVar{
+func hookEnv(limits corev1.ResourceList, containers *v1alpha1.JobContainers, options Options) []corev1.EnvVar {
+	env := []corev1.EnvVar{
 		{Name: podenv.JobDir, Value: jobcontainer.Dir},
 		{Name: podenv.Resources, Value: limits.Cpu().String() + " CPU, " + limits.Memory().String()},
 		{Name: courier.EnvPublicKey, Value: options.JobContainersKey},
 		{Name: envContainerHooks, Value: ContainerHook},
 	}
+	if size := containers.ShmSize; size != nil {
+		env = append(env, corev1.EnvVar{Name: podenv.ShmSize, Value: strconv.FormatInt(size.Value(), 10)})
+	}
+	return env
+}
+
+// shmVolume is memory of the containers that write there, so their pod's limit counts it (JOB-5).
+func shmVolume(containers *v1alpha1.JobContainers) []corev1.Volume {
+	if containers.ShmSize == nil {
+		return nil
+	}
+	memory := &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: ptr.To(containers.ShmSize.DeepCopy())}
+	return []corev1.Volume{{Name: VolumeShm, VolumeSource: corev1.VolumeSource{EmptyDir: memory}}}
 }
 
 // limitCourier says how much of a request the first courier may carry: containers of a pod share the size of its termination messages.
@@ -178,8 +197,17 @@ func CourierMounts() []corev1.VolumeMount {
 	}
 }
 
-// JobMounts are those of every container of a job (JOB-1). The externals are the runner's.
-func JobMounts() []corev1.VolumeMount {
+// JobMounts are those of every container of a job (JOB-1), in a pod with these volumes. The externals are the runner's.
+func JobMounts(volumes []corev1.Volume) []corev1.VolumeMount {
+	mounts := sharedMounts()
+	if slices.ContainsFunc(volumes, func(v corev1.Volume) bool { return v.Name == VolumeShm }) {
+		mounts = append(mounts, corev1.VolumeMount{Name: VolumeShm, MountPath: "/dev/shm"})
+	}
+	return mounts
+}
+
+// sharedMounts are those of the containers of a job in every pod.
+func sharedMounts() []corev1.VolumeMount {
 	return []corev1.VolumeMount{
 		{Name: VolumeJob, MountPath: jobcontainer.Dir},
 		{Name: VolumeWork, MountPath: jobcontainer.WorkDir},

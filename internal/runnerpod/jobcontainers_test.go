@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
@@ -74,7 +75,7 @@ func TestBuild_JOB1_APodIsMadeForContainers(t *testing.T) {
 			require.NotNil(t, v.EmptyDir.SizeLimit, "%s (TEN-6)", v.Name)
 		}
 	}
-	for _, m := range append(JobMounts(), CourierMounts()...) {
+	for _, m := range append(JobMounts(pod.Spec.Volumes), CourierMounts()...) {
 		require.Contains(t, volumes, m.Name)
 		require.NotEqual(t, VolumeToken, m.Name)
 		require.NotEqual(t, VolumeShared, m.Name, "other containers run from it")
@@ -109,6 +110,9 @@ func TestBuild_JOB5_RefusesPodsThatWouldNotBeBounded(t *testing.T) {
 		`is invalid: image pattern "app:": nothing is after the colon; registry "x.io/path"`: func(p *v1alpha1.RunnerPool, _ *Options) {
 			p.Spec.Template.JobContainers.AllowedImages, p.Spec.Template.JobContainers.Registries = []string{"app:"}, []string{"x.io/path"}
 		},
+		"spec.template.jobContainers.shmSize is 1, but must be at least 64Mi": func(p *v1alpha1.RunnerPool, _ *Options) {
+			p.Spec.Template.JobContainers.ShmSize = ptr.To(resource.MustParse("1"))
+		},
 		"exclude each other": func(p *v1alpha1.RunnerPool, _ *Options) {
 			p.Spec.Template.Dind, p.Spec.Template.RuntimeClassName = &v1alpha1.Dind{}, ptr.To("kata")
 		},
@@ -135,6 +139,31 @@ func TestTemplateHash_JOB3_ChangesWithTheKeyOfJobContainers(t *testing.T) {
 	narrow := jobPool()
 	narrow.Spec.Template.JobContainers.AllowedImages, narrow.Spec.Template.JobContainers.SecurityProfile = []string{"postgres"}, v1alpha1.ProfileRestricted
 	require.Equal(t, hash(jobPool(), "key"), hash(narrow, "key"))
+	shm := func(size string) *v1alpha1.RunnerPool {
+		pool := jobPool()
+		pool.Spec.Template.JobContainers.ShmSize = ptr.To(resource.MustParse(size))
+		return pool
+	}
+	require.NotEqual(t, hash(jobPool(), "key"), hash(shm("1Gi"), "key"), "a pod keeps its volumes")
+	require.Equal(t, hash(shm("1024Mi"), "key"), hash(shm("1Gi"), "key"))
+}
+
+// /dev/shm has a size of its own in the containers of a job, and counts as their memory.
+func TestBuild_JOB5_SizesTheSharedMemoryOfJobs(t *testing.T) {
+	pool := jobPool()
+	pool.Spec.Template.Build = v1alpha1.BuildWithBuildKit
+	pool.Spec.Template.JobContainers.ShmSize = ptr.To(resource.MustParse("1Gi"))
+	pod, _, err := Build(pool, withKey("key"), "abcd1234")
+	require.NoError(t, err)
+	want := corev1.Volume{Name: VolumeShm, VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: ptr.To(resource.MustParse("1Gi"))},
+	}}
+	require.Contains(t, pod.Spec.Volumes, want)
+	require.Contains(t, container(t, pod, ContainerRunner).Env, corev1.EnvVar{Name: "BULLPEN_SHM_SIZE", Value: "1073741824"})
+	mount := corev1.VolumeMount{Name: VolumeShm, MountPath: "/dev/shm"}
+	require.Contains(t, JobMounts(pod.Spec.Volumes), mount)
+	require.NotContains(t, JobMounts(nil), mount)
+	require.NotContains(t, container(t, pod, ContainerBuildKit).VolumeMounts, mount)
 }
 
 // A pull Secret is one runner's: pre-pull pods must not wait for it, nor change with each runner.

@@ -15,6 +15,7 @@ func (r *Registered) addJobContainers(a *additions, spec *corev1.PodSpec, runner
 	for _, name := range []string{VolumeWork, VolumeJob, VolumeCourier, VolumeGitHub, VolumeExternals} {
 		a.volumes = append(a.volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	}
+	a.volumes = append(a.volumes, shmVolume(r.Spec.JobContainers)...)
 	installHook(named(a.first, ContainerAgent))
 	if externals, ok := externalsContainer(runner.Image, runner.Command, r.Spec.AgentResources); ok {
 		externals.ImagePullPolicy = runner.ImagePullPolicy
@@ -25,7 +26,7 @@ func (r *Registered) addJobContainers(a *additions, spec *corev1.PodSpec, runner
 	if spec.Resources != nil {
 		limits = either(limits, spec.Resources.Limits)
 	}
-	a.set = append(a.set, append(hookEnv(limits, options), fieldEnv(EnvPodName, "metadata.name"))...)
+	a.set = append(a.set, append(hookEnv(limits, r.Spec.JobContainers, options), fieldEnv(EnvPodName, "metadata.name"))...)
 	a.beside = append(a.beside, courierContainer(options, r.Spec.AgentResources))
 	a.pull = PullSecret(r.Name)
 	if len(r.Owners) > 0 {

@@ -1,10 +1,12 @@
 package runnerpod
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
@@ -14,7 +16,9 @@ import (
 )
 
 func containers(s *v1alpha1.RunnerSpec) {
-	s.JobContainers = &v1alpha1.JobContainers{}
+	if s.JobContainers == nil {
+		s.JobContainers = &v1alpha1.JobContainers{}
+	}
 	for i := range s.Template.Spec.Containers {
 		s.Template.Spec.Containers[i].Resources = corev1.ResourceRequirements{Requests: list("cpu", "1", "memory", "4Gi"), Limits: list("cpu", "2", "memory", "4Gi")}
 	}
@@ -55,7 +59,7 @@ func TestBuildRegistered_JOB1_APodIsMadeForContainers(t *testing.T) {
 			require.NotNil(t, v.EmptyDir.SizeLimit, "%s (TEN-6)", v.Name)
 		}
 	}
-	for _, m := range append(JobMounts(), CourierMounts()...) {
+	for _, m := range append(JobMounts(pod.Spec.Volumes), CourierMounts()...) {
 		require.Contains(t, volumes, m.Name)
 	}
 	requireLimited(t, "job containers", pod)
@@ -66,6 +70,9 @@ func TestBuildRegistered_JOB1_RUN5_ItsOwnPodGivesTheSameOne(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.RunnerSpec){
 		"plain":  func(*v1alpha1.RunnerSpec) {},
 		"builds": builds,
+		"shm": func(s *v1alpha1.RunnerSpec) {
+			s.JobContainers = &v1alpha1.JobContainers{ShmSize: ptr.To(resource.MustParse("1Gi"))}
+		},
 		"users": func(s *v1alpha1.RunnerSpec) {
 			s.Template.Spec.Containers[0].SecurityContext = user(8)
 			s.Template.Spec.Containers = append(s.Template.Spec.Containers, corev1.Container{Name: "side", Image: "side:1", SecurityContext: user(0)})
@@ -83,6 +90,10 @@ func TestBuildRegistered_JOB1_RUN5_ItsOwnPodGivesTheSameOne(t *testing.T) {
 		next := buildWithKey(t, again(r, pod))
 		require.Equal(t, pod, next, name)
 		require.Equal(t, pod, buildWithKey(t, again(r, next)), name)
+		if name == "shm" {
+			require.Equal(t, corev1.StorageMediumMemory, pod.Spec.Volumes[slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == VolumeShm })].EmptyDir.Medium)
+			require.Len(t, occurrences(pod, podenv.ShmSize), 1)
+		}
 		if name == "users" {
 			require.Equal(t, int64(8), *pod.Spec.SecurityContext.RunAsUser, "the runner's")
 		}
@@ -97,7 +108,7 @@ func TestBuildRegistered_JOB1_BuildKitRunsActionsWithADockerfile(t *testing.T) {
 	pod := buildWithKey(t, registered(registeredSpec(builds, containers)))
 	kit := container(t, pod, ContainerBuildKit)
 	require.Contains(t, kit.Command, "--actions-socket")
-	for _, m := range JobMounts() {
+	for _, m := range JobMounts(pod.Spec.Volumes) {
 		require.Equal(t, m.MountPath, mountOf(t, kit, m.Name))
 	}
 	names := map[string]int{}

@@ -415,7 +415,7 @@ func (k *kubelets) boot(assets, agent, row string) error {
 }
 
 func (k *kubelets) importImages(ctx context.Context, agent, row string) error {
-	programs, err := realnode.HostPrograms(strings.Fields(`bash sh cat chmod cp echo env false getent grep id ls mkdir printf pwd rm sleep test touch true`)...)
+	programs, err := realnode.HostPrograms(strings.Fields(`bash sh cat chmod cp echo env false getent git grep id ls mkdir printf pwd rm sleep test touch true`)...)
 	if err != nil {
 		return err
 	}

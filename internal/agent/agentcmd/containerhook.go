@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"syscall"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
@@ -32,7 +33,8 @@ Exits with the exit code of the step, or with 1 after an error, which is in the 
 				signals := make(chan os.Signal, 8)
 				signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 				defer signal.Stop(signals)
-				host, _ := os.Hostname() // is the pod's name, too
+				shm, _ := strconv.ParseInt(os.Getenv(podenv.ShmSize), 10, 64) // 0 in pods without it
+				host, _ := os.Hostname()                                      // is the pod's name, too
 				broker := courier.Default()
 				var maker run.Builder
 				if _, err := os.Stat(jobcontainer.ActionsSocket); err == nil {
@@ -40,7 +42,7 @@ Exits with the exit code of the step, or with 1 after an error, which is in the 
 				}
 				return run.Run(ctx, run.Options{
 					Input: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Signals: signals,
-					Pod: cmp.Or(os.Getenv(podenv.PodName), host), Resources: *resources,
+					Pod: cmp.Or(os.Getenv(podenv.PodName), host), Resources: *resources, ShmBytes: shm,
 					JobDir: jobcontainer.Dir, GitHubDir: jobcontainer.GitHubDir, PrivateDir: filepath.Join(courier.Dir, "hook"),
 					WorkVolume: jobcontainer.RunnerWorkDir, Broker: broker, Builder: maker,
 					Guard: func(container string) run.Guard { return client.New(jobcontainer.Socket(container)) },

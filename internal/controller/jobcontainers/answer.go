@@ -28,7 +28,7 @@ func grant(pod *corev1.Pod, v ephemeral.View, request jobcontainer.Request, imag
 		a.response.Containers = append(a.response.Containers, jobcontainer.Granted{
 			Role: wanted.Role, Position: wanted.Position, Name: name, Image: images[i].Reference, Config: images[i].Config,
 		})
-		a.containers = append(a.containers, ephemeral.JobContainer(name, images[i].Reference, profile))
+		a.containers = append(a.containers, ephemeral.JobContainer(pod, name, images[i].Reference, profile))
 	}
 	courier, err := ephemeral.NextCourier(pod, v, len(a.containers), letter.Delivery{Responses: []jobcontainer.Response{a.response}}, ephemeral.Rest{})
 	if large := (*letter.TooLargeError)(nil); errors.As(err, &large) {

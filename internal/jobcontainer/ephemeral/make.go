@@ -72,14 +72,14 @@ func (v View) Name(role jobcontainer.Role, position int) string {
 	return name(role, v.Newest().Number+1, position)
 }
 
-// JobContainer makes a container of the job. Of all that is in it, the workflow has chosen the image (JOB-1).
-func JobContainer(name, image string, profile v1alpha1.SecurityProfile) corev1.EphemeralContainer {
+// JobContainer makes a container of the job for a pod. Of all that is in it, the workflow has chosen the image (JOB-1).
+func JobContainer(pod *corev1.Pod, name, image string, profile v1alpha1.SecurityProfile) corev1.EphemeralContainer {
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 		Name:                     name,
 		Image:                    image,
 		ImagePullPolicy:          corev1.PullIfNotPresent, // it has a digest
 		Command:                  jobcontainer.Command(name),
-		VolumeMounts:             runnerpod.JobMounts(),
+		VolumeMounts:             runnerpod.JobMounts(pod.Spec.Volumes),
 		TerminationMessagePath:   corev1.TerminationMessagePathDefault,
 		TerminationMessagePolicy: corev1.TerminationMessageReadFile,
 		SecurityContext:          securityOf(profile),

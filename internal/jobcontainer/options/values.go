@@ -7,10 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-)
 
-// DefaultShm is the size of /dev/shm that container runtimes give.
-const DefaultShm = 64 << 20
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+)
 
 func env(u used) {
 	name, value, given := strings.Cut(u.value, "=")
@@ -200,7 +199,7 @@ func (p Pool) shm() int64 {
 	if p.ShmBytes > 0 {
 		return p.ShmBytes
 	}
-	return DefaultShm
+	return jobcontainer.DefaultShm
 }
 
 func shmSize(u used) {
