@@ -94,6 +94,9 @@ func TemplateHash(pool *v1alpha1.RunnerPool, options Options) (string, error) {
 // shapeOfContainers is what of jobContainers a pod has from its beginning. What may be asked for is decided when it is.
 func shapeOfContainers(containers *v1alpha1.JobContainers) *v1alpha1.JobContainers {
 	shape := &v1alpha1.JobContainers{}
+	if containers.SecurityProfile == v1alpha1.ProfileRestricted { // Baseline is the default
+		shape.SecurityProfile = containers.SecurityProfile
+	}
 	if containers.ShmSize != nil {
 		shape.ShmSize = resource.NewQuantity(containers.ShmSize.Value(), resource.BinarySI)
 	}

@@ -153,6 +153,9 @@ func hookEnv(limits corev1.ResourceList, containers *v1alpha1.JobContainers, opt
 		{Name: courier.EnvPublicKey, Value: options.JobContainersKey},
 		{Name: envContainerHooks, Value: ContainerHook},
 	}
+	if containers.SecurityProfile == v1alpha1.ProfileRestricted {
+		env = append(env, corev1.EnvVar{Name: podenv.JobProfile, Value: string(v1alpha1.ProfileRestricted)})
+	}
 	if size := containers.ShmSize; size != nil {
 		env = append(env, corev1.EnvVar{Name: podenv.ShmSize, Value: strconv.FormatInt(size.Value(), 10)})
 	}

@@ -137,8 +137,13 @@ func TestTemplateHash_JOB3_ChangesWithTheKeyOfJobContainers(t *testing.T) {
 	require.NotEqual(t, hash(testPool(), "key"), hash(jobPool(), "key"))
 	require.NotEqual(t, hash(jobPool(), "key"), hash(jobPool(), "other"))
 	narrow := jobPool()
-	narrow.Spec.Template.JobContainers.AllowedImages, narrow.Spec.Template.JobContainers.SecurityProfile = []string{"postgres"}, v1alpha1.ProfileRestricted
+	narrow.Spec.Template.JobContainers.AllowedImages, narrow.Spec.Template.JobContainers.SecurityProfile = []string{"postgres"}, v1alpha1.ProfileBaseline
 	require.Equal(t, hash(jobPool(), "key"), hash(narrow, "key"))
+	narrow.Spec.Template.JobContainers.SecurityProfile = v1alpha1.ProfileRestricted
+	require.NotEqual(t, hash(jobPool(), "key"), hash(narrow, "key"), "runners tell jobs which users images may have")
+	pod, _, err := Build(narrow, withKey("key"), "abcd1234")
+	require.NoError(t, err)
+	require.Contains(t, container(t, pod, ContainerRunner).Env, corev1.EnvVar{Name: "BULLPEN_JOB_PROFILE", Value: "Restricted"})
 	shm := func(size string) *v1alpha1.RunnerPool {
 		pool := jobPool()
 		pool.Spec.Template.JobContainers.ShmSize = ptr.To(resource.MustParse(size))

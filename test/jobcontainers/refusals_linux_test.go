@@ -1,6 +1,7 @@
 package jobcontainers
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -186,6 +187,24 @@ func TestRefusals_RootWhereItIsNotPermitted(t *testing.T) {
 	answer = j.run(step)
 	require.Equal(t, 1, answer.Code)
 	require.Contains(t, answer.Log, "::error::Image 'debian:12' runs as root, which this pool does not permit.", "also an action's")
+}
+
+// With securityProfile Restricted, the user of an image must be the runner's.
+func TestRefusals_AUserThatIsNotTheRunners(t *testing.T) {
+	image := debian()
+	image.NonRoot, image.Config.User = true, "1234"
+	j := startJob(t, image)
+	prepare := func(more object) Answer {
+		call := j.call("prepare_job", object{"container": jobContainer("debian:12", more), "services": []object{}})
+		call.Environment = []string{"BULLPEN_JOB_PROFILE=Restricted"}
+		return j.run(call)
+	}
+	answer := prepare(nil)
+	require.Equal(t, 1, answer.Code)
+	require.Contains(t, answer.Log, fmt.Sprintf("::error::Container 'job' of image 'debian:12' runs as user 1234, and this pool permits only user %d.", runnerUser))
+	answer = prepare(options(fmt.Sprintf("--user %d", runnerUser)))
+	require.Zero(t, answer.Code, answer.Log)
+	j.cleanup()
 }
 
 func TestRefusals_ACommandThatTheImageOfAnActionLacks(t *testing.T) {

@@ -42,7 +42,7 @@ Exits with the exit code of the step, or with 1 after an error, which is in the 
 				}
 				return run.Run(ctx, run.Options{
 					Input: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Signals: signals,
-					Pod: cmp.Or(os.Getenv(podenv.PodName), host), Resources: *resources, ShmBytes: shm,
+					Pod: cmp.Or(os.Getenv(podenv.PodName), host), Resources: *resources, ShmBytes: shm, Restricted: os.Getenv(podenv.JobProfile) == "Restricted",
 					JobDir: jobcontainer.Dir, GitHubDir: jobcontainer.GitHubDir, PrivateDir: filepath.Join(courier.Dir, "hook"),
 					WorkVolume: jobcontainer.RunnerWorkDir, Broker: broker, Builder: maker,
 					Guard: func(container string) run.Guard { return client.New(jobcontainer.Socket(container)) },

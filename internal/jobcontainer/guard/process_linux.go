@@ -115,7 +115,7 @@ func (g *guard) user(spec string) (account, *syscall.Credential, error) {
 	case user.uid == uid && (user.gid == gid || uid != 0 && !strings.Contains(spec, ":")): // the pod sets its group, not the image
 		return user, nil, nil
 	case uid != 0:
-		return account{}, nil, cannotStart(exitNotExecutable, "the container runs as user %d and cannot start a process as user %q", uid, spec)
+		return account{}, nil, cannotStart(exitNotExecutable, "the container runs as user %d and cannot start a process as user %q: this pool permits no other user", uid, spec)
 	}
 	groups := user.groups
 	if shared, found := g.volumeGroup(); found && !slices.Contains(groups, shared) {

@@ -27,7 +27,7 @@ func TestGuard_WorksWithoutRootForItsOwnUser(t *testing.T) {
 	own.User = "root"
 	got := c.run(own)
 	require.Equal(t, 126, got.Code)
-	require.Equal(t, `the container runs as user 1500 and cannot start a process as user "root"`, got.Text)
+	require.Equal(t, `the container runs as user 1500 and cannot start a process as user "root": this pool permits no other user`, got.Text)
 
 	require.NoError(t, os.WriteFile(c.at("etc/passwd"), nil, 0o644)) // as in most images: the pod's user is not in there, or has another group
 	for _, user := range []string{"", "1500", "1500:1600"} {

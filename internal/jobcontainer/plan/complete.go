@@ -62,8 +62,8 @@ func (d Draft) container(one draft, granted jobcontainer.Granted, plan *Plan, fo
 	if config.OS != "" && d.runner.Platform != "" && config.OS+"/"+config.Architecture != d.runner.Platform {
 		found.add("%s", PlatformText(c.Image, d.runner.Platform, config.OS+"/"+config.Architecture))
 	}
-	if d.runner.NonRoot {
-		checkUser(c, found)
+	if d.runner.Restricted {
+		d.runner.checkUser(c, found)
 	}
 	if one.role != jobcontainer.RoleJob { // which runs nothing but steps
 		c.Argv = argv(one, config)
@@ -145,15 +145,15 @@ func IsRoot(user string) bool {
 	return name == "" || name == "root" || err == nil && id == 0
 }
 
-// checkUser refuses what a container without root can't be.
-func checkUser(c Container, found *problems) {
+// checkUser refuses a user that a container which runs as the runner's can't change to. A name may be the runner's in the image: its guard knows.
+func (r Runner) checkUser(c Container, found *problems) {
 	name, _, _ := strings.Cut(c.User, ":")
-	_, err := strconv.Atoi(name)
+	id, err := strconv.Atoi(name)
 	switch {
 	case IsRoot(c.User):
 		found.add("%s", RootText(c.Image))
-	case err != nil:
-		found.add("Image '%s' runs as user '%s'. This pool permits numeric users only: add `options: --user UID`.", c.Image, name)
+	case err == nil && id != r.User:
+		found.add("Container '%s' of image '%s' runs as user %d, and this pool permits only user %d. If the image works as that user, add `options: --user %d`.", c.Name, c.Image, id, r.User, r.User)
 	}
 }
 

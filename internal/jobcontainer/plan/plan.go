@@ -18,7 +18,8 @@ type Runner struct {
 	ReadFile               func(path string) ([]byte, error) // for --env-file, a path below Work; nil: there are none
 	Exists                 func(path string) bool            // whether the runner has a file; nil: it has none
 	Pool                   options.Pool
-	NonRoot                bool   // the pool's namespace refuses containers that run as root
+	Restricted             bool   // containers run as User, and no process of theirs can have another one
+	User                   int    // of the runner
 	Taken                  []Port // on which something in the pod listens already
 }
 

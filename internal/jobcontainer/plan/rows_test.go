@@ -349,13 +349,16 @@ func TestRow_UserOfTheImage(t *testing.T) {
 	require.Equal(t, "postgres", plan.Containers[0].User)
 
 	runner := pool
-	runner.NonRoot = true
+	runner.Restricted, runner.User = true, 1001
 	for _, user := range []string{"", "0", "root", "0:0", "root:root", "00"} {
 		_, err = planned(service(hook.Container{Image: "x"}), runner, config{User: user})
 		refused(t, err, "Image 'x' runs as root, which this pool does not permit.")
 	}
-	_, err = planned(service(hook.Container{Image: "x"}), runner, config{User: "node:node"})
-	refused(t, err, "Image 'x' runs as user 'node'. This pool permits numeric users only: add `options: --user UID`.")
+	_, err = planned(service(hook.Container{Image: "x"}), runner, config{User: "999:999"})
+	refused(t, err, "Container 'db' of image 'x' runs as user 999, and this pool permits only user 1001. If the image works as that user, add `options: --user 1001`.")
+	plan, err = planned(service(hook.Container{Image: "x"}), runner, config{User: "runner"})
+	require.NoError(t, err, "it may be 1001")
+	require.Equal(t, "runner", plan.Containers[0].User)
 	plan, err = planned(service(hook.Container{CreateOptions: "-u 1001"}), runner, config{User: "root"})
 	require.NoError(t, err)
 	require.Equal(t, "1001", plan.Containers[0].User)

@@ -60,6 +60,8 @@ type Options struct {
 	Platform string
 	// Resources are those of the pool, for texts, as "8 CPU, 16Gi"; empty: they are not said.
 	Resources string
+	// Restricted says that containers run as the runner's user, and no process of theirs can have another one.
+	Restricted bool
 	// ShmBytes is the size of /dev/shm in the job's containers; 0: the container runtime's.
 	ShmBytes int64
 	// JobDir, GitHubDir and PrivateDir are volumes: jobcontainer.Dir, jobcontainer.GitHubDir, and a directory that no container of the job

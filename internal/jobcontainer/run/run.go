@@ -180,7 +180,7 @@ func (c *call) runner() plan.Runner {
 	work := c.workDir()
 	return plan.Runner{
 		Platform: c.Platform, Work: work, Tools: c.variable("RUNNER_TOOL_CACHE"), Environ: c.Environ,
-		Pool: options.Pool{Resources: c.Resources, ShmBytes: c.ShmBytes}, Exists: exists, ReadFile: func(path string) ([]byte, error) { return readBelow(work, path) },
+		Pool: options.Pool{Resources: c.Resources, ShmBytes: c.ShmBytes}, Exists: exists, Restricted: c.Restricted, User: os.Getuid(), ReadFile: func(path string) ([]byte, error) { return readBelow(work, path) },
 	}
 }
 

@@ -13,6 +13,7 @@ const (
 	JobDir      = "BULLPEN_JOB_DIR"      // the volume that a job's containers share with the runner; unset where a job can have none
 	AwaitSocket = "BULLPEN_AWAIT_SOCKET" // a socket without which the runner takes no job: that of the pod's BuildKit daemon
 	Resources   = "BULLPEN_RESOURCES"    // of the pod, for messages about a job's containers: "8 CPU, 16Gi"
+	JobProfile  = "BULLPEN_JOB_PROFILE"  // the security profile of the job's containers; unset: Baseline
 	ShmSize     = "BULLPEN_SHM_SIZE"     // of /dev/shm in the job's containers, in bytes; unset: the container runtime's
 )
 

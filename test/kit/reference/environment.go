@@ -23,6 +23,7 @@ func Variables() []Variable {
 		{"BULLPEN_JOB_CONTAINERS_KEY", "agent", "set in runner pods by the controller: the public key to which requests for job containers are encrypted"},
 		{"BULLPEN_JOB_DIR", "agent", "set in runner pods by the controller: the volume that job containers share with the runner"},
 		{"BULLPEN_LISTEN_DATABASE_URL", "server, up, doctor", "URL of PostgreSQL itself, for notifications, passes and migrations; needed if the other is that of a connection pooler in transaction mode"},
+		{"BULLPEN_JOB_PROFILE", "agent", "set in runner pods by the controller: `jobContainers.securityProfile`, if it is Restricted"},
 		{"BULLPEN_NODE_ASSETS", "up, demo, tests", "directory of the programs of a Kubernetes node, for `--containers`, in place of those that `make node` compiles"},
 		{"BULLPEN_POD_NAME", "agent", "set in runner pods by the controller"},
 		{"BULLPEN_POD_UID", "agent", "set in runner pods by the controller"},
