@@ -178,6 +178,9 @@ func (d Draft) env(one draft, config jobcontainer.ImageConfig, workDir string, f
 	if _, given := one.asked.EnvironmentVariables["CI"]; !given {
 		e.set("CI=true")
 	}
+	if one.role != jobcontainer.RoleService {
+		e.fill(d.runner.builder())
+	}
 	if one.role == jobcontainer.RoleStep {
 		e.trustWorkspace(workDir)
 	}
@@ -187,9 +190,7 @@ func (d Draft) env(one draft, config jobcontainer.ImageConfig, workDir string, f
 // trustWorkspace is for actions, whose workspace is a link: a program that asks the kernel for its directory gets another path, and git then ignores
 // a safe.directory with the link's. The files are the job's own, so no owner of theirs is wrong. Git reads these variables from 2.38 on.
 func (e *environment) trustWorkspace(workDir string) {
-	if _, set := e.get("PWD"); !set {
-		e.set("PWD=" + workDir)
-	}
+	e.fill([]string{"PWD=" + workDir})
 	text, set := e.get("GIT_CONFIG_COUNT")
 	count, err := strconv.Atoi(text)
 	if set && (err != nil || count < 0) { // git reports it
@@ -200,10 +201,37 @@ func (e *environment) trustWorkspace(workDir string) {
 	e.set(fmt.Sprintf("GIT_CONFIG_VALUE_%d=*", count)) // also checkouts below the workspace, and submodules
 }
 
+// builder returns the variables by which clients of the runner find the pod's BuildKit daemon, for containers that run steps: its socket and the
+// configuration of buildx are in the volume that they share with the runner.
+func (r Runner) builder() []string {
+	var found []string
+	for _, name := range []string{"BUILDKIT_HOST", "BUILDX_CONFIG", "BUILDX_BUILDER"} {
+		for _, own := range r.Environ {
+			if strings.HasPrefix(own, name+"=") {
+				found = append(found, own)
+			}
+		}
+	}
+	if !slices.Contains(found, "BUILDKIT_HOST=unix://"+jobcontainer.BuildKitSocket) || !slices.Contains(found, "BUILDX_CONFIG="+jobcontainer.BuildxConfig) {
+		return nil // there is none, or the pool has another
+	}
+	return found
+}
+
 // environment keeps each name once, where it first occurred.
 type environment struct {
 	variables []string
 	at        map[string]int
+}
+
+// fill sets what is not set.
+func (e *environment) fill(variables []string) {
+	for _, variable := range variables {
+		name, _, _ := strings.Cut(variable, "=")
+		if _, set := e.get(name); !set {
+			e.set(variable)
+		}
+	}
 }
 
 func (e *environment) get(name string) (value string, set bool) {

@@ -140,6 +140,32 @@ func TestComplete_GitTrustsTheWorkspaceOfActions(t *testing.T) {
 	require.Equal(t, []string{"GITHUB_ACTIONS=true", "CI=true"}, plan.Containers[0].Env)
 }
 
+// Steps in a container build with the pod's daemon as those on the runner do.
+func TestComplete_StepsFindThePodsBuilder(t *testing.T) {
+	runner := pool
+	own := []string{"BUILDKIT_HOST=unix:///bullpen/job/buildkitd.sock", "BUILDX_CONFIG=/bullpen/job/buildx", "BUILDX_BUILDER=bullpen"}
+	runner.Environ = append([]string{"HOME=/home/runner"}, own...)
+	job := hook.Container{Image: "job"}
+	plan, err := planned(Job{Container: &job, Services: []hook.Container{{Image: "db"}}, Names: []string{"db"}}, runner)
+	require.NoError(t, err)
+	require.Equal(t, append([]string{"GITHUB_ACTIONS=true", "CI=true"}, own...), plan.Containers[0].Env)
+	require.Equal(t, []string{"GITHUB_ACTIONS=true", "CI=true"}, plan.Containers[1].Env, "a service runs no step")
+	draft, err := ForStep(hook.Container{Image: "x"}, runner)
+	require.NoError(t, err)
+	step, err := draft.Complete(granted(draft))
+	require.NoError(t, err)
+	require.Subset(t, step.Containers[0].Env, own)
+
+	job.EnvironmentVariables = map[string]string{"BUILDX_BUILDER": "mine"}
+	plan, err = planned(Job{Container: &job}, runner)
+	require.NoError(t, err)
+	require.Subset(t, plan.Containers[0].Env, []string{own[0], own[1], "BUILDX_BUILDER=mine"})
+	runner.Environ = []string{"BUILDKIT_HOST=tcp://builder:1234", own[1], own[2]}
+	plan, err = planned(Job{Container: &hook.Container{Image: "job"}}, runner)
+	require.NoError(t, err)
+	require.Equal(t, []string{"GITHUB_ACTIONS=true", "CI=true"}, plan.Containers[0].Env, "the pool has a builder of its own")
+}
+
 func TestComplete_StopTimeout(t *testing.T) {
 	for option, seconds := range map[string]float64{"": 10, "--stop-timeout 0": 0, "--stop-timeout 5": 5, "--stop-timeout=-1": 600, "--stop-timeout 100000": 600} {
 		plan, err := planned(service(hook.Container{CreateOptions: option}), pool, config{StopSignal: "NOPE"})
