@@ -26,6 +26,19 @@ func (limitError) ExitCode() int { return exitNotExecutable }
 
 func (e limitError) Unwrap() error { return e.error }
 
+// setLimit sets as much as there is: no process of a container may raise its hard limit. The log of the process has a line about less.
+func setLimit(asked string, limit unix.Rlimit) error {
+	var most unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &most); err != nil {
+		return err
+	}
+	if limit.Max > most.Max {
+		limit.Max, limit.Cur = most.Max, min(limit.Cur, most.Max)
+		fmt.Fprintf(os.Stderr, "Option '--ulimit nofile=%s' is above the hard limit of this runner: the limits are %d:%d.\n", asked, limit.Cur, limit.Max)
+	}
+	return unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+}
+
 // Limit sets the limit of open files, soft:hard, and becomes the program argv[0] with the arguments argv[1:], the first of which is its name
 // for itself. It returns only an error.
 func Limit(nofile string, argv []string) error {
@@ -37,8 +50,8 @@ func Limit(nofile string, argv []string) error {
 	if !found || errs != [2]error{} || len(argv) < 2 {
 		return limitError{errors.New("limiting a process: expected --nofile soft:hard, a program and its name")}
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return limitError{fmt.Errorf("option '--ulimit nofile=%s' has no effect: the limits of this runner are lower: %w", nofile, err)}
+	if err := setLimit(nofile, limit); err != nil {
+		return limitError{fmt.Errorf("setting --ulimit nofile=%s: %w", nofile, err)}
 	}
 	if err := unix.Exec(argv[0], argv[1:], os.Environ()); err != nil {
 		return limitError{fmt.Errorf("starting %s: %w", argv[1], err)}

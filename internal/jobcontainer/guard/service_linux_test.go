@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/client"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/wire"
@@ -134,8 +135,10 @@ func TestService_HasTheLimitsOfItsOptions(t *testing.T) {
 
 	process.Nofile = &client.Limits{Soft: 1 << 40, Hard: 1 << 40}
 	got := newPod(t).add("job").run(process)
-	require.Equal(t, 126, got.Code)
-	require.Contains(t, got.stderr, "option '--ulimit nofile=1099511627776:1099511627776' has no effect: the limits of this runner are lower")
+	var most unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &most))
+	require.Equal(t, fmt.Sprintf("sh %d %[1]d 1500\n", most.Max), got.stdout)
+	require.Equal(t, fmt.Sprintf("Option '--ulimit nofile=1099511627776:1099511627776' is above the hard limit of this runner: the limits are %d:%[1]d.\n", most.Max), got.stderr)
 }
 
 func TestHealth_RunsACommand(t *testing.T) {
