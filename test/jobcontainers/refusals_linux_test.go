@@ -76,7 +76,7 @@ func TestRefusals_OfImages(t *testing.T) {
 func TestRefusals_WarningsOfResources(t *testing.T) {
 	j := startJob(t, debian())
 	answer := j.prepared(jobContainer("debian:12", options("--memory 4g --cpus 2 --name x --rm")))
-	require.Contains(t, answer.Log, "::warning::Option '--memory 4g' has no effect: resources of a job are those of the pool (8 CPU, 16Gi).")
+	require.Contains(t, answer.Log, "::warning::Option '--memory 4g' has no effect: the containers of a job share the resources of its pod (at least 8 CPU, 16Gi).")
 	require.Contains(t, answer.Log, "::warning::Option '--cpus 2' has no effect")
 	require.Equal(t, 2, strings.Count(answer.Log, "::warning::"), answer.Log)
 }

@@ -62,11 +62,11 @@ func TestParse_Harmless(t *testing.T) {
 
 func TestParse_NoEffect(t *testing.T) {
 	for text, warning := range map[string]string{
-		"--memory 4g":         "Option '--memory 4g' has no effect: resources of a job are those of the pool (8 CPU, 16Gi).",
-		"-m=4g":               "Option '--memory 4g' has no effect: resources of a job are those of the pool (8 CPU, 16Gi).",
-		"--cpus 2":            "Option '--cpus 2' has no effect: resources of a job are those of the pool (8 CPU, 16Gi).",
-		"--memory-swap -1":    "Option '--memory-swap -1' has no effect: resources of a job are those of the pool (8 CPU, 16Gi).",
-		"--shm-size 64m":      "Option '--shm-size 64m' has no effect: resources of a job are those of the pool (8 CPU, 16Gi).",
+		"--memory 4g":         "Option '--memory 4g' has no effect: the containers of a job share the resources of its pod (at least 8 CPU, 16Gi).",
+		"-m=4g":               "Option '--memory 4g' has no effect: the containers of a job share the resources of its pod (at least 8 CPU, 16Gi).",
+		"--cpus 2":            "Option '--cpus 2' has no effect: the containers of a job share the resources of its pod (at least 8 CPU, 16Gi).",
+		"--memory-swap -1":    "Option '--memory-swap -1' has no effect: the containers of a job share the resources of its pod (at least 8 CPU, 16Gi).",
+		"--shm-size 64m":      "Option '--shm-size 64m' has no effect: the containers of a job share the resources of its pod (at least 8 CPU, 16Gi).",
 		"--restart always":    "Option '--restart always' has no effect: a container of a job is not started again.",
 		"--ulimit memlock=-1": "Option '--ulimit memlock=-1' has no effect: of the limits of processes, only nofile can be set on this runner.",
 		"--read-only":         "Option '--read-only' has no effect: the file systems of containers are writable on this runner.",
@@ -77,7 +77,7 @@ func TestParse_NoEffect(t *testing.T) {
 	}
 	got, err := Parse("job", "--cpus 2", Pool{})
 	require.NoError(t, err)
-	require.Equal(t, []string{"Option '--cpus 2' has no effect: resources of a job are those of the pool."}, got.Warnings)
+	require.Equal(t, []string{"Option '--cpus 2' has no effect: the containers of a job share the resources of its pod."}, got.Warnings)
 
 	got, err = Parse("db", "--tmpfs /var/lib/mysql:rw,size=1g --mount type=tmpfs,dst=/t", pool)
 	require.NoError(t, err)

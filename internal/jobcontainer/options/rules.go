@@ -121,7 +121,7 @@ func noEffect(why string) func(used) { return func(u used) { u.warn(why) } }
 func poolDecides(u used) {
 	resources := u.parser.pool.Resources
 	if resources != "" {
-		resources = " (" + resources + ")"
+		resources = " (at least " + resources + ")" // the pod has helpers, whose limits add to it
 	}
-	u.warn("resources of a job are those of the pool" + resources)
+	u.warn("the containers of a job share the resources of its pod" + resources)
 }

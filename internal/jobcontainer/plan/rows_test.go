@@ -231,7 +231,7 @@ func TestRow_ResourcesAreThePools(t *testing.T) {
 	plan, err := planned(service(hook.Container{CreateOptions: "--memory 4g --cpus 2 --memory-swap 8g --shm-size 32m"}), pool)
 	require.NoError(t, err)
 	require.Len(t, plan.Warnings, 4)
-	require.Equal(t, "Option '--memory 4g' has no effect: resources of a job are those of the pool (8 CPU, 16Gi).", plan.Warnings[0])
+	require.Equal(t, "Option '--memory 4g' has no effect: the containers of a job share the resources of its pod (at least 8 CPU, 16Gi).", plan.Warnings[0])
 	_, err = planned(service(hook.Container{CreateOptions: "--shm-size 1g"}), pool)
 	refused(t, err, "Option '--shm-size 1g' of container 'db' is not available on this runner: its /dev/shm has 64 MiB. Remove it, or use a pool that permits docker.")
 }
