@@ -24,8 +24,8 @@ const (
 	maxBody      = 1 << 20 // bytes of one response
 	maxBytes     = 4 << 20 // of all responses
 	maxHeader    = 64 << 10
-	maxRequests  = 24 // a version check, a token and at most four documents are usual
-	maxRedirects = 8
+	maxRequests  = 24 // without those of layers. A version check, a token and at most four documents are usual
+	maxRedirects = 8  // of one request
 )
 
 // limitError is a limit that a registry has exceeded.
@@ -66,14 +66,15 @@ type exchange struct {
 
 	mu         sync.Mutex
 	requests   int
-	redirects  int
+	allowed    int             // requests
+	layers     map[string]bool // by digest: those that are asked for
 	bytes      int64
 	basic      bool          // the last 401 asked for basic authentication
 	retryAfter time.Duration // of the last 429
 }
 
 func newExchange(name imagename.Name, mirror *Mirror, policy imagename.Policy, options *Options) *exchange {
-	e := &exchange{name: name, mirror: mirror, policy: policy, options: options}
+	e := &exchange{name: name, mirror: mirror, policy: policy, options: options, allowed: maxRequests}
 	e.transport = &http.Transport{
 		Proxy:                  options.Proxy,
 		DialContext:            e.dial,
@@ -99,9 +100,16 @@ func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err := e.admit(request); err != nil {
 		return nil, err
 	}
-	response, err := e.transport.RoundTrip(e.mirrored(request))
+	request, layer := e.mirrored(request), e.isLayer(request)
+	if layer {
+		request = ranged(request)
+	}
+	response, err := e.transport.RoundTrip(request)
 	if err != nil {
 		return nil, err
+	}
+	if layer {
+		unranged(response)
 	}
 	e.note(response)
 	response.Body = &limitedBody{exchange: e, body: response.Body, left: maxBody}
@@ -119,14 +127,11 @@ func (e *exchange) admit(request *http.Request) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.requests++
-	if request.Response != nil { // set by http.Client on a redirect
-		e.redirects++
-	}
 	switch {
-	case e.redirects > maxRedirects:
+	case redirects(request) > maxRedirects:
 		return &limitError{fmt.Sprintf("more than %d redirects", maxRedirects)}
-	case e.requests > maxRequests:
-		return &limitError{fmt.Sprintf("more than %d requests for one image", maxRequests)}
+	case e.requests > e.allowed:
+		return &limitError{fmt.Sprintf("more than %d requests for one image", e.allowed)}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package image
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -84,4 +85,14 @@ func TestExchange_LimitsAllRequestsAndBytes(t *testing.T) {
 	}
 	require.ErrorAs(t, get(e, "/large"), &limit)
 	require.Equal(t, "more than 4194304 bytes for one image", limit.what)
+}
+
+func TestExchange_LayersHaveABound(t *testing.T) {
+	e := newExchange(imagename.Name{}, nil, imagename.Policy{}, &Options{})
+	var layers []descriptor
+	for i := range 1000 {
+		layers = append(layers, descriptor{Digest: fmt.Sprint(i / 2)}) // each twice
+	}
+	require.Len(t, e.expectLayers(layers), 128)
+	require.Equal(t, 24+3*128, e.allowed)
 }

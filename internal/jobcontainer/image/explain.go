@@ -159,6 +159,11 @@ func explain(err error, image string, name imagename.Name, credentials bool, tim
 
 func explainReason(reason Reason, detail string, err error, image string, name imagename.Name, timeout time.Duration) *Error {
 	const pull = "Image '%[1]s' could not be pulled: "
+	if layer := (*layerError)(nil); errors.As(err, &layer) {
+		if e := explainLayer(layer, reason, image, name, pull, timeout); e != nil {
+			return e
+		}
+	}
 	switch reason {
 	case PlatformMissing:
 		var variants *noVariant

@@ -70,7 +70,7 @@ func (s *session) head(ctx context.Context, image imagename.Name) (string, error
 }
 
 // fetch reads the image's manifest, that of the platform if it is an index, and its config. The digest of each is that of its
-// content, or was verified by the one that names it.
+// content, or was verified by the one that names it. Of the layers it asks for the first byte.
 func (s *session) fetch(ctx context.Context, image imagename.Name, wanted Platform) (cached, error) {
 	top, err := s.puller.Get(ctx, s.reference(image))
 	if err != nil {
@@ -108,6 +108,9 @@ func (s *session) fetch(ctx context.Context, image imagename.Name, wanted Platfo
 	}
 	if platform.suits(wanted) == 0 {
 		return cached{}, &noVariant{wanted, []string{printable(platform.String())}}
+	}
+	if err := s.probeLayers(ctx, parsed.layers); err != nil {
+		return cached{}, err
 	}
 	return cached{digest: top.Digest.String(), config: config}, nil
 }

@@ -24,9 +24,10 @@ const (
 
 // descriptor points to content by its digest (OCI image-spec, content descriptors).
 type descriptor struct {
-	MediaType string `json:"mediaType"`
-	Digest    string `json:"digest"`
-	Size      int64  `json:"size"`
+	MediaType string   `json:"mediaType"`
+	Digest    string   `json:"digest"`
+	Size      int64    `json:"size"`
+	URLs      []string `json:"urls"`
 	Platform  *struct {
 		OS           string `json:"os"`
 		Architecture string `json:"architecture"`
@@ -34,10 +35,11 @@ type descriptor struct {
 	} `json:"platform"`
 }
 
-// manifest is what a registry has for a name: an index, which has manifests, or a manifest, which has a config.
+// manifest is what a registry has for a name: an index, which has manifests, or a manifest, which has a config and layers.
 type manifest struct {
 	index  []descriptor
 	config *descriptor
+	layers []descriptor
 }
 
 // notImage is why content is no image that a container can run.
@@ -79,7 +81,32 @@ func parseManifest(body []byte, contentType string) (manifest, error) {
 	if t := document.Config.MediaType; t != ociConfig && t != dockerConfig1 {
 		return manifest{}, &notImage{"it is an artifact of the type " + printable(t)}
 	}
-	return manifest{config: document.Config}, nil
+	layers, err := parseLayers(document.Layers)
+	if err != nil {
+		return manifest{}, err
+	}
+	return manifest{config: document.Config, layers: layers}, nil
+}
+
+// parseLayers refuses layers with URLs, as base images of Windows have them: containerd asks those before the registry, from the node, and no
+// policy of a pool decides on them.
+func parseLayers(body json.RawMessage) ([]descriptor, error) {
+	if body == nil {
+		return nil, nil
+	}
+	var layers []descriptor
+	if err := json.Unmarshal(body, &layers); err != nil {
+		return nil, &notImage{"its layers are not valid"}
+	}
+	for _, layer := range layers {
+		if err := digest.Digest(layer.Digest).Validate(); err != nil {
+			return nil, &notImage{"its manifest has a digest that is not valid"}
+		}
+		if len(layer.URLs) > 0 {
+			return nil, &notImage{"a layer of it is outside of its registry. Push it again with all of its layers"}
+		}
+	}
+	return layers, nil
 }
 
 // agree reports whether the media type in the document, and that of the response if it is one of images, are among the allowed.

@@ -104,6 +104,9 @@ func TestParseManifest_RefusesWhatIsNoImage(t *testing.T) {
 		`{"config":{"mediaType":"` + ociConfig + `","digest":"` + someDigest + `","size":1e9}}`:                      "not valid JSON",
 		`{"config":{"mediaType":"` + ociConfig + `","digest":"` + someDigest + `","size":9999999}}`:                  "larger than",
 		`{"config":{"mediaType":"application/vnd.cncf.helm.config.v1+json","digest":"` + someDigest + `","size":1}}`: "it is an artifact of the type application/vnd.cncf.helm.config.v1+json",
+		`{"config":` + config + `,"layers":{}}`:                                                                      "its layers are not valid",
+		`{"config":` + config + `,"layers":[{"digest":"sha256:1"}]}`:                                                 "digest that is not valid",
+		`{"config":` + config + `,"layers":[{"digest":"` + someDigest + `","urls":["http://169.254.169.254/"]}]}`:    "a layer of it is outside of its registry",
 		`{"config":{"mediaType":"x\n::error::","digest":"` + someDigest + `","size":1}}`:                             "it is an artifact of the type x?::error::",
 	} {
 		_, err := parseManifest([]byte(body), "")

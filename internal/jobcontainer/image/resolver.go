@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -201,6 +202,9 @@ func (r *Resolver) askRegistry(ctx context.Context, query Query, k key, credenti
 			return found, nil
 		}
 		if ctx.Err() != nil {
+			if layer := (*layerError)(nil); errors.As(err, &layer) {
+				return cached{}, &layerError{context.Cause(ctx)}
+			}
 			return cached{}, context.Cause(ctx)
 		}
 		delay, again := retryDelay(err, attempt)
