@@ -104,6 +104,7 @@ type jobNode struct {
 	client    client.Client
 	key       *letter.PrivateKey
 	namespace string
+	memory    string // of a runner
 }
 
 const askerRef, agentRef = "registry.test/asker:v1", "registry.test/agent:v1"
@@ -135,7 +136,7 @@ func newJobNode(ctx context.Context, t testing.TB) *jobNode {
 	admin := cluster.Plane().AdminConfig()
 	_, err = envtest.InstallCRDs(admin, envtest.CRDInstallOptions{Paths: []string{filepath.Join(root, "charts", "bullpen", "crds")}})
 	require.NoError(t, err)
-	j := &jobNode{TB: t, admin: admin, namespace: "runners"}
+	j := &jobNode{TB: t, admin: admin, namespace: "runners", memory: "256Mi"}
 	j.kube, err = kubernetes.NewForConfig(admin)
 	require.NoError(t, err)
 	j.client, err = client.New(admin, client.Options{Scheme: controller.NewScheme()})
@@ -165,7 +166,7 @@ func (j *jobNode) runner(ctx context.Context, name, cpu string, command ...strin
 		ObjectMeta: metav1.ObjectMeta{Namespace: j.namespace, Name: "jobs-" + name},
 		Spec: v1alpha1.RunnerPoolSpec{
 			Platform: v1alpha1.PlatformLinux, Labels: []string{"jobs"}, Replicas: ptr.To[int32](0),
-			Resources: v1alpha1.RunnerResources{CPU: resource.MustParse(cpu), Memory: resource.MustParse("256Mi")},
+			Resources: v1alpha1.RunnerResources{CPU: resource.MustParse(cpu), Memory: resource.MustParse(j.memory)},
 			Template: v1alpha1.RunnerTemplate{
 				Image: askerRef, Command: []string{"/asker"}, JobContainers: &v1alpha1.JobContainers{}, TerminationGracePeriodSeconds: ptr.To[int64](3600),
 			},
@@ -177,8 +178,11 @@ func (j *jobNode) runner(ctx context.Context, name, cpu string, command ...strin
 	}, name)
 	require.NoError(j, err)
 	for i := range pod.Spec.Containers {
-		if c := &pod.Spec.Containers[i]; c.Name == runnerpod.ContainerRunner {
+		switch c := &pod.Spec.Containers[i]; c.Name {
+		case runnerpod.ContainerRunner:
 			c.Command = command
+		case runnerpod.ContainerPoller, runnerpod.ContainerIdle: // they have exited when a job runs
+			c.Image, c.Command, c.Args = askerRef, []string{"/asker", "nothing"}, nil
 		}
 	}
 	pod.OwnerReferences, account.OwnerReferences = nil, nil // no controller of pools runs here

@@ -149,6 +149,7 @@ func (l layout) kubelet() map[string]any {
 		"imageGCHighThresholdPercent": 100, // the disk is the machine's: what fills it is not of this node
 		"imageGCLowThresholdPercent":  99,
 		"serializeImagePulls":         false,
+		"podPidsLimit":                4096, // a job that starts processes without end leaves some to other pods
 		"enforceNodeAllocatable":      []string{"pods"},
 		"evictionHard":                map[string]string{},
 		"nodeStatusUpdateFrequency":   "2s",

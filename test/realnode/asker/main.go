@@ -1,6 +1,7 @@
 // Command asker stands in for a runner that asks for containers: it holds the volume as the supervisor does, asks as the container hook does,
 // and prints a line of JSON for each thing that happens. With "steps N" it asks for that many, one after the other, with "at TIME" for three
-// at once, with "wait" for nothing, and with "nothing" it exits.
+// at once, with "wait" for nothing, and with "nothing" it exits. With "deaf" it runs processes that ignore signals, with "bomb" those that
+// have no end. "deaf exit" exits then; both exit when their pod is deleted.
 package main
 
 import (
@@ -30,7 +31,7 @@ type line struct {
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "nothing" {
+	if len(os.Args) > 1 && process(os.Args[1:]) {
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -57,6 +58,8 @@ func main() {
 		return
 	case len(os.Args) == 3 && os.Args[1] == "at":
 		askAt(ctx, os.Args[2], say)
+		return
+	case len(os.Args) > 1 && askForProcesses(ctx, os.Args[1:], say):
 		return
 	}
 	ask := func(id string, containers ...jobcontainer.Wanted) *jobcontainer.Response {
