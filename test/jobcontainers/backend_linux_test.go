@@ -63,6 +63,8 @@ type Pod interface {
 	Explain(t *testing.T, failure letter.Failure)
 	// Kill kills a container as the kernel does if there is no memory left.
 	Kill(t *testing.T, container string)
+	// LimitsMemory skips the row if nothing limits the memory of the pod.
+	LimitsMemory(t *testing.T)
 	// Alive says whether processes of a container exist.
 	Alive(container string) bool
 	// Requests are what the broker was asked, by their order.

@@ -215,6 +215,11 @@ func (p *processPod) Kill(t *testing.T, container string) {
 	await.Receive(t, c.done, "the container is gone")
 }
 
+// LimitsMemory skips the row.
+func (p *processPod) LimitsMemory(t *testing.T) {
+	t.Skip("nothing limits the memory of namespaces alone")
+}
+
 // Explain says why a container has ended.
 func (p *processPod) Explain(t *testing.T, failure letter.Failure) {
 	t.Helper()

@@ -176,6 +176,22 @@ func TestSteps_WhoseContainerIsKilled(t *testing.T) {
 	j.cleanup()
 }
 
+// The kernel kills a step's process at the pod's limit: the step fails with the reason, and the container goes on.
+func TestSteps_WhoseProcessIsKilledForMemory(t *testing.T) {
+	j := startJob(t, debian())
+	j.pod.LimitsMemory(t)
+	j.prepared(jobContainer("debian:12", nil))
+	for _, call := range []Call{j.command(nil, Program, "hog"), j.script(Program+" hog; exit $?", nil)} {
+		answer := j.run(call)
+		require.Equal(t, 137, answer.Code, answer.Log)
+		require.Contains(t, answer.Log, "::error::A process of container 'job' was killed for lack of memory. The pool allows 16Gi.")
+	}
+	answer := j.run(j.command(nil, Program, "id"))
+	require.Zero(t, answer.Code, answer.Log)
+	require.True(t, j.pod.Alive("job-1-0"))
+	j.cleanup()
+}
+
 // "container action joins the job's network", with its image's entrypoint, arguments and exit code; without prepare_job, too.
 func TestContainerSteps_RunTheirImage(t *testing.T) {
 	image := Image{Name: "acme/action:1", Config: jobcontainer.ImageConfig{Entrypoint: []string{Program, "args"}, Cmd: []string{"of", "the image"}, WorkingDir: "/srv"}}

@@ -2,6 +2,7 @@
 //
 //	serve PORT         print "ready", and send the port to each client, until it is stopped
 //	deaf               print "deaf", and ignore SIGINT and SIGTERM
+//	hog                use ever more memory, up to 8 GiB
 //	hold               hold the volume of job containers, as a runner's supervisor does, until it is stopped
 //	dial HOST:PORT     connect, and print what the server sends
 //	exit CODE, env NAME, id, pwd, args …, cat FILE, exists FILE
@@ -37,6 +38,8 @@ func program(args []string) int {
 		fmt.Println("deaf")
 		<-time.After(10 * time.Minute) // bounded: the container is killed
 		return 0
+	case "hog":
+		return hog()
 	case "hold":
 		return hold()
 	case "dial":
@@ -66,6 +69,20 @@ func program(args []string) int {
 		}
 		fmt.Print(string(content))
 	}
+	return 0
+}
+
+// hog uses memory until it is killed.
+func hog() int {
+	var all [][]byte
+	for range 8 << 10 {
+		block := make([]byte, 1<<20)
+		for at := 0; at < len(block); at += os.Getpagesize() {
+			block[at] = 1
+		}
+		all = append(all, block)
+	}
+	fmt.Println("nothing limited", len(all), "MiB")
 	return 0
 }
 
