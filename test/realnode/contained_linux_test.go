@@ -1,11 +1,14 @@
 package realnode
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const containedPool = `---
@@ -113,5 +116,48 @@ func (w *world) runJobContainers() {
 			w.Logf("job %s took %s", job.Name, job.CompletedAt.Sub(*job.StartedAt))
 		}
 	}
+	w.requireContainedIsolation()
 	w.run("kubectl delete -f contained.pool.yaml", "--timeout=10m")
+}
+
+// tokenScript looks for a token of a service account below each mount, and says whether there is one.
+const tokenScript = `test "$(id -u)" = 0
+shopt -s globstar dotglob nullglob
+found=closed
+while read -r _ at _; do
+  case $at in /|/proc|/proc/*|/sys|/sys/*|/dev|/dev/*) continue;; esac
+  for file in "$at" "$at"/**; do
+    case $file in */token|*/serviceaccount*) echo "found $file"; found=open;; esac
+    if [[ -f $file && -r $file ]] && { read -r -n 3 start <"$file" || :; } 2>/dev/null && [[ $start == eyJ ]]; then echo "starts as a token: $file"; found=open; fi
+  done
+done </proc/self/mounts
+for at in /var/run/secrets /run/secrets; do [[ ! -e $at ]] || found=open; done
+echo "reach token $found"
+`
+
+// requireContainedIsolation has root of a job's container try what a step on the runner tries (requireIsolation), and another pod, and look for a
+// token.
+func (w *world) requireContainedIsolation() {
+	w.echoAll()
+	d := w.destinations()
+	d.stranger = append(d.stranger, w.startNeighbor())
+	require.ElementsMatch(w, slices.Concat(d.job, d.stranger), w.reached(w.runStranger("stranger-of-containers", d)), "what a pod without a policy reaches")
+	said := w.askFrom("from-container", "runs-on: [contained]\n    container: "+registryHost+"/public/tools:v1", tokenScript+ask(d))
+	require.ElementsMatch(w, d.job, w.reached(said), "what a job's container reaches\n%s", said)
+	require.Contains(w, said, "reach token closed")
+}
+
+// startNeighbor starts another pod that listens, and returns where.
+func (w *world) startNeighbor() string {
+	w.registry.running.Push(w.TB, "public/db:v1", w.registry.bases["db"])
+	pod, err := w.kube.CoreV1().Pods(outside).Create(w.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "neighbor"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: registryHost + "/public/db:v1"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(w, err)
+	w.eventually("the neighbor runs", func() bool {
+		pod, err = w.kube.CoreV1().Pods(outside).Get(w.Context(), pod.Name, metav1.GetOptions{})
+		return err == nil && pod.Status.Phase == corev1.PodRunning
+	})
+	return "tcp/" + net.JoinHostPort(pod.Status.PodIP, "5432")
 }

@@ -22,8 +22,10 @@ const (
 	dispatchPort = 8081
 )
 
-// echoPort is where datagrams are answered, at a public address and at a private one.
+// echoPort is where datagrams are answered, at a public address, at a private one, and at that of clouds' metadata services.
 const echoPort = 9053
+
+var metadataAt = netip.MustParseAddr("169.254.169.254")
 
 // askScript tries each destination, and says which of them answered: a TCP connection that is accepted, or a datagram that comes back. DNS is asked for
 // a name, by UDP.
@@ -64,7 +66,7 @@ func (w *world) destinations() destinations {
 	udp := func(at netip.Addr) string { return "udp/" + netip.AddrPortFrom(at, echoPort).String() }
 	d := destinations{
 		job:      []string{"tcp/" + net.JoinHostPort(githubAt.String(), "80"), udp(githubAt), "dns"},
-		stranger: []string{"tcp/10.111.0.1:443", "tcp/10.112.0.1:6443", "tcp/10.112.0.2:10250", udp(realnode.Gateway())},
+		stranger: []string{"tcp/10.111.0.1:443", "tcp/10.112.0.1:6443", "tcp/10.112.0.2:10250", udp(realnode.Gateway()), udp(metadataAt)},
 	}
 	pods, err := w.kube.CoreV1().Pods(systemNamespace).List(w.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component in (server, controller)"})
 	require.NoError(w, err)
@@ -92,9 +94,10 @@ func (w *world) destinations() destinations {
 	return d
 }
 
-// echoAll answers datagrams at a public address and at a private one, until the phase ends.
+// echoAll answers datagrams at each address for them, until the phase ends.
 func (w *world) echoAll() {
-	for _, at := range []netip.Addr{githubAt, realnode.Gateway()} {
+	require.NoError(w, w.cluster.Address(metadataAt))
+	for _, at := range []netip.Addr{githubAt, realnode.Gateway(), metadataAt} {
 		w.echo(netip.AddrPortFrom(at, echoPort))
 	}
 }
@@ -145,9 +148,14 @@ func (w *world) askFromIdle(d destinations) string {
 
 // askFromJob has a job try, and returns its log.
 func (w *world) askFromJob(name string, d destinations) string {
-	indented := "          " + strings.ReplaceAll(strings.TrimSpace(ask(d)), "\n", "\n          ")
+	return w.askFrom(name, "runs-on: bullpen", ask(d))
+}
+
+// askFrom has a job run a script, and returns its log. settings are lines of the job.
+func (w *world) askFrom(name, settings, script string) string {
+	indented := "          " + strings.ReplaceAll(strings.TrimSpace(script), "\n", "\n          ")
 	before := w.unfinished()
-	w.submit(name+".yaml", "name: isolation\non: [workflow_dispatch]\njobs:\n  "+name+":\n    runs-on: bullpen\n    steps:\n      - run: |\n"+indented+"\n", 1)
+	w.submit(name+".yaml", "name: isolation\non: [workflow_dispatch]\njobs:\n  "+name+":\n    "+settings+"\n    steps:\n      - shell: bash\n        run: |\n"+indented+"\n", 1)
 	w.awaitJobs("a job that tries what it may not reach", before)
 	for _, job := range w.jobs() {
 		if job.Key != name {

@@ -122,7 +122,7 @@ func (w *world) startRegistry() {
 func (w *world) makeJobImages() {
 	greeter := filepath.Join(w.dir, "greeter")
 	require.NoError(w, compile(w.Context(), greeter, ".", "./test/realnode/greeter"))
-	tools, err := realnode.HostPrograms("bash", "sh", "cat", "id", "env", "sleep", "true")
+	tools, err := realnode.HostPrograms("bash", "sh", "cat", "id", "env", "getent", "sleep", "timeout", "true")
 	require.NoError(w, err)
 	etc := func(path, content string) realnode.File {
 		return realnode.File{Path: path, Content: []byte(content), Mode: 0o644}
