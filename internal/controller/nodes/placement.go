@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -182,7 +183,7 @@ func ToleratesCordon(tolerations []corev1.Toleration) bool {
 	return scheduling.TolerationsTolerateTaint(klog.Logger{}, tolerations, &unschedulable, false)
 }
 
-// Leaving says in a sentence that the node is being deleted, or is cordoned and the tolerations do not allow for that. Empty otherwise.
+// Leaving says in a sentence that the node is being deleted or shut down, or is cordoned and the tolerations do not allow for that. Empty otherwise.
 // Taints are not part of it: see Departure.
 func Leaving(node *corev1.Node, tolerations []corev1.Toleration) string {
 	return DepartureOf(node, Taints{}).For(tolerations)
@@ -217,6 +218,21 @@ func Unwell(node *corev1.Node) string {
 func Ready(node *corev1.Node) bool {
 	ready := condition(node, corev1.NodeReady)
 	return ready != nil && ready.Status == corev1.ConditionTrue
+}
+
+// shuttingDown is in the message of a kubelet's Ready condition while a graceful shutdown of its machine is in progress. Nothing else shows it:
+// pods get no deletionTimestamp, and their status does not change until their containers have exited.
+const shuttingDown = "node is shutting down"
+
+// ShuttingDown reports whether the kubelet has announced that its machine is being shut down. The message is no API of Kubernetes: a wrong
+// result may cost an idle runner, and never a job (EXCL-8).
+func ShuttingDown(node *corev1.Node) bool {
+	ready := condition(node, corev1.NodeReady)
+	return ready != nil && announcesShutdown(ready)
+}
+
+func announcesShutdown(ready *corev1.NodeCondition) bool {
+	return ready.Status == corev1.ConditionFalse && ready.Reason == "KubeletNotReady" && strings.Contains(ready.Message, shuttingDown)
 }
 
 // UnreadyFor is how long a node must have been silent before its runners that show no work are replaced elsewhere. Their last status may be

@@ -108,6 +108,8 @@ func (t Taints) Announce(taint *corev1.Taint) bool {
 type Departure struct {
 	node              string
 	deleted, cordoned bool
+	// shutdown: its kubelet has announced that the machine is being shut down.
+	shutdown bool
 	// taints are those that announce the removal, as kubectl writes them, one a line.
 	taints string
 }
@@ -120,21 +122,28 @@ func DepartureOf(node *corev1.Node, announcing Taints) Departure {
 			taints = append(taints, node.Spec.Taints[i].ToString())
 		}
 	}
-	d := Departure{deleted: node.DeletionTimestamp != nil, cordoned: node.Spec.Unschedulable, taints: strings.Join(taints, "\n")}
+	d := Departure{
+		deleted: node.DeletionTimestamp != nil, cordoned: node.Spec.Unschedulable, shutdown: ShuttingDown(node), taints: strings.Join(taints, "\n"),
+	}
 	if d != (Departure{}) {
 		d.node = node.Name
 	}
 	return d
 }
 
+// ShutDown reports whether the node's kubelet has announced that the machine is being shut down.
+func (d Departure) ShutDown() bool { return d.shutdown }
+
 // For says in a sentence why a runner with these tolerations leaves the node; empty when it does not. A runner that tolerates the node's
-// cordon or taint stays until the node itself is deleted: its replacement would be placed there again.
+// cordon or taint stays until the node itself is deleted or shut down: its replacement would be placed there again.
 func (d Departure) For(tolerations []corev1.Toleration) string {
 	switch {
 	case d == (Departure{}):
 		return ""
 	case d.deleted:
 		return fmt.Sprintf("node %s is being deleted", d.node)
+	case d.shutdown:
+		return fmt.Sprintf("node %s is shutting down", d.node)
 	case d.cordoned && !ToleratesCordon(tolerations):
 		return fmt.Sprintf("node %s is cordoned", d.node)
 	case d.taints == "":

@@ -98,11 +98,23 @@ func TestDeparture_R5_SaysWhyARunnerLeavesANode(t *testing.T) {
 	exists := func(key string) corev1.Toleration {
 		return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists}
 	}
+	unready := func(status corev1.ConditionStatus, reason, message string) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			ready := &n.Status.Conditions[0]
+			ready.Status, ready.Reason, ready.Message = status, reason, message
+		}
+	}
 	for name, c := range map[string]struct {
 		node        *corev1.Node
 		tolerations []corev1.Toleration
 		want        string
 	}{
+		"EXCL8 shutting down":       {testNode(unready(corev1.ConditionFalse, "KubeletNotReady", "node is shutting down")), nil, "node n1 is shutting down"},
+		"shutting down, tolerated":  {testNode(unready(corev1.ConditionFalse, "KubeletNotReady", "node is shutting down")), []corev1.Toleration{exists("")}, "node n1 is shutting down"},
+		"and not ready otherwise":   {testNode(unready(corev1.ConditionFalse, "KubeletNotReady", "[container runtime is down, node is shutting down]")), nil, "node n1 is shutting down"},
+		"not ready otherwise":       {testNode(unready(corev1.ConditionFalse, "KubeletNotReady", "container runtime is down")), nil, ""},
+		"it was shutting down":      {testNode(unready(corev1.ConditionTrue, "KubeletReady", "node is shutting down")), nil, ""},
+		"off, or silent":            {testNode(unready(corev1.ConditionUnknown, "NodeStatusUnknown", "node is shutting down")), nil, ""},
 		"well":                      {testNode(), nil, ""},
 		"a taint of its own":        {testNode(tainted(corev1.Taint{Key: "fleet", Effect: corev1.TaintEffectNoSchedule})), nil, ""},
 		"cordoned":                  {testNode(cordon), nil, "node n1 is cordoned"},

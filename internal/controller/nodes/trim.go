@@ -42,7 +42,11 @@ func TrimNode(object any) (any, error) {
 	var conditions []corev1.NodeCondition
 	for _, c := range node.Status.Conditions {
 		if _, pressure := pressures[c.Type]; pressure || c.Type == corev1.NodeReady {
-			conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, LastTransitionTime: c.LastTransitionTime})
+			kept := corev1.NodeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, LastTransitionTime: c.LastTransitionTime}
+			if c.Type == corev1.NodeReady && announcesShutdown(&c) {
+				kept.Message = shuttingDown // the rest of the message may change all the time
+			}
+			conditions = append(conditions, kept)
 		}
 	}
 	return &corev1.Node{

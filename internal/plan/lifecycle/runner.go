@@ -210,7 +210,7 @@ const (
 	ReasonDefective           Reason = "Defective"
 	// ReasonUnschedulable: no node took it in time.
 	ReasonUnschedulable Reason = "Unschedulable"
-	// ReasonNodeCordoned: its node is cordoned, being deleted, or has a taint that announces its removal.
+	// ReasonNodeCordoned: its node is cordoned, being deleted or shut down, or has a taint that announces its removal.
 	ReasonNodeCordoned Reason = "NodeCordoned"
 	// ReasonNodeNotReady: its node has been silent for long.
 	ReasonNodeNotReady Reason = "NodeNotReady"

@@ -190,8 +190,9 @@ const kindStatefulSet = "StatefulSet"
 
 // unregister has GitHub remove the registration of a runner that is being stopped, for any reason, and shows no job (EXCL-8). The pod gets
 // no signal: without a registration the runner exits. GitHub refuses to remove the registration of a runner that has received a job.
+// Nothing on a pod shows that its node is being shut down, so the node is checked.
 func (s *Service) unregister(ctx context.Context, v *View, place Place) (time.Time, error) {
-	stopped := !v.Deleting.IsZero() && v.Started && !v.Ended && !place.Lost(s.now())
+	stopped := (!v.Deleting.IsZero() || place.Departure.ShutDown()) && v.Started && !v.Ended && !place.Lost(s.now())
 	if !stopped || !v.Unregistered.IsZero() || v.Signs.Work() != "" {
 		return time.Time{}, nil
 	}
