@@ -63,6 +63,9 @@ func (c *Client) DeliveryPage(ctx context.Context, cursor, etag string) (Deliver
 			page.Unchanged = true
 			return resp, nil
 		}
+		if err == nil && list == nil { // an empty body must not read as "no deliveries"
+			err = errNoList
+		}
 		if err == nil {
 			page.read(list, resp)
 		}
@@ -144,6 +147,9 @@ func (c *Client) Installations(ctx context.Context) ([]Installation, error) {
 			page, resp, err = api.Apps.ListInstallations(ctx, options)
 			if resp != nil {
 				next = resp.NextPage
+			}
+			if err == nil && page == nil { // an empty body must not read as "no installations"
+				err = errNoList
 			}
 			return resp, err
 		})

@@ -14,6 +14,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
+// errNoList is a success without the list that was asked for, such as one without a body: it must not read as an empty list.
+var errNoList = errors.New("the response has no list")
+
 // ErrUnauthorized is fleet.ErrCredentials.
 var ErrUnauthorized error = fleet.ErrCredentials
 

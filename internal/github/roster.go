@@ -158,6 +158,9 @@ func (c *Client) Repositories(ctx context.Context, installationID int64, most in
 			if resp != nil {
 				next = resp.NextPage
 			}
+			if err == nil && (page == nil || page.Repositories == nil) {
+				err = errNoList
+			}
 			return resp, err
 		}
 		if err := c.asInstallation(ctx, installationID, opRepos, classSweep, nil, do); err != nil {
@@ -202,6 +205,9 @@ func (c *Client) RepositoryPage(ctx context.Context, installationID int64, numbe
 		if resp != nil && resp.Response != nil && resp.StatusCode == http.StatusNotModified && etag != "" {
 			out.Unchanged = true
 			return resp, nil
+		}
+		if err == nil && list.Repositories == nil {
+			err = errNoList
 		}
 		if err == nil {
 			out.read(&list, resp)

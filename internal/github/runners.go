@@ -110,7 +110,7 @@ func (c *Client) Mint(ctx context.Context, installationID int64, ask fleet.MintR
 	}, nil
 }
 
-// RemoveRunner removes a registration: nil when GitHub answered 204, ErrRunnerBusy when it runs a job. ErrNotFound
+// RemoveRunner removes a registration: nil when GitHub answered 204, ErrRunnerBusy when it runs a job. Any other success is ErrUncertain. ErrNotFound
 // and ErrForbidden prove something only beside a successful ControlRead of the same scope (EXCL-6).
 func (c *Client) RemoveRunner(ctx context.Context, installationID int64, scope fleet.Scope, runnerID int64) error {
 	return c.whereItIs(ctx, installationID, scope, notThere, func(ctx context.Context, scope fleet.Scope) error {
@@ -122,7 +122,14 @@ func (c *Client) removeIn(ctx context.Context, installationID int64, scope fleet
 	if err := checkScope(opRemove, scope); err != nil {
 		return err
 	}
-	do := call(http.MethodDelete, runnerPath(scope, runnerID), nil, nil)
+	remove := call(http.MethodDelete, runnerPath(scope, runnerID), nil, nil)
+	do := func(ctx context.Context, api *gh.Client) (*gh.Response, error) {
+		resp, err := remove(ctx, api)
+		if err == nil && resp.StatusCode != http.StatusNoContent { // EXCL-6: a proxy's page is no word of GitHub's
+			err = fmt.Errorf("the response has status %d instead of %d", resp.StatusCode, http.StatusNoContent)
+		}
+		return resp, err
+	}
 	return c.asInstallation(atPlace(ctx, scope), installationID, opRemove, classRemove, removeMeanings, do)
 }
 

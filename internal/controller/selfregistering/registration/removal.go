@@ -19,6 +19,7 @@ import (
 //	401, no token given          unknown: nothing was said of the runner
 //	429 and other limits         unknown until the limit ends
 //	5xx, no answer, other 4xx    unknown
+//	other 2xx                    unknown: a proxy may have sent it
 //
 // A runner whose id is not known is looked for by its name first: absent from a list that can be read, it is granted. The list
 // is read after a 404 or 403 and never before, so that it is younger than the refusal: a token that loses its permission, or a

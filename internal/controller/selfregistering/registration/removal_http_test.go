@@ -27,7 +27,10 @@ func TestRemove_RUN2_AsGitHubAnswersIt(t *testing.T) {
 		calls        []string
 		after        time.Duration // until NotBefore; zero: none
 	}{
-		"204": {remove: status(204, ``), subject: Subject{ID: 5, Name: "r-1"}, want: lifecycle.Granted, calls: []string{remove5}},
+		"204":                       {remove: status(204, ``), subject: Subject{ID: 5, Name: "r-1"}, want: lifecycle.Granted, calls: []string{remove5}},
+		"EXCL6 200, a proxy's page": {remove: status(200, `<html>Sign in</html>`), subject: Subject{ID: 5, Name: "r-1"}, want: lifecycle.Unknown, calls: []string{remove5}},
+		"EXCL6 404, a page for the list": {remove: status(404, `{}`), list: status(200, `<html>Sign in</html>`), subject: Subject{ID: 5, Name: "r-1"},
+			want: lifecycle.Unknown, calls: []string{remove5, listAcme}},
 		"422 costs one call in all": {remove: status(422, `{"message":"Bad request - Runner \"r-1\" is still running a job"}`),
 			subject: Subject{ID: 5, Name: "r-1"}, want: lifecycle.Busy, calls: []string{remove5}},
 		"422, ended": {remove: status(422, `{}`), subject: Subject{ID: 5, Name: "r-1", Ended: true}, want: lifecycle.Granted, calls: []string{remove5}},
