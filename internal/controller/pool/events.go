@@ -72,7 +72,11 @@ func (e *eventWriter) writeAt(pool types.NamespacedName, version, kind, reason, 
 // stuck reports pods that were deleted and still exist (POOL-10): the first few each, the rest as a number.
 func (e *eventWriter) stuck(pool types.NamespacedName, pods []stuckPod) {
 	for _, pod := range pods[:min(len(pods), namesInEvent)] {
-		e.writeAbout(pool, pod.name, pod.uid, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", "Deleted but still terminating: %s", pod)
+		note := "Deleted but still terminating: %s"
+		if pod.refusal != "" {
+			note = "Not deleted yet: %s"
+		}
+		e.writeAbout(pool, pod.name, pod.uid, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", note, pod)
 	}
 	if more := len(pods) - namesInEvent; more > 0 {
 		e.write(pool, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", "Deleted but still terminating: %s", many(more, "more pod"))

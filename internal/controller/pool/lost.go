@@ -105,8 +105,11 @@ func (m *member) undeleted(now time.Time) bool {
 	if m.gone || m.forced {
 		return false
 	}
-	return m.vanished(now) || !m.leave.Deleted && m.view.deleting.IsZero() || m.lingers()
+	return m.vanished(now) || m.open()
 }
+
+// open reports whether the API server has yet to accept a deletion of the pod, or one with a shorter grace period.
+func (m *member) open() bool { return !m.leave.Deleted && m.view.deleting.IsZero() || m.lingers() }
 
 // lingers reports whether the runner's work is over, by the server's proof (TEN-5) or because it has ended while other containers of its
 // pod continue (POD-3), and the pod is being deleted with the grace period of a job. A second deletion shortens that.

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -101,4 +102,48 @@ func TestRemove_TEN5_AProofShortensTheGracePeriod(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, []int64{-1, removal.ProvenGrace}, graces)
+}
+
+// TEN-5, POOL-10: a deletion that the API server refuses shows in a condition, with the reason, a minute after the first attempt: also that
+// of a pod that has hours for its job already.
+func TestRemove_TEN5_POOL10_ARefusedDeletionIsSeen(t *testing.T) {
+	for name, deleted := range map[string]bool{"not deleted": false, "deleted with hours": true} {
+		t.Run(name, func(t *testing.T) {
+			refused := true
+			s := newShop(t, interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+				if _, isPod := object.(*corev1.Pod); isPod && refused {
+					return errors.New("admission webhook \"guard.example\" denied the request")
+				}
+				return c.Delete(ctx, object, options...)
+			}})
+			v := s.runner()
+			if deleted { // as by another client; its kubelet waits for the job
+				v.deleting, v.deadline = s.now(), s.now().Add(6*time.Hour)
+			}
+			over := "its job has completed"
+			s.server.verdict = lifecycle.Granted
+			s.state.podSeen(v, s.now())
+			s.state.condemn(map[string]string{v.uid: over}, s.now())
+			s.state.change(v.name, s.now(), func(m *member) {
+				m.leave.Removal, m.leave.Proof, m.leave.Since = lifecycle.RemovalGranted, over, s.now()
+			})
+			_, err := s.removals.step(t.Context(), s.state, v.name)
+			require.Error(t, err)
+			_, err = s.removals.step(t.Context(), s.state, v.name)
+			require.Error(t, err)
+
+			m, _ := s.state.copyOf(v.name)
+			require.Empty(t, s.state.plan(wishFor(0), counter(), 10, m.refused.Add(stuckSlack-1)).stuck)
+			w := s.state.plan(wishFor(0), counter(), 10, m.refused.Add(stuckSlack))
+			require.Len(t, w.stuck, 1)
+			require.Contains(t, w.stuck[0].String(), `(its deletion fails: `)
+			require.Contains(t, w.stuck[0].String(), `admission webhook "guard.example" denied the request`)
+			require.Equal(t, 1, s.state.counts("hash").stuck)
+
+			refused = false
+			_, err = s.removals.step(t.Context(), s.state, v.name)
+			require.NoError(t, err)
+			require.Zero(t, s.state.counts("hash").stuck, "it is deleted, and has its grace period")
+		})
+	}
 }

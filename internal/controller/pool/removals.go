@@ -264,6 +264,7 @@ func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool
 		g.NodeGone = true
 	}
 	answer, err := q.remover.Remove(ctx, m.view.pod(m.everReady), g)
+	q.noteRefusal(ctx, state, m, err)
 	switch {
 	case err == nil:
 		faultpoint.Reached(faultpoint.PodDeleted)
@@ -293,6 +294,27 @@ func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool
 	default:
 		return false, err
 	}
+}
+
+// noteRefusal keeps why a deletion fails, for the condition and the Event of a pod that should be gone (POOL-10).
+func (q *removals) noteRefusal(ctx context.Context, state *poolState, m member, err error) {
+	refusal := ""
+	switch {
+	case ctx.Err() != nil, apierrors.IsConflict(err):
+		return
+	case err != nil && !errors.Is(err, lifecycle.ErrNotNow) && !errors.Is(err, lifecycle.ErrVetoed) && !errors.Is(err, lifecycle.ErrNoGrant):
+		refusal = oneLine(err.Error(), 300)
+	}
+	if refusal == m.refusal {
+		return
+	}
+	state.change(m.name, q.now(), func(m *member) {
+		if m.refusal == "" {
+			m.refused = q.now()
+		}
+		m.refusal = refusal
+	})
+	q.wake(ctx, state.key) // a pass must follow when the pod is due
 }
 
 func (m member) removalReason() string {

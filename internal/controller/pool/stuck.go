@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/controller/removal"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/plan/poolspec"
 )
 
@@ -15,12 +16,19 @@ const stuckSlack = time.Minute
 
 // due is the time by which a pod that is being deleted should be gone (POOL-10); zero for any other. A job has its whole grace period,
 // which may be hours, unless the server proves that it is over. A pod that shows no work stops at once, whatever its grace period, and one
-// that has ended has nothing to wait for.
+// that has ended has nothing to wait for. A pod whose deletion fails, as when an admission webhook rejects it, counts from the first failure.
 func (m *member) due() time.Time {
-	if m.gone || !m.observed || m.view.deadline.IsZero() {
+	if m.gone || !m.observed {
 		return time.Time{}
 	}
-	granted := m.view.deadline.Add(stuckSlack)
+	var refused time.Time
+	if m.refusing() != "" { // TEN-5
+		refused = m.refused.Add(stuckSlack)
+	}
+	if m.view.deadline.IsZero() {
+		return refused
+	}
+	granted := earlier(refused, m.view.deadline.Add(stuckSlack))
 	switch {
 	case m.view.terminal && m.view.end.at.After(m.view.deleting):
 		return earlier(granted, m.view.end.at.Add(stuckSlack))
@@ -33,6 +41,14 @@ func (m *member) due() time.Time {
 	default:
 		return granted
 	}
+}
+
+// refusing is why the deletion of the pod fails, while one is due; empty when it does not fail.
+func (m *member) refusing() string {
+	if !m.open() || !m.view.terminal && m.leave.Removal != lifecycle.RemovalGranted {
+		return ""
+	}
+	return m.refusal
 }
 
 // departures are the members of a pool whose pods are being deleted. Looking through them costs nothing until the first
@@ -85,11 +101,13 @@ func (d *departures) look(now time.Time) []string {
 }
 
 // stuckPod is a pod that should be gone and is not.
-type stuckPod struct{ name, uid, node, finalizers string }
+type stuckPod struct{ name, uid, node, finalizers, refusal string }
 
-// String names what keeps the pod: the owner of a finalizer, or else the node.
+// String names what keeps the pod: the reason that its deletion fails, the owner of a finalizer, or else the node.
 func (p stuckPod) String() string {
 	switch {
+	case p.refusal != "":
+		return fmt.Sprintf("%s (its deletion fails: %s)", p.name, p.refusal)
 	case p.finalizers != "" && p.node != "":
 		return fmt.Sprintf("%s on node %s (held by %s)", p.name, p.node, p.finalizers)
 	case p.finalizers != "":
@@ -106,7 +124,7 @@ func (s *poolState) stuckPods(names []string) []stuckPod {
 	found := make([]stuckPod, 0, len(names))
 	for _, name := range names {
 		if m := s.members[name]; m != nil {
-			found = append(found, stuckPod{name: name, uid: m.uid, node: m.view.node, finalizers: m.view.finalizers})
+			found = append(found, stuckPod{name: name, uid: m.uid, node: m.view.node, finalizers: m.view.finalizers, refusal: m.refusing()})
 		}
 	}
 	return found

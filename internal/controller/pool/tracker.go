@@ -140,6 +140,9 @@ type member struct {
 	queued    bool      // a removal has it
 
 	leave lifecycle.Leave
+	// refusal is why the deletion of the pod failed last, and refused since when it fails; empty when it has not.
+	refusal string
+	refused time.Time
 
 	over string // the server's proof that its work is over, although it is still there
 
@@ -167,7 +170,7 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 	switch {
 	case m.view.terminal:
 		r.Stage = lifecycle.StageFinished
-	case m.lost(now) || m.over != "" && (!m.leave.Deleted && m.view.deleting.IsZero() || m.lingers()):
+	case m.lost(now) || m.over != "" && m.open():
 		m.loses(&r)
 	case (m.work() != "" || m.leave.SaidBusy(0, now)) && !m.proven(): // EXCL-4: before any removal of ours, granted or not
 		r.Stage = lifecycle.StageBusy
