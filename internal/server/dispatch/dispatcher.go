@@ -211,13 +211,15 @@ func (d *Dispatcher) runTasks(ctx context.Context) {
 	}
 }
 
-// later hands work to a worker that Run owns; when too much is waiting it is dropped, since everything done here is
-// a projection that a later pass repeats.
-func (d *Dispatcher) later(task func(context.Context)) {
+// later hands work to a worker that Run owns, and reports whether it could; when too much is waiting it is dropped, since everything done
+// here is a projection that a later pass repeats.
+func (d *Dispatcher) later(task func(context.Context)) bool {
 	select {
 	case d.tasks <- task:
+		return true
 	default:
 		d.metrics.dropped.Inc()
+		return false
 	}
 }
 

@@ -14,7 +14,7 @@ func (d *Dispatcher) podDeleted(pod Pod) {
 	if d.opt.CheckPod == nil || !d.deletedPods.begin(pod.UID) {
 		return
 	}
-	d.later(func(ctx context.Context) {
+	if !d.later(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		claim, err := d.opt.Store.Claim(ctx, pod.UID)
@@ -25,7 +25,18 @@ func (d *Dispatcher) podDeleted(pod Pod) {
 			d.deletedPods.forget(pod.UID)
 			d.opt.Log.WarnContext(ctx, "requesting a check of a pod that is being deleted", "pod", pod.Name, "error", err)
 		}
-	})
+	}) {
+		d.deletedPods.forget(pod.UID) // too much is waiting: the next change of the pod requests it, or the next pass sees it
+	}
+}
+
+// recheckDeleted requests another check of a pod that is being deleted, at the end of a lease: a check during the lease does nothing, and no
+// change of the pod may follow (EXCL-8).
+func (d *Dispatcher) recheckDeleted(podUID string) {
+	if pod, ok := d.opt.Cluster.Pod(podUID); ok && pod.Deleting {
+		d.deletedPods.forget(podUID)
+		d.podDeleted(pod)
+	}
 }
 
 // deletedPods remembers which pods that are being deleted were checked.
@@ -48,7 +59,7 @@ func (g *deletedPods) begin(podUID string) bool {
 	return true
 }
 
-// forget is for a pod that is gone, or whose look has failed.
+// forget is for a pod that is gone, or whose check has failed or must be repeated.
 func (g *deletedPods) forget(podUID string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

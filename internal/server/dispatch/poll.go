@@ -172,6 +172,7 @@ var errPollAbandoned = errors.New("the pod hung up, or is being deleted")
 func (d *Dispatcher) serve(ctx context.Context, claim Claim) (Answer, error) {
 	faultpoint.Reached(faultpoint.ClaimInserted)
 	d.metrics.claims.Inc()
+	defer d.recheckDeleted(claim.PodUID)
 	release := d.slot(claim.Account.ID)
 	defer release()
 	pod, ok := d.opt.Cluster.Pod(claim.PodUID)

@@ -30,6 +30,7 @@ func (d *Dispatcher) takeOver(ctx context.Context, claim Claim, sequence int64) 
 		return Answer{}, true, nil
 	}
 	claim.Generation = next
+	defer d.recheckDeleted(claim.PodUID)
 	// From here on the outcome is recorded even if the poller hangs up.
 	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*d.opt.MintTimeout)
 	defer cancel()

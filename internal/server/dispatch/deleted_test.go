@@ -1,0 +1,47 @@
+package dispatch_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/fleet"
+	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
+)
+
+// A check of a pod that is deleted while it is registered at GitHub finds a lease, and does nothing. It is requested again at the lease's end:
+// no change of the pod may follow.
+func TestPodDeleted_EXCL8_ChecksAgainAtTheEndOfALease(t *testing.T) {
+	for name, outcome := range map[string]error{"registered": nil, "in doubt": fleet.ErrUncertain} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t)
+			pod := h.pod("linux")
+			leased := make(chan bool, 10)
+			d := h.replica(func(o *dispatch.Options) {
+				o.CheckPod = func(ctx context.Context, uid string) error {
+					claim, err := h.store.Claim(ctx, uid)
+					leased <- !claim.LeaseUntil.IsZero()
+					return err
+				}
+			})
+			h.forge.Set(func(g *dispatchtest.GitHub) {
+				g.OnMint = func(string) error {
+					deleting := pod
+					deleting.Deleting = true
+					h.cluster.PutPod(deleting)
+					d.PodChanged(deleting)
+					require.True(t, await.Receive(t, leased, "the deletion is checked"))
+					return outcome
+				}
+			})
+			h.queue(1)
+			_, err := d.Poll(await.Context(t), pod, 0)
+			require.True(t, err == nil || errors.Is(err, fleet.ErrUncertain), "%v", err)
+			require.False(t, await.Receive(t, leased, "it is checked again"))
+		})
+	}
+}
