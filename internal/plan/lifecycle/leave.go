@@ -79,6 +79,17 @@ func (l *Leave) Answered(answer Answer, why Reason, shown Stage, pace Pace, now 
 // time.
 func (l *Leave) Vetoed(pace Pace, now time.Time) { l.Proof, l.AskAt = "", now.Add(pace.Pending) }
 
+// Replaced records that another pod stands for the runner: no answer about the former one holds for it. The removal itself goes on.
+func (l *Leave) Replaced() { *l = Leave{Since: l.Since, Lost: l.Lost, Deleted: l.Deleted} }
+
+// Showed records what the runner shows now. An answer that it is busy, which counts until that changes, is void once it shows something
+// else. That it leaves is no change.
+func (l *Leave) Showed(stage Stage) {
+	if stage != l.BusyAs && stage != StageLeaving {
+		l.BusyAs = 0
+	}
+}
+
 // Accepted records that the API server has accepted the deletion.
 func (l *Leave) Accepted(now time.Time) { l.Deleted, l.Since = true, now }
 

@@ -83,6 +83,23 @@ func TestLeave_EXCL4_BusyHolds(t *testing.T) {
 	}
 }
 
+func TestLeave_EXCL4_ABusyAnswerCountsUntilSomethingElseIsShown(t *testing.T) {
+	for shown, holds := range map[Stage]bool{StageIdle: true, StageLeaving: true, StageBooting: false, StageBusy: false, StageLost: false} {
+		l := Leave{BusyAs: StageIdle}
+		l.Showed(shown)
+		require.Equal(t, holds, l.SaidBusy(StageIdle, t0), shown)
+	}
+}
+
+func TestLeave_EXCL4_NoAnswerAboutAPodHoldsForTheNext(t *testing.T) {
+	l := Leave{
+		Removal: RemovalGranted, Why: ReasonScaleDown, Since: t0, AskAt: t0, Unknowns: 2, Proof: "of the first pod", Lost: true, Deleted: true,
+		BusyUntil: t0.Add(time.Hour), BusyAs: StageIdle,
+	}
+	l.Replaced()
+	require.Equal(t, Leave{Since: t0, Lost: true, Deleted: true}, l)
+}
+
 func TestLeave_OverlayKeepsWhatIsShown(t *testing.T) {
 	idle := Runner{Stage: StageIdle, Since: t0}
 	shown := idle

@@ -250,7 +250,7 @@ func (s *ownerState) takePod(m *member, pod *registered.View, now time.Time) boo
 	}
 	worked := m.pod != nil && m.pod.Signs.Work() != "" || m.leave.BusyAs != 0
 	if before := m.id(); before != "" && before != pod.UID { // nothing that was recorded of the previous one holds for it
-		m.leave = lifecycle.Leave{Since: m.leave.Since, Lost: m.leave.Lost, Deleted: m.leave.Deleted}
+		m.leave.Replaced()
 		m.served, m.counted = false, false
 	}
 	m.pod = pod
@@ -324,9 +324,7 @@ func (s *ownerState) settle(m *member, now time.Time) bool {
 	before, had := s.runners.Get(m.name)
 	after, has := m.runner(place, s.timeout, now)
 	if m.leave.BusyAs != 0 && m.pod != nil {
-		if shown := m.pod.Runner(place, s.timeout, now).Stage; shown != m.leave.BusyAs && shown != lifecycle.StageLeaving {
-			m.leave.BusyAs = 0 // it shows something else: the recorded answer is void
-		}
+		m.leave.Showed(m.pod.Runner(place, s.timeout, now).Stage)
 	}
 	if weight := nodeload.WeightOf(after, has); weight != m.weight {
 		s.loads.Set(s.uid, m.name, weight)
