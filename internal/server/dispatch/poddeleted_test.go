@@ -17,12 +17,12 @@ func TestPodDeleted_EXCL8_ADroppedCheckIsRequestedAgain(t *testing.T) {
 	pod := Pod{UID: "uid", Name: "pool-a", Deleting: true}
 	require.True(t, d.later(func(context.Context) {}))
 	d.podDeleted(pod)
-	<-d.tasks
+	<-d.tasks // bounded: it holds one task
 	require.Empty(t, d.tasks, "it was dropped")
 
 	d.podDeleted(pod)
 	require.Len(t, d.tasks, 1)
-	<-d.tasks
+	<-d.tasks // bounded: it holds one task
 	d.podDeleted(pod)
 	require.Empty(t, d.tasks, "one check for all changes")
 }
