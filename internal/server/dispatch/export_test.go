@@ -58,3 +58,19 @@ func (d *Dispatcher) JoinedPolls() int {
 
 // RetryRefused brings back one job of each refusal that is due.
 func (d *Dispatcher) RetryRefused(ctx context.Context) (time.Time, error) { return d.retryRefused(ctx) }
+
+// Rematched is how many label sets are matched to pools when jobs of these are queued.
+func (d *Dispatcher) Rematched(ctx context.Context, labelKeys ...string) (int, error) {
+	d.routeMu.Lock()
+	defer d.routeMu.Unlock()
+	next := rerouted{valid: true, arrived: labelKeys, pools: d.opt.Cluster.Pools()}
+	err := d.rematch(ctx, &next, d.router.routing)
+	return len(next.fresh.keys()), err
+}
+
+// Known is how many label sets the replica knows a pool for, or several.
+func (d *Dispatcher) Known() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.router.known)
+}

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
@@ -19,8 +19,13 @@ type router struct {
 	pools   []Pool          // that it was made of, or that have made it invalid
 	valid   bool            // there is a routing, and nothing has changed since that it depends on
 	changes uint64          // rises with each such change
-	arrived map[string]bool // label sets of which a job was queued since, and that are not known
+	readAt  time.Time       // when the ledger last said which of the label sets have a lane
+	reading bool            // it is being asked that
+	arrived map[string]bool // label sets of which a job was queued since, and that are not known, or may be dropped by the present reading
 }
+
+// routingKept is how long label sets without a lane stay in the routing, at most: they would cost each batch and each signal a look (TEN-1).
+const routingKept = 10 * time.Minute
 
 // routed is as much of the pools as routing depends on, and whether their jobs are handed out, by name.
 func routed(pools []Pool) []Pool {
@@ -73,11 +78,8 @@ func (d *Dispatcher) WorkArrived(labelKey string) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch r := &d.router; {
-	case known || r.known[labelKey]:
-	case !r.valid:
-		r.changes++ // a concurrent reader may have read the label sets before this one was there
-	default:
+	// A reading that is not there yet will find the set; one that has begun may have read before the set's lane was there.
+	if r := &d.router; labelKey != "" && (r.reading || r.valid && !r.known[labelKey]) {
 		if r.arrived == nil {
 			r.arrived = map[string]bool{}
 		}
@@ -98,22 +100,54 @@ func (d *Dispatcher) servesNow(labelKey string) bool {
 func (d *Dispatcher) routingNow(ctx context.Context) (Routing, error) {
 	d.routeMu.Lock()
 	defer d.routeMu.Unlock()
+	pools, now := d.opt.Cluster.Pools(), d.opt.Now()
 	d.mu.Lock()
-	valid, changes, known, r := d.router.valid, d.router.changes, d.router.known, d.router.routing
-	arrived, before := slices.Sorted(maps.Keys(d.router.arrived)), d.router.pools
-	d.mu.Unlock()
-	if valid && len(arrived) == 0 {
-		return r, nil
+	r := &d.router
+	r.reading = r.reading || !r.valid || now.Sub(r.readAt) >= routingKept
+	if r.valid && (r.reading || len(r.arrived) > 0) && !reflect.DeepEqual(r.pools, routed(pools)) {
+		r.valid, r.reading = false, true // PoolsChanged comes after the change shows here, and will find nothing changed
 	}
-	pools := d.opt.Cluster.Pools()
-	// PoolsChanged comes after the change shows here, and will find nothing changed.
-	valid = valid && reflect.DeepEqual(before, routed(pools))
-	keys := slices.Concat(slices.Collect(maps.Keys(known)), arrived)
-	if !valid {
+	next := rerouted{valid: r.valid, reread: r.reading, changes: r.changes, arrived: slices.Sorted(maps.Keys(r.arrived)), pools: pools, at: now}
+	kept := r.routing
+	d.mu.Unlock()
+	if next.valid && !next.reread && len(next.arrived) == 0 {
+		return kept, nil
+	}
+	if err := d.rematch(ctx, &next, kept); err != nil {
+		return Routing{}, err
+	}
+	d.setRouting(ctx, next)
+	return next.routing, nil
+}
+
+// rerouted is a routing in the making.
+type rerouted struct {
+	valid, reread bool     // as the router's valid and reading when it was begun
+	changes       uint64   // the router's
+	arrived       []string // the router's
+	pools         []Pool
+	at            time.Time
+
+	fresh   Routing // of the label sets that were matched now
+	routing Routing
+}
+
+// rematch makes the routing. Unless it is invalid, no known set is matched again, however many there are: those that arrived are matched, and
+// at times those without a lane are dropped (TEN-1).
+func (d *Dispatcher) rematch(ctx context.Context, next *rerouted, kept Routing) error {
+	keys := next.arrived
+	if !next.valid {
 		var err error
-		if keys, err = d.servable(ctx, pools); err != nil {
-			return Routing{}, err
+		if keys, err = d.servable(ctx, next.pools); err != nil {
+			return err
 		}
+		kept = Routing{}
+	} else if next.reread {
+		live, err := d.opt.Store.LabelSetsAmong(ctx, kept.keys())
+		if err != nil {
+			return fmt.Errorf("reading label sets: %w", err)
+		}
+		kept = kept.only(live)
 	}
 	sets := make([]LabelSet, 0, len(keys))
 	for _, key := range keys {
@@ -121,39 +155,34 @@ func (d *Dispatcher) routingNow(ctx context.Context) (Routing, error) {
 			sets = append(sets, LabelSet{Key: key, Labels: labels})
 		}
 	}
-	next := Route(pools, sets)
-	if err := d.unparkReshaped(ctx, next, pools); err != nil {
-		return Routing{}, err
-	}
-	d.setRouting(ctx, next, pools, arrived, changes)
-	return next, nil
+	next.fresh = Route(next.pools, sets)
+	next.routing = kept.with(next.fresh)
+	return d.unparkReshaped(ctx, *next)
 }
 
-// setRouting makes that the routing of these pools. If something has changed since it was begun, the next reading starts
-// over.
-func (d *Dispatcher) setRouting(ctx context.Context, next Routing, pools []Pool, arrived []string, changes uint64) {
+// setRouting makes that the routing. If something has changed since it was begun, the next reading starts over.
+func (d *Dispatcher) setRouting(ctx context.Context, next rerouted) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := &d.router
-	if changes == r.changes {
-		r.valid, r.pools = true, routed(pools)
+	if next.changes == r.changes {
+		r.valid, r.pools = true, routed(next.pools)
 	}
-	for key, several := range next.Ambiguous {
+	for key, several := range next.fresh.Ambiguous {
 		if _, known := r.routing.Ambiguous[key]; !known {
 			d.opt.Log.WarnContext(ctx, "jobs stay queued: more than one pool serves their labels", "labels", key, "pools", several)
 		}
 	}
-	d.metrics.ambiguous.Set(float64(len(next.Ambiguous)))
-	r.routing, r.known = next, map[string]bool{}
-	for _, keys := range next.Served {
-		for _, key := range keys {
-			r.known[key] = true
-		}
+	d.metrics.ambiguous.Set(float64(len(next.routing.Ambiguous)))
+	fresh := next.fresh
+	if next.reread || r.known == nil {
+		r.readAt, r.reading, r.known, fresh = next.at, false, map[string]bool{}, next.routing
 	}
-	for key := range next.Ambiguous {
+	for _, key := range fresh.keys() {
 		r.known[key] = true
 	}
-	for _, key := range arrived {
+	r.routing = next.routing
+	for _, key := range next.arrived {
 		delete(r.arrived, key)
 	}
 }
@@ -191,24 +220,55 @@ func (d *Dispatcher) servable(ctx context.Context, pools []Pool) ([]string, erro
 	return found, nil
 }
 
+// keys lists the label sets that the routing has a pool for, or several, by key.
+func (r Routing) keys() []string {
+	keys := slices.Collect(maps.Keys(r.Ambiguous))
+	for _, served := range r.Served {
+		keys = append(keys, served...)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
 // sets lists the label sets that the routing has a pool for.
 func (r Routing) sets() []LabelSet {
 	var sets []LabelSet
-	add := func(key string) {
+	for _, key := range r.keys() {
 		if labels, ok := LabelsOf(key); ok {
 			sets = append(sets, LabelSet{Key: key, Labels: labels})
 		}
 	}
-	for _, keys := range r.Served {
-		for _, key := range keys {
-			add(key)
+	return sets
+}
+
+// with is the routing and one of further label sets, by the same pools. Readers share a routing: it is not changed.
+func (r Routing) with(more Routing) Routing {
+	next := Routing{Served: map[PoolRef][]string{}, Ambiguous: map[string][]PoolRef{}}
+	maps.Copy(next.Served, r.Served)
+	maps.Copy(next.Ambiguous, r.Ambiguous)
+	for pool, keys := range more.Served {
+		both := slices.Concat(next.Served[pool], keys)
+		slices.Sort(both)
+		next.Served[pool] = slices.Compact(both)
+	}
+	maps.Copy(next.Ambiguous, more.Ambiguous)
+	return next
+}
+
+// only is the routing of those of its label sets.
+func (r Routing) only(keys []string) Routing {
+	live := make(map[string]bool, len(keys))
+	for _, key := range keys {
+		live[key] = true
+	}
+	next := Routing{Served: map[PoolRef][]string{}, Ambiguous: maps.Clone(r.Ambiguous)}
+	for pool, served := range r.Served {
+		if left := slices.DeleteFunc(slices.Clone(served), func(key string) bool { return !live[key] }); len(left) > 0 {
+			next.Served[pool] = left
 		}
 	}
-	for key := range r.Ambiguous {
-		add(key)
-	}
-	slices.SortFunc(sets, func(a, b LabelSet) int { return strings.Compare(a.Key, b.Key) })
-	return sets
+	maps.DeleteFunc(next.Ambiguous, func(key string, _ []PoolRef) bool { return !live[key] })
+	return next
 }
 
 // servedBy is what a label set's lanes were parked for: how much of a budget one runner takes.
@@ -219,23 +279,30 @@ type servedBy struct {
 
 // unparkReshaped unparks lanes at their limit when their runners take another size or platform than before: no
 // claim's end would ever wake those that were parked because one runner was too large.
-func (d *Dispatcher) unparkReshaped(ctx context.Context, r Routing, pools []Pool) error {
-	served := make(map[string]servedBy, len(d.served))
-	changed := []string{}
-	for _, pool := range pools {
+func (d *Dispatcher) unparkReshaped(ctx context.Context, next rerouted) error {
+	changed := map[string]servedBy{}
+	for _, pool := range next.pools {
 		now := servedBy{pool.Platform, pool.Shape}
-		for _, key := range r.Served[pool.Ref()] {
-			served[key] = now
+		for _, key := range next.fresh.Served[pool.Ref()] {
 			if d.served[key] != now {
-				changed = append(changed, key)
+				changed[key] = now
 			}
 		}
 	}
 	if len(changed) > 0 {
-		if err := d.opt.Store.UnparkLabelSets(ctx, changed); err != nil {
+		if err := d.opt.Store.UnparkLabelSets(ctx, slices.Sorted(maps.Keys(changed))); err != nil {
 			return err
 		}
 	}
-	d.served = served
+	if next.reread {
+		served := make(map[string]servedBy, len(d.served))
+		for _, keys := range next.routing.Served {
+			for _, key := range keys {
+				served[key] = d.served[key]
+			}
+		}
+		d.served = served
+	}
+	maps.Copy(d.served, changed)
 	return nil
 }

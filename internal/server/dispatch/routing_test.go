@@ -2,12 +2,15 @@ package dispatch_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
 // TEN-1: sets of labels that no pool serves, and changes of pools that make no difference to routing, cost no reading of
@@ -65,4 +68,60 @@ func TestRouting_ARestoredLedgerIsRoutedAgain(t *testing.T) {
 	d.LedgerResumed()
 	h.asks(d, c)
 	require.Greater(t, store.sets.Load(), before)
+}
+
+// TEN-1: one account may have jobs of each label set of a pool. A further set is matched alone, and once their lanes are gone, those sets
+// cost nothing any more.
+func TestRouting_TEN1_NoSetIsMatchedAgainOrKeptWithoutALane(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	h.cluster.PutPool(linuxPool("linux", "linux", "self-hosted", "a", "b", "c"))
+	store, d := h.counting(c)
+	sets := [][]string{{"linux"}, {"a"}, {"a", "b"}, {"a", "b", "c"}, {"b", "c"}, {"a", "linux"}}
+	for i, set := range sets {
+		h.record(job(fleet.JobEventQueued, int64(i+1), labelled(set...)))
+	}
+	h.asks(d, c)
+	require.Equal(t, len(sets), d.Known())
+	matched, err := d.Rematched(t.Context(), dispatch.LabelKey([]string{"b", "self-hosted"}))
+	require.NoError(t, err)
+	require.Equal(t, 1, matched)
+
+	ledgertest.Exec(t, h.url, `DELETE FROM job_lanes WHERE label_key LIKE '%"b"%'`)
+	ledgertest.Exec(t, h.url, `DELETE FROM workflow_jobs WHERE label_key LIKE '%"b"%'`)
+	before := store.sets.Load()
+	h.asks(d, c)
+	require.Equal(t, before, store.sets.Load(), "nothing is read again so soon")
+	c.pass(10 * time.Minute)
+	h.asks(d, c)
+	require.Equal(t, 3, d.Known())
+	h.record(job(fleet.JobEventQueued, 20, labelled("a", "b"))) // its lane is made again
+	h.asks(d, c)
+	require.Equal(t, 4, d.Known())
+}
+
+// TEN-1: a lane may be removed and made again while a replica reads which label sets have one. Its set is matched again, although it is known.
+func TestRouting_TEN1_ASetThatReturnsWhileItIsDroppedIsServed(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	h.cluster.PutPool(linuxPool("linux", "linux", "gpu"))
+	var reread func()
+	l := &ledger{Store: h.store, labelSets: func() {
+		if reread != nil {
+			reread()
+		}
+	}}
+	d := h.replica(on(l), at(c))
+	h.record(job(fleet.JobEventQueued, 1, labelled("gpu")))
+	h.asks(d, c)
+	ledgertest.Exec(t, h.url, `DELETE FROM job_lanes`)
+	key, once := dispatch.LabelKey([]string{"gpu"}), sync.Once{}
+	reread = func() {
+		once.Do(func() {
+			ledgertest.Exec(t, h.url, `INSERT INTO job_lanes (label_key, account_id, version, head_at) VALUES ($1, $2, 1, now())`, key, acme.ID)
+			d.WorkArrived(key)
+		})
+	}
+	c.pass(10 * time.Minute)
+	_, err := d.Signals(t.Context())
+	require.NoError(t, err)
+	h.started(d, h.pod("linux"), 1)
 }
