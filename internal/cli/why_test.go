@@ -72,13 +72,14 @@ func (f *knownFleet) Lanes(ctx context.Context) (map[dispatch.LaneRef]dispatch.L
 	if f.backlog == nil || f.unread != nil {
 		return nil, f.unread
 	}
-	sets, err := f.backlog.LabelSets(ctx)
+	keys, err := f.backlog.LabelSetsFrom(ctx, "", 1000)
 	if err != nil {
 		return nil, err
 	}
-	keys := []string{}
-	for _, set := range sets {
-		keys = append(keys, set.Key)
+	sets := []dispatch.LabelSet{}
+	for _, key := range keys {
+		labels, _ := dispatch.LabelsOf(key)
+		sets = append(sets, dispatch.LabelSet{Key: key, Labels: labels})
 	}
 	b, err := f.backlog.Backlog(ctx, keys, func(b dispatch.Backlog) []dispatch.Look { return dispatch.Looks(f.pools, sets, b) })
 	return dispatch.Assess(f.pools, sets, b, nil).Lanes, err

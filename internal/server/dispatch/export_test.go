@@ -74,3 +74,22 @@ func (d *Dispatcher) Known() int {
 	defer d.mu.Unlock()
 	return len(d.router.known)
 }
+
+// setReader is a ledger of which label sets are read.
+type setReader struct {
+	Store
+	read func(start string, most int) []string
+}
+
+func (r setReader) LabelSetsFrom(_ context.Context, start string, most int32) ([]string, error) {
+	return r.read(start, int(most)), nil
+}
+
+// Walked are the label sets that the pools serve, of those that read returns: so many at a time, from that one on.
+func Walked(ctx context.Context, pools []Pool, atOnce int32, read func(start string, most int) []string) ([]string, error) {
+	var walks []labelWalk
+	for _, pool := range pools {
+		walks = append(walks, walkOf(pool))
+	}
+	return walk(ctx, setReader{read: read}, walks, atOnce)
+}

@@ -102,7 +102,8 @@ type IntakeStore interface {
 
 // AdmissionStore turns queued jobs and waiting polls into claims.
 type AdmissionStore interface {
-	LabelSets(ctx context.Context) ([]LabelSet, error)
+	// LabelSetsFrom lists label sets that jobs have asked for, by key and in the order of bytes, from that key on.
+	LabelSetsFrom(ctx context.Context, start string, most int32) ([]string, error)
 	// LabelSetsAmong returns those of the keys that jobs have asked for.
 	LabelSetsAmong(ctx context.Context, labelKeys []string) ([]string, error)
 	// UnparkLabelSets unparks lanes of these label sets that are parked at their limit, so that they are read

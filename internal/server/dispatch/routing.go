@@ -188,14 +188,14 @@ func (d *Dispatcher) setRouting(ctx context.Context, next rerouted) {
 }
 
 // servable lists the label sets, by key, that jobs have asked for and that at least one of the pools serves. It asks for those that the
-// pools' labels make up, which does not depend on how many others there are; of a pool with very many labels it has to read them all.
+// pools' labels make up, which does not depend on how many others there are; those of a pool with very many labels it looks for.
 func (d *Dispatcher) servable(ctx context.Context, pools []Pool) ([]string, error) {
 	asked := map[string]bool{}
-	var wide []Pool
+	var wide []labelWalk
 	for _, pool := range pools {
 		keys, ok := pool.servable()
 		if !ok {
-			wide = append(wide, pool)
+			wide = append(wide, walkOf(pool))
 		}
 		for _, key := range keys {
 			asked[key] = true
@@ -208,16 +208,10 @@ func (d *Dispatcher) servable(ctx context.Context, pools []Pool) ([]string, erro
 	if len(wide) == 0 {
 		return found, nil
 	}
-	sets, err := d.opt.Store.LabelSets(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading label sets: %w", err)
-	}
-	for _, set := range sets {
-		if !asked[set.Key] && slices.ContainsFunc(wide, func(p Pool) bool { return p.Serves(set.Labels) }) {
-			found = append(found, set.Key)
-		}
-	}
-	return found, nil
+	more, err := walk(ctx, d.opt.Store, wide, setsAtOnce)
+	found = append(found, more...)
+	slices.Sort(found)
+	return slices.Compact(found), err
 }
 
 // keys lists the label sets that the routing has a pool for, or several, by key.

@@ -44,10 +44,10 @@ func at(c *clock) func(*dispatch.Options) { return func(o *dispatch.Options) { o
 // knowsLabels waits until the replica knows every label set: a notification announces a new one.
 func (h *harness) knowsLabels(d *dispatch.Dispatcher) {
 	h.t.Helper()
-	sets, err := h.store.LabelSets(h.t.Context())
+	keys, err := h.store.LabelSetsFrom(h.t.Context(), "", 100_000)
 	require.NoError(h.t, err)
-	for _, set := range sets {
-		h.eventually("the replica knows "+set.Key, func() bool { return d.Heard(set.Key) })
+	for _, key := range keys {
+		h.eventually("the replica knows "+key, func() bool { return d.Heard(key) })
 	}
 }
 
@@ -384,9 +384,9 @@ func (s *countingStore) LabelSetsOfLogins(ctx context.Context, logins []string) 
 	return found, errors.Join(err, s.err("label sets"))
 }
 
-func (s *countingStore) LabelSets(ctx context.Context) ([]dispatch.LabelSet, error) {
+func (s *countingStore) LabelSetsFrom(ctx context.Context, start string, most int32) ([]string, error) {
 	s.sets.Add(1)
-	sets, err := s.Store.LabelSets(ctx)
+	sets, err := s.Store.LabelSetsFrom(ctx, start, most)
 	return sets, errors.Join(err, s.err("label sets"))
 }
 

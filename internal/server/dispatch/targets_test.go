@@ -287,7 +287,7 @@ type noLabelSets struct {
 	t *testing.T
 }
 
-func (s noLabelSets) LabelSets(ctx context.Context) ([]dispatch.LabelSet, error) {
+func (s noLabelSets) LabelSetsFrom(ctx context.Context, start string, most int32) ([]string, error) {
 	s.t.Error("the label sets of all accounts were read")
-	return s.Store.LabelSets(ctx)
+	return s.Store.LabelSetsFrom(ctx, start, most)
 }

@@ -11,19 +11,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
 )
 
-// LabelSets lists the distinct label sets of all lanes.
-func (s *Store) LabelSets(ctx context.Context) ([]dispatch.LabelSet, error) {
-	keys, err := s.queries().LabelSets(ctx)
-	if err != nil {
-		return nil, err
-	}
-	sets := make([]dispatch.LabelSet, 0, len(keys))
-	for _, key := range keys {
-		if labels, ok := dispatch.LabelsOf(key); ok {
-			sets = append(sets, dispatch.LabelSet{Key: key, Labels: labels})
-		}
-	}
-	return sets, nil
+// LabelSetsFrom lists label sets of lanes by key, in the order of bytes, from that one on.
+func (s *Store) LabelSetsFrom(ctx context.Context, start string, most int32) ([]string, error) {
+	return s.queries().LabelSetsFrom(ctx, most, start)
 }
 
 // LabelSetsAmong returns those of the keys that have a lane.

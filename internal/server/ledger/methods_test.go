@@ -71,7 +71,7 @@ func otherClients(t *testing.T, url string) (stop func()) {
 				if _, err := store.Claim(ctx, "live-1"); err != nil && ctx.Err() == nil {
 					return err
 				}
-				if _, err := store.LabelSets(ctx); err != nil && ctx.Err() == nil {
+				if _, err := store.LabelSetsFrom(ctx, "", 100); err != nil && ctx.Err() == nil {
 					return err
 				}
 			}

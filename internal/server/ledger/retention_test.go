@@ -172,7 +172,7 @@ func TestPrune_TEN2_WhatNoPoolServesGoes(t *testing.T) {
 			_, err := store.Prune(t.Context(), rule, 100)
 			require.NoError(t, err)
 		}
-		sets, err := store.LabelSets(t.Context())
+		sets, err := store.LabelSetsFrom(t.Context(), "", 100)
 		require.NoError(t, err)
 		require.Len(t, sets, int(ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes")), "a set is there for its lanes")
 		return int64(len(sets))

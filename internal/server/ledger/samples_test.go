@@ -244,6 +244,7 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"TailOfPod":           {{with: map[string]any{"podname": "tail-1"}}},
 		"KeepTail":            {{with: map[string]any{"most": int64(1000)}}},
 
+		"LabelSetsFrom":       {{with: map[string]any{"start": "[", "most": int32(1000)}}},
 		"UnservedLanes":       {{with: map[string]any{"served": []string{`["other"]`}, "mostsets": int32(100), "maxlanes": int32(20)}}},
 		"RecentConclusions":   {{with: map[string]any{"since": now.AddDate(-10, 0, 0), "most": int32(1000)}}},
 		"RunningOfRepository": {{with: map[string]any{"repository": "org-1/app-0"}}},

@@ -5,15 +5,15 @@ ON CONFLICT (guid) DO NOTHING;
 -- name: EnsureLabelSet :exec
 INSERT INTO label_sets (label_key, labels) VALUES (@label_key, @labels) ON CONFLICT DO NOTHING;
 
--- name: LabelSets :many
--- All that have a lane, each found by a probe behind the one before.
+-- name: LabelSetsFrom :many
+-- Label sets that have a lane, in the order of bytes, each found by a probe behind the one before. Rows are made as far as they are read.
 WITH RECURSIVE keys AS (
-    (SELECT l.label_key FROM job_lanes l ORDER BY l.label_key LIMIT 1)
+    (SELECT l.label_key FROM job_lanes l WHERE l.label_key COLLATE "C" >= @start ORDER BY l.label_key COLLATE "C" LIMIT 1)
     UNION ALL
-    SELECT (SELECT n.label_key FROM job_lanes n WHERE n.label_key > k.label_key ORDER BY n.label_key LIMIT 1)
+    SELECT (SELECT n.label_key FROM job_lanes n WHERE n.label_key COLLATE "C" > k.label_key ORDER BY n.label_key COLLATE "C" LIMIT 1)
     FROM keys k WHERE k.label_key IS NOT NULL
 )
-SELECT k.label_key::text AS label_key FROM keys k WHERE k.label_key IS NOT NULL;
+SELECT k.label_key::text AS label_key FROM keys k WHERE k.label_key IS NOT NULL LIMIT @most;
 
 -- name: LabelSetsAmong :many
 -- Those of which there is a lane. Each is a probe, so that it does not matter how many others there are (TEN-1).

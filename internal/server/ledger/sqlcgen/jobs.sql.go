@@ -177,19 +177,15 @@ func (q *Queries) Job(ctx context.Context, id int64) (WorkflowJob, error) {
 	return i, err
 }
 
-const labelSets = `-- name: LabelSets :many
-WITH RECURSIVE keys AS (
-    (SELECT l.label_key FROM job_lanes l ORDER BY l.label_key LIMIT 1)
-    UNION ALL
-    SELECT (SELECT n.label_key FROM job_lanes n WHERE n.label_key > k.label_key ORDER BY n.label_key LIMIT 1)
-    FROM keys k WHERE k.label_key IS NOT NULL
-)
-SELECT k.label_key::text AS label_key FROM keys k WHERE k.label_key IS NOT NULL
+const labelSetsAmong = `-- name: LabelSetsAmong :many
+SELECT k.label_key::text AS label_key FROM unnest($1::text[]) AS k (label_key)
+WHERE (SELECT l.label_key FROM job_lanes l WHERE l.label_key = k.label_key LIMIT 1) IS NOT NULL
+ORDER BY k.label_key
 `
 
-// All that have a lane, each found by a probe behind the one before.
-func (q *Queries) LabelSets(ctx context.Context) ([]string, error) {
-	rows, err := q.db.Query(ctx, labelSets)
+// Those of which there is a lane. Each is a probe, so that it does not matter how many others there are (TEN-1).
+func (q *Queries) LabelSetsAmong(ctx context.Context, labelKeys []string) ([]string, error) {
+	rows, err := q.db.Query(ctx, labelSetsAmong, labelKeys)
 	if err != nil {
 		return nil, err
 	}
@@ -208,15 +204,19 @@ func (q *Queries) LabelSets(ctx context.Context) ([]string, error) {
 	return items, nil
 }
 
-const labelSetsAmong = `-- name: LabelSetsAmong :many
-SELECT k.label_key::text AS label_key FROM unnest($1::text[]) AS k (label_key)
-WHERE (SELECT l.label_key FROM job_lanes l WHERE l.label_key = k.label_key LIMIT 1) IS NOT NULL
-ORDER BY k.label_key
+const labelSetsFrom = `-- name: LabelSetsFrom :many
+WITH RECURSIVE keys AS (
+    (SELECT l.label_key FROM job_lanes l WHERE l.label_key COLLATE "C" >= $2 ORDER BY l.label_key COLLATE "C" LIMIT 1)
+    UNION ALL
+    SELECT (SELECT n.label_key FROM job_lanes n WHERE n.label_key COLLATE "C" > k.label_key ORDER BY n.label_key COLLATE "C" LIMIT 1)
+    FROM keys k WHERE k.label_key IS NOT NULL
+)
+SELECT k.label_key::text AS label_key FROM keys k WHERE k.label_key IS NOT NULL LIMIT $1
 `
 
-// Those of which there is a lane. Each is a probe, so that it does not matter how many others there are (TEN-1).
-func (q *Queries) LabelSetsAmong(ctx context.Context, labelKeys []string) ([]string, error) {
-	rows, err := q.db.Query(ctx, labelSetsAmong, labelKeys)
+// Label sets that have a lane, in the order of bytes, each found by a probe behind the one before. Rows are made as far as they are read.
+func (q *Queries) LabelSetsFrom(ctx context.Context, most int32, start string) ([]string, error) {
+	rows, err := q.db.Query(ctx, labelSetsFrom, most, start)
 	if err != nil {
 		return nil, err
 	}
