@@ -11,17 +11,20 @@ WHERE lineage = @lineage AND epoch >= @epoch AND hold_until IS NULL
 UPDATE ledger_epoch SET copied = true WHERE lineage = @lineage AND NOT copied;
 
 -- name: BeginHold :execrows
--- Whoever sees it first writes it down for all; a hold over as much, or more, stands.
+-- Whoever sees it first writes it down for all; a hold over as much, or more, stands, unless the clock was set back since it began.
 UPDATE ledger_epoch SET hold_until = now() + make_interval(secs => @hold::float8), over_lineage = @over_lineage, over_epoch = @over_epoch,
     reason = @reason, lost_since = sqlc.narg(lost_since), rebuilt_at = NULL, rebuilding_until = NULL, rebuild_turn = '', doubts = 0
 WHERE lineage = @lineage AND epoch = @epoch
-  AND (hold_until IS NULL OR over_lineage <> @over_lineage OR over_epoch < @over_epoch);
+  AND (hold_until IS NULL OR over_lineage <> @over_lineage OR over_epoch < @over_epoch
+    OR hold_until > now() + make_interval(secs => @hold::float8));
 
 -- name: BeginRebuild :one
--- One replica at a time, for so long unless it renews that; and not again at once. Whoever had the turn before has it no more.
+-- One replica at a time, for so long unless it renews that; and not again at once. Whoever had the turn before has it no more. A time that is
+-- later than it can be is from before the clock was set back, and counts as none.
 UPDATE ledger_epoch SET rebuilding_until = now() + make_interval(secs => @lease::float8), rebuild_turn = gen_random_uuid()::text
-WHERE hold_until IS NOT NULL AND (rebuilding_until IS NULL OR rebuilding_until <= now())
-  AND (rebuilt_at IS NULL OR rebuilt_at <= now() - make_interval(secs => @every::float8))
+WHERE hold_until IS NOT NULL AND (rebuilding_until IS NULL OR rebuilding_until <= now()
+    OR rebuilding_until > now() + make_interval(secs => @lease::float8))
+  AND (rebuilt_at IS NULL OR rebuilt_at <= now() - make_interval(secs => @every::float8) OR rebuilt_at > now())
 RETURNING rebuild_turn;
 
 -- name: RenewRebuild :execrows
@@ -42,7 +45,7 @@ WHERE hold_until IS NOT NULL AND rebuild_turn = @turn AND @turn <> '';
 -- The epoch jumps ahead of everything that any replica has seen, in the lineage that all know.
 UPDATE ledger_epoch SET epoch = greatest(epoch, over_epoch) + 1000, beaten_at = now(), hold_until = NULL, reason = '', rebuild_turn = '',
     lineage = CASE WHEN over_lineage = '' THEN lineage ELSE over_lineage END
-WHERE hold_until <= now() AND rebuilt_at IS NOT NULL AND over_lineage = @over_lineage AND over_epoch = @over_epoch;
+WHERE hold_until <= now() AND rebuilt_at <= now() AND over_lineage = @over_lineage AND over_epoch = @over_epoch;
 
 -- name: AnyRowsOf :many
 -- Which of these pods the ledger knows.

@@ -54,7 +54,8 @@ const beginHold = `-- name: BeginHold :execrows
 UPDATE ledger_epoch SET hold_until = now() + make_interval(secs => $1::float8), over_lineage = $2, over_epoch = $3,
     reason = $4, lost_since = $5, rebuilt_at = NULL, rebuilding_until = NULL, rebuild_turn = '', doubts = 0
 WHERE lineage = $6 AND epoch = $7
-  AND (hold_until IS NULL OR over_lineage <> $2 OR over_epoch < $3)
+  AND (hold_until IS NULL OR over_lineage <> $2 OR over_epoch < $3
+    OR hold_until > now() + make_interval(secs => $1::float8))
 `
 
 type BeginHoldParams struct {
@@ -67,7 +68,7 @@ type BeginHoldParams struct {
 	Epoch       int64
 }
 
-// Whoever sees it first writes it down for all; a hold over as much, or more, stands.
+// Whoever sees it first writes it down for all; a hold over as much, or more, stands, unless the clock was set back since it began.
 func (q *Queries) BeginHold(ctx context.Context, arg BeginHoldParams) (int64, error) {
 	result, err := q.db.Exec(ctx, beginHold,
 		arg.Hold,
@@ -86,12 +87,14 @@ func (q *Queries) BeginHold(ctx context.Context, arg BeginHoldParams) (int64, er
 
 const beginRebuild = `-- name: BeginRebuild :one
 UPDATE ledger_epoch SET rebuilding_until = now() + make_interval(secs => $1::float8), rebuild_turn = gen_random_uuid()::text
-WHERE hold_until IS NOT NULL AND (rebuilding_until IS NULL OR rebuilding_until <= now())
-  AND (rebuilt_at IS NULL OR rebuilt_at <= now() - make_interval(secs => $2::float8))
+WHERE hold_until IS NOT NULL AND (rebuilding_until IS NULL OR rebuilding_until <= now()
+    OR rebuilding_until > now() + make_interval(secs => $1::float8))
+  AND (rebuilt_at IS NULL OR rebuilt_at <= now() - make_interval(secs => $2::float8) OR rebuilt_at > now())
 RETURNING rebuild_turn
 `
 
-// One replica at a time, for so long unless it renews that; and not again at once. Whoever had the turn before has it no more.
+// One replica at a time, for so long unless it renews that; and not again at once. Whoever had the turn before has it no more. A time that is
+// later than it can be is from before the clock was set back, and counts as none.
 func (q *Queries) BeginRebuild(ctx context.Context, lease float64, every float64) (string, error) {
 	row := q.db.QueryRow(ctx, beginRebuild, lease, every)
 	var rebuild_turn string
@@ -102,7 +105,7 @@ func (q *Queries) BeginRebuild(ctx context.Context, lease float64, every float64
 const endHold = `-- name: EndHold :execrows
 UPDATE ledger_epoch SET epoch = greatest(epoch, over_epoch) + 1000, beaten_at = now(), hold_until = NULL, reason = '', rebuild_turn = '',
     lineage = CASE WHEN over_lineage = '' THEN lineage ELSE over_lineage END
-WHERE hold_until <= now() AND rebuilt_at IS NOT NULL AND over_lineage = $1 AND over_epoch = $2
+WHERE hold_until <= now() AND rebuilt_at <= now() AND over_lineage = $1 AND over_epoch = $2
 `
 
 // The epoch jumps ahead of everything that any replica has seen, in the lineage that all know.

@@ -158,9 +158,12 @@ func judgeHold(d Decision, v View, b Bounds) Decision {
 		if row.Lineage == d.Known.Lineage {
 			d.Lost = row.BeatenAt
 		}
+	case row.HoldUntil.After(row.Now.Add(b.Hold)):
+		// The database's clock was set back: the hold begins again, and lasts as long as any other.
+		d.Step, d.Over, d.Lost = Begin, row.Over, row.LostSince
 	case row.Now.Before(row.HoldUntil):
 		d.Step = Hold
-	case row.RebuiltAt.Before(row.HoldUntil.Add(-b.Hold / 2)):
+	case row.RebuiltAt.Before(row.HoldUntil.Add(-b.Hold/2)) || row.RebuiltAt.After(row.Now):
 		d.Step = Hold // what is known is from the hold's beginning, or nothing is: then nothing is safe
 		d.Reason += "; it stays frozen until pods and GitHub's runners can be read"
 	case row.Doubts > 0 && row.Now.Before(row.HoldUntil.Add(b.Patience)):

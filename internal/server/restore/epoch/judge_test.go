@@ -62,6 +62,8 @@ func TestJudge_CLAIM17_Cases(t *testing.T) {
 		"held, over, never rebuilt":                  {View{mark(9), Copy{Mark: mark(9)}, frozen(row(7), mark(9), -time.Hour), false, 0}, Hold, Mark{}},
 		"held, over, rebuilt early":                  {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(9), 0), 40*time.Second, 0), false, 0}, Hold, Mark{}},
 		"held, over, rebuilt":                        {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(9), 0), 20*time.Second, 0), false, 0}, End, Mark{}},
+		"held, until later than a hold lasts":        {View{mark(9), Copy{Mark: mark(9)}, frozen(row(7), mark(9), time.Hour), false, 0}, Begin, mark(9)},
+		"held, over, rebuilt later than now":         {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(9), 0), -time.Hour, 0), false, 0}, Hold, Mark{}},
 		"held, over, doubts":                         {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(9), -time.Minute), 0, 1), false, 0}, Hold, Mark{}},
 		"held, over, doubts for long":                {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(9), -5*time.Minute), 0, 1), false, 0}, End, Mark{}},
 		"held, and others go on with the former one": {View{mark(9), Copy{Mark: mark(10)}, rebuilt(frozen(row(7), mark(9), 0), 0, 0), false, 0}, Begin, mark(10)},
