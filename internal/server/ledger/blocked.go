@@ -192,6 +192,11 @@ func returnRepository(ctx context.Context, q *sqlcgen.Queries, accountID int64, 
 // returnLabelled brings back jobs of the account whose label sets there was no room for, as many as it may have further ones.
 func (s *Store) returnLabelled(ctx context.Context, q *sqlcgen.Queries, accountID int64) error {
 	lanes, err := q.LanesOfAccount(ctx, accountID, s.mostLanes)
+	if err == nil && lanes >= s.mostLanes {
+		var evicted int64
+		evicted, err = q.EvictLanes(ctx, accountID, blockedAtOnce)
+		lanes -= evicted
+	}
 	if err != nil || lanes >= s.mostLanes {
 		return err
 	}

@@ -268,9 +268,21 @@ func (e *eventTx) feed(ctx context.Context) error {
 	if e.facts.State == fleet.JobWaiting { // TEN-7
 		queuedAt = e.now
 	}
-	fed, err := e.q.FeedLane(ctx, sqlcgen.FeedLaneParams{LabelKey: key, AccountID: account, QueuedAt: queuedAt, Most: e.mostLanes})
+	lane := sqlcgen.FeedLaneParams{LabelKey: key, AccountID: account, QueuedAt: queuedAt, Most: e.mostLanes}
+	fed, err := e.q.FeedLane(ctx, lane)
 	if err != nil {
 		return err
+	}
+	if fed == 0 { // TEN-2: lanes without a job keep none out
+		evicted, err := e.q.EvictLanes(ctx, account, evictedAtOnce)
+		if err != nil {
+			return err
+		}
+		if evicted > 0 {
+			if fed, err = e.q.FeedLane(ctx, lane); err != nil {
+				return err
+			}
+		}
 	}
 	if fed == 0 { // TEN-2
 		e.rec.Queued = false

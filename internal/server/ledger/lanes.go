@@ -8,6 +8,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
 )
 
+// evictedAtOnce bounds how many lanes without a job a job is made room by.
+const evictedAtOnce = 100
+
 // feedLane puts a job into its lane that had its place there before, however many lanes its account has.
 func feedLane(ctx context.Context, q *sqlcgen.Queries, key string, accountID int64, queuedAt time.Time) error {
 	_, err := q.FeedLane(ctx, sqlcgen.FeedLaneParams{LabelKey: key, AccountID: accountID, QueuedAt: queuedAt})

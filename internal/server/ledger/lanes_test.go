@@ -206,9 +206,27 @@ func TestLabelSets_TEN2_OfOneAccountAreBounded(t *testing.T) {
 
 	require.NoError(t, store.ReturnBlocked(t.Context()))
 	require.Equal(t, int64(2), held(), "there is no room")
-	ledgertest.Exec(t, url, `DELETE FROM job_lanes WHERE label_key = '["b"]'`) // as retention does an hour after its last job
+	ended := func(id int64, label string, kinds ...fleet.JobEvent) {
+		for _, kind := range kinds {
+			ev := queuedEvent(id)
+			ev.Kind, ev.Labels, ev.RunnerName = kind, []string{label}, "elsewhere"
+			_, err := store.RecordJob(t.Context(), delivery(), ev)
+			require.NoError(t, err)
+		}
+	}
+	ended(2, "b", fleet.JobEventStarted)
+	require.NoError(t, store.ReturnBlocked(t.Context()))
+	require.Equal(t, int64(2), held(), "a lane whose job runs is kept")
+	ended(2, "b", fleet.JobEventCompleted)
 	require.NoError(t, store.ReturnBlocked(t.Context()))
 	require.Equal(t, int64(1), held())
 	require.Equal(t, int64(1), ledgertest.Int(t, url, `SELECT count(*) FROM job_lanes WHERE account_id = 1 AND label_key = '["c"]'`))
 	require.Equal(t, int64(3), ledgertest.Int(t, url, `SELECT min(id) FROM workflow_jobs WHERE label_key = '["c"]' AND held = '' AND account_id = 1`))
+
+	require.False(t, queue(7, 1, "d"))
+	ended(1, "a", fleet.JobEventStarted, fleet.JobEventCompleted)
+	require.False(t, queue(8, 1, "e"), "another job waits in that lane")
+	ended(5, "a", fleet.JobEventStarted, fleet.JobEventCompleted)
+	require.True(t, queue(9, 1, "e"), "a lane without a job, which retention would remove within an hour, keeps none out")
+	require.Equal(t, int64(2), ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes WHERE account_id = 1"))
 }

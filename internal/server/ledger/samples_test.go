@@ -185,6 +185,9 @@ const limitedLane = `WITH over AS (UPDATE runner_claims SET state = 'spent', sto
 // leakedLane is a lane whose last job no batch has missed.
 const leakedLane = `INSERT INTO job_lanes (label_key, account_id, head_at) VALUES ('["nobody-asks"]', 1, now() - interval '1 day')`
 
+// emptyLane is a lane without a job.
+const emptyLane = `INSERT INTO job_lanes (label_key, account_id, head_at, parked) VALUES ('["nobody-asks"]', 1, now(), 'empty')`
+
 // heldForLabels holds some jobs of an account for their label sets.
 const heldForLabels = `UPDATE workflow_jobs SET held = 'label_sets' WHERE id IN (
 	SELECT id FROM workflow_jobs WHERE account_id = 1 AND state = 'queued' AND held = '' ORDER BY queued_at LIMIT 20)`
@@ -244,6 +247,7 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"TailOfPod":           {{with: map[string]any{"podname": "tail-1"}}},
 		"KeepTail":            {{with: map[string]any{"most": int64(1000)}}},
 
+		"EvictLanes":          {{before: emptyLane}},
 		"LabelSetsFrom":       {{with: map[string]any{"start": "[", "most": int32(1000)}}},
 		"UnservedLanes":       {{with: map[string]any{"served": []string{`["other"]`}, "mostsets": int32(100), "maxlanes": int32(20)}}},
 		"RecentConclusions":   {{with: map[string]any{"since": now.AddDate(-10, 0, 0), "most": int32(1000)}}},
