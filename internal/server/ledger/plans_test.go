@@ -191,6 +191,30 @@ func TestPlans_NoQueryReadsAGrowingTableWhole(t *testing.T) {
 	}
 }
 
+// filters are the conditions that rows of lanes are discarded by.
+func (n node) filters() []string {
+	var found []string
+	if n.Relation == "job_lanes" && n.Filter != "" {
+		found = append(found, n.Filter)
+	}
+	for _, below := range n.Plans {
+		found = append(found, below.filters()...)
+	}
+	return found
+}
+
+// TEN-1: a lane is not compared with each label set that a pool serves, however few lanes there were when the statement was planned.
+func TestPlans_TEN1_WhatPoolsServeIsHashed(t *testing.T) {
+	pool, err := ledger.OpenPool(t.Context(), postgrestest.NewDatabase(t, ledger.Migrate), 1)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	acquired, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(acquired.Release)
+	filters := strings.Join(plan(t, acquired.Conn(), "UnservedLanes", queries(t)["UnservedLanes"]).filters(), "; ")
+	require.Contains(t, filters, "hashed SubPlan")
+}
+
 // joined are the conditions by which the plan compares each row of one list with each of another: work that grows with the
 // square of a batch.
 func (n node) joined() []string {
