@@ -24,7 +24,7 @@ type router struct {
 	arrived map[string]bool // label sets of which a job was queued since, and that are not known, or may be dropped by the present reading
 }
 
-// routingKept is how long label sets without a lane stay in the routing, at most: they would cost each batch and each signal a look (TEN-1).
+// routingKept is how long label sets without a lane stay in the routing, at most: each batch probes the lanes of all that are there (TEN-1).
 const routingKept = 10 * time.Minute
 
 // routed is as much of the pools as routing depends on, and whether their jobs are handed out, by name.

@@ -2,7 +2,7 @@
 -- The label sets that have jobs queued and are none of these, the oldest first, each with the accounts of its oldest lanes. It reads lanes and no
 -- job. No batch parks a lane that no pool serves; one that is parked at its limit has lost its pool since. Accounts without the App are left out;
 -- those of suspended accounts are not: that no pool serves a job is so whether or not its account is suspended. The keys are hashed once, as an array of
--- a generic plan is not: each lane costs one look, however many label sets pools serve.
+-- a generic plan is not: each lane costs one probe, however many label sets pools serve.
 SELECT s.label_key::text AS label_key, s.sets::bigint AS sets, s.lanes::bigint AS lanes, l.account_id::bigint AS account_id
 FROM (
     SELECT w.label_key, min(w.head_at) AS head_at, count(*) AS lanes, count(*) OVER () AS sets
