@@ -30,7 +30,7 @@ type Options struct {
 	Env []string
 	// Timeouts bound the calls.
 	Timeouts Timeouts
-	// Pause waits before a query that failed is repeated, and between two looks at a pull. Default: a timer.
+	// Pause waits before a query that failed is repeated, and between two checks of a pull. Default: a timer.
 	Pause func(ctx context.Context, d time.Duration)
 }
 

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// silenceLooks is how often a pull is looked at until its silence has lasted too long.
-const silenceLooks = 60
+// silenceChecks is how often a pull is checked until its silence has lasted too long.
+const silenceChecks = 60
 
 // sign is what a pull has brought so far: output, and files.
 type sign struct {
@@ -34,7 +34,7 @@ func (s *silence) tooLong(now sign) bool {
 		return false
 	}
 	s.looks++
-	return s.looks >= silenceLooks
+	return s.looks >= silenceChecks
 }
 
 // endSilent ends a pull that has brought nothing for a time. The whole of a pull has no bound: sizes of images and speeds of networks
@@ -43,7 +43,7 @@ func (s *silence) tooLong(now sign) bool {
 func (c *Client) endSilent(ctx context.Context, end context.CancelCauseFunc, limit time.Duration, printed func() int64) {
 	var s silence
 	for {
-		c.opts.Pause(ctx, limit/silenceLooks)
+		c.opts.Pause(ctx, limit/silenceChecks)
 		if ctx.Err() != nil {
 			return
 		}

@@ -46,7 +46,7 @@ func newClient(t *testing.T, script devtart.Script, env ...string) client {
 	c, err := tartcli.New(tartcli.Options{
 		Command: []string{tart}, Home: home, Env: env,
 		Pause: func(ctx context.Context, d time.Duration) {
-			if d >= time.Second { // between two looks at a pull
+			if d >= time.Second { // between two checks of a pull
 				<-ctx.Done()
 			}
 		},

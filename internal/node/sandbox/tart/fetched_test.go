@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/tart"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 const testDigest = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
@@ -51,7 +52,7 @@ func TestImages_AreRemovedWithoutABase(t *testing.T) {
 		},
 		"the agent was killed after the pull": func(m mac) *Sandbox {
 			uid := uuid.NewString()
-			require.Error(m.t, exec.Command(os.Args[0], "agent-killed-at", "pulled", programs, m.dir, uid, runs).Run())
+			require.Error(m.t, exec.CommandContext(await.Context(m.t), os.Args[0], "agent-killed-at", "pulled", programs, m.dir, uid, runs).Run())
 			s := m.open(later)
 			require.NoError(m.t, s.Remove(m.t.Context(), uid))
 			return s
