@@ -12,12 +12,26 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/ephemeral"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/image"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
 // addition is what one patch adds to a pod.
 type addition struct {
 	response   jobcontainer.Response
 	containers []corev1.EphemeralContainer // the next courier is the first: a kubelet starts them in order, and pulls before it goes on
+}
+
+// auditRecord says, as attributes of a line in the log, for whom which images were added: Events are gone after an hour, and the pod with its job.
+// Of the request itself nothing is repeated but its id, because its text is a job's.
+func (a addition) auditRecord(pod *corev1.Pod) []any {
+	var images []string
+	for _, c := range a.response.Containers {
+		images = append(images, c.Name+"="+c.Image)
+	}
+	return []any{
+		"namespace", pod.Namespace, "pod", pod.Name, "podUID", string(pod.UID), "pool", pod.Labels[runnerpod.LabelPool], "account", pod.Labels[runnerpod.LabelOwner],
+		"request", a.response.ID, "images", images,
+	}
 }
 
 // grant adds all of a request's containers, or, if that does not fit into a pod, none of them.

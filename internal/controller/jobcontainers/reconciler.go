@@ -187,6 +187,7 @@ func (r *Reconciler) grant(ctx context.Context, pod *corev1.Pod, v ephemeral.Vie
 	}
 	r.metrics.requests.WithLabelValues(outcomeGranted).Inc()
 	r.metrics.seconds.Observe(r.options.Now().Sub(d.asked).Seconds())
+	r.options.Log.Info("added the containers of a job", a.auditRecord(pod)...)
 	for _, c := range a.response.Containers {
 		r.metrics.containers.WithLabelValues(string(c.Role)).Inc()
 		r.event(pod, corev1.EventTypeNormal, reasonAdded, "Added container %s with image %s", c.Name, c.Image)
