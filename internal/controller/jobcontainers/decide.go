@@ -33,8 +33,6 @@ const (
 	// one leaves it like that, and a kubelet never starts a container of this kind again.
 	startPatience = 10 * time.Second
 	longestText   = 400
-	// clockSlack is how far the clock of a node may be from that of the API server, with the time until the kubelet writes a status.
-	clockSlack = 10 * time.Second
 )
 
 // action is what is done for a pod.
@@ -90,7 +88,7 @@ func decide(pod *corev1.Pod, v ephemeral.View, now time.Time) decision {
 	if ended == nil || newest.Delivery.Closed != "" {
 		return d
 	}
-	d.asked = askedAt(ended.FinishedAt.Time, v.Reported)
+	d.asked = ended.FinishedAt.Time
 	id, total, parts, ok := v.Parts()
 	switch {
 	case len(v.Couriers) >= maxCouriers: // JOB-5
@@ -110,16 +108,6 @@ func decide(pod *corev1.Pod, v ephemeral.View, now time.Time) decision {
 		d.action, d.id, d.rest = proceed, id, ephemeral.Rest{Request: id, From: len(text)}
 	}
 	return d
-}
-
-// askedAt is when a courier ended. Its node says so, whose clock may be wrong; the API server knows when the kubelet last wrote the pod's status, with
-// the exit in it, and that is soon after. A status that is written again later makes a request look younger, whose hook may have stopped waiting:
-// containers that are added for nothing end by themselves.
-func askedAt(finished, reported time.Time) time.Time {
-	if reported.IsZero() || finished.Sub(reported).Abs() <= clockSlack {
-		return finished
-	}
-	return reported
 }
 
 // reviving replaces a courier that carried nothing, unless it exited with its runner.
