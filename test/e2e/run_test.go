@@ -98,7 +98,10 @@ func cancelARunningJob(t *testing.T, dir, file string) {
 	log.awaitLine(t, "it begins")
 	stdout, stderr, code := run(t, "cancel", "--run", runID, "--state-dir", dir)
 	require.Zero(t, code, "%s", stderr)
-	require.Equal(t, "Cancelling job "+job+" (endless): its runner stops the current step, and runs steps with always() or cancelled().\n", stdout)
+	require.Contains(t, []string{
+		"Cancelling job " + job + " (endless): its runner stops the current step, and runs steps with always() or cancelled().\n",
+		"Cancelled job " + job + " (endless).\n", // the command was the slower one: the runner had done all that when it read the job again
+	}, stdout)
 	rest := log.rest(t)
 	require.Contains(t, rest, "swept up", "steps with always() run")
 	refused(t, "job "+job+" (endless) was not cancelled: it has completed with conclusion cancelled", "cancel", job, "--state-dir", dir)
