@@ -45,7 +45,7 @@ func TestPull_IsEndedBySilenceAndNotByItsDuration(t *testing.T) {
 				Command: []string{"sh", "-c", pulls, "sh"}, Home: home,
 				Pause: func(ctx context.Context, d time.Duration) {
 					if d != 15*time.Second {
-						t.Errorf("paused for %s: a quarter of an hour is looked at 60 times", d)
+						t.Errorf("paused for %s: a quarter of an hour has 60 checks", d)
 					}
 					look++
 					switch {

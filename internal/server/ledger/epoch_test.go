@@ -91,7 +91,7 @@ func TestBeginHold_CLAIM17_AClockThatWasSetBackDoesNotExtendIt(t *testing.T) {
 	require.False(t, mine, "another replica has the turn")
 	setBack(6 * time.Hour)
 	turn, mine := begin()
-	require.True(t, mine, "nobody has it for hours")
+	require.True(t, mine, "the lease of a time that lies ahead counts as none")
 	require.NoError(t, store.EndRebuild(ctx, turn, read().Now, 0))
 	_, mine = begin()
 	require.False(t, mine, "it was rebuilt a moment ago")

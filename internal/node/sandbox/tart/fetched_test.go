@@ -85,7 +85,7 @@ func TestImages_AreRemovedWithoutABase(t *testing.T) {
 	}
 }
 
-// A pull that brings only another name of an image that a person has pulled makes it nobody else's.
+// A pull that only adds a name to an image that a person has pulled does not make the image ours.
 func TestImages_NODE7_AnotherTagOfWhatWasThere(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)

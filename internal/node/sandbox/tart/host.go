@@ -223,7 +223,7 @@ func (s *Sandbox) countForeign(ctx context.Context) error {
 	return err
 }
 
-// countProcesses counts the virtual machines of the host, whoever started them; 0 on a system that is no macOS.
+// countProcesses counts the virtual machines of the host, of all users and programs; 0 on a system other than macOS.
 func (s *Sandbox) countProcesses(ctx context.Context) (int, error) {
 	if len(s.opts.Processes) == 0 {
 		return 0, nil

@@ -16,7 +16,7 @@ type ledger struct {
 	held map[string]bool
 	// starting are those of them whose machine has not stayed up yet: its processes may not all be there to be counted.
 	starting map[string]bool
-	// foreign is how many machines run on the host that are not ours, whoever started them.
+	// foreign is how many machines run on the host that are not ours, of any user or program.
 	foreign int
 	// cooling are slots that Tart refused although they were free, and until when they are not tried again.
 	cooling []time.Time
@@ -69,7 +69,7 @@ func (l *ledger) take(pod string, now time.Time) bool {
 	return true
 }
 
-// recount takes a new count of foreign machines: unnamed run that no record of ours names, and all run on the host, whoever started them. Half a
+// recount takes a new count of foreign machines: unnamed run that no record of ours names, and all run on the host, of any user. Half a
 // count frees no slot, nor does one while a machine of ours starts: it may stand for a foreign one in all.
 func (l *ledger) recount(unnamed, all int, complete bool) {
 	foreign := max(unnamed, all-len(l.held))
