@@ -441,7 +441,7 @@ func TestCheckPod_CLAIM15_ALateCheckTouchesNoOtherClaim(t *testing.T) {
 func TestPass_EXCL6_WhatNoRowKnowsIsRemovedToo(t *testing.T) {
 	w := newWorld(t)
 	w.losing("in_progress")
-	_, release := w.submit()
+	job, release := w.submit()
 	pod := w.pod()
 	answer := w.delivered(pod)
 	ledgertest.Exec(t, w.url, `DELETE FROM runner_registrations`)
@@ -455,6 +455,8 @@ func TestPass_EXCL6_WhatNoRowKnowsIsRemovedToo(t *testing.T) {
 	release()
 	require.NoError(t, await.Receive(t, ended, "the runner exits"))
 	w.eventually("GitHub has removed it", func() bool { return w.runnersAtGitHub() == 0 })
+	// It was queued again without its claim: until the ledger has its end, the next pod may be claimed for it.
+	w.eventually("its end is on record", func() bool { return w.jobState(job) == fleet.JobCompleted })
 
 	w.submit()
 	idle := w.pod()
