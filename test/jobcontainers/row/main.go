@@ -125,24 +125,40 @@ func serve(port string) int {
 	}
 }
 
-// dial tries again for some seconds: a service without a health check may not listen yet when it has started.
+// patience is how long dial tries again.
+const patience = 10 * time.Second
+
+// dial tries again for some seconds: a service without a health check may not listen yet when it has started. A forwarded port then accepts a
+// connection and ends it, as with Docker's proxy.
 func dial(address string) int {
-	end := time.Now().Add(10 * time.Second)
-	dialer := net.Dialer{Timeout: 5 * time.Second}
-	connection, err := dialer.DialContext(context.Background(), "tcp", address)
+	end := time.Now().Add(patience)
+	text, err := receive(address)
 	for err != nil && time.Now().Before(end) {
 		<-time.After(20 * time.Millisecond) // bounded: by its time
-		connection, err = dialer.DialContext(context.Background(), "tcp", address)
+		text, err = receive(address)
 	}
+	fmt.Print(text)
 	if err != nil {
 		fmt.Println(err)
 		return 1
 	}
-	defer func() { _ = connection.Close() }()
-	text, err := io.ReadAll(connection)
-	fmt.Print(string(text))
-	if err != nil {
-		return 1
-	}
 	return 0
+}
+
+// receive returns what a server sends until it closes the connection, which is an error before it has sent anything.
+func receive(address string) (string, error) {
+	dialer := net.Dialer{Timeout: patience / 2}
+	connection, err := dialer.DialContext(context.Background(), "tcp", address)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = connection.Close() }()
+	if err := connection.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(connection)
+	if err == nil && len(text) == 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return string(text), err
 }
