@@ -20,20 +20,43 @@ func (s shown) observed(uid string) lifecycle.Observed {
 	return o
 }
 
-func grantFor(uid string, proof bool) lifecycle.Grant {
-	g := lifecycle.Grant{UID: uid}
-	if proof {
-		g.Proof = "GitHub has no registration of it"
+// grant is what a remover brings of an earlier answer, or of the last one.
+type grant uint8
+
+const (
+	noGrant grant = iota
+	bareGrant
+	provenGrant
+)
+
+func (g grant) product(uid string) lifecycle.Grant {
+	switch g {
+	case noGrant:
+		return lifecycle.Grant{}
+	case bareGrant:
+		return lifecycle.Grant{UID: uid}
+	default:
+		return lifecycle.Grant{UID: uid, Proof: proof}
 	}
-	return g
+}
+
+func (l leave) grant() grant {
+	switch {
+	case l&leaveGranted == 0:
+		return noGrant
+	case l&leaveProof == 0:
+		return bareGrant
+	default:
+		return provenGrant
+	}
 }
 
 // sight is what a plan is made of: for each pod what is seen of it and how far its removal is.
 type sight [maxPods]struct {
-	life    life
-	view    shown
-	removal removal
-	lost    bool
+	life  life
+	view  shown
+	leave leave
+	lost  bool
 }
 
 // planned is what some plan wants, pods as bits.
@@ -55,7 +78,7 @@ func (d *decisions) planFor(seen sight) planned {
 	var runners []lifecycle.Runner
 	for i, q := range seen {
 		if q.life != gone {
-			runners = append(runners, runnerOf(i, q.life, q.view, q.removal, q.lost))
+			runners = append(runners, runnerOf(i, q.life, q.view, q.leave, q.lost))
 		}
 	}
 	for _, wish := range wishes {
@@ -72,7 +95,8 @@ func (d *decisions) planFor(seen sight) planned {
 }
 
 // runnerOf is the pod as the engine sees it, in the order in which the controller's tracker decides.
-func runnerOf(p int, l life, v shown, r removal, lost bool) lifecycle.Runner {
+func runnerOf(p int, l life, v shown, has leave, lost bool) lifecycle.Runner {
+	leave, work := has.product(), v.observed("").Signs.Work() != ""
 	runner := lifecycle.Runner{
 		Name: uidOf(p), UID: uidOf(p), TemplateHash: "old", Created: noon.Add(-time.Hour + time.Duration(p)), Since: noon.Add(-time.Hour),
 	}
@@ -80,162 +104,189 @@ func runnerOf(p int, l life, v shown, r removal, lost bool) lifecycle.Runner {
 	case v.terminal():
 		runner.Stage = lifecycle.StageFinished
 	case lost:
-		runner.Stage = lifecycle.StageLost
-		if r == lostGranted {
+		runner.Stage, runner.Removal = lifecycle.StageLost, leave.Removal
+		if has.grant() == bareGrant && work {
+			runner.Removal = lifecycle.RemovalAsked
+		}
+	case work && has.grant() != provenGrant: // EXCL-4: before any removal of ours, granted or not
+		runner.Stage = lifecycle.StageBusy
+		if has.grant() == bareGrant {
 			runner.Removal = lifecycle.RemovalGranted
 		}
-	case v.observed("").Signs.Work() != "": // EXCL-4: before any removal of ours, granted or not
-		runner.Stage = lifecycle.StageBusy
 	case l != up:
 		runner.Stage, runner.Removal = lifecycle.StageLeaving, lifecycle.RemovalDeleting
-	case r == removalGranted:
-		runner.Stage, runner.Removal = lifecycle.StageLeaving, lifecycle.RemovalGranted
-	case r == removalAsked:
-		runner.Stage, runner.Removal = lifecycle.StageLeaving, lifecycle.RemovalAsked
-	case v&shownRunnerEnd != 0: // it can never take work
-		runner.Stage, runner.Unfit = lifecycle.StageBooting, lifecycle.Unfit{Reason: lifecycle.ReasonDefective}
 	default:
 		runner.Stage = lifecycle.StageIdle
+		if v&shownRunnerEnd != 0 { // it can never take work
+			runner.Stage, runner.Unfit = lifecycle.StageBooting, lifecycle.Unfit{Reason: lifecycle.ReasonDefective}
+		}
+		leave.Overlay(&runner)
 	}
 	return runner
 }
 
 // sightOf is what the controller decides on when it decides about pod p: of another pod it may know anything that is
 // true now, or what it has acted on.
-func (s *state) sightOf(p int, r removal, v shown) sight {
+func (s *state) sightOf(p int, v shown, lost bool) sight {
 	var seen sight
 	for i := range s.pod {
 		q := &s.pod[i]
-		seen[i].life, seen[i].view, seen[i].removal = q.life, q.shown, q.removal
-		if q.removal != removalNone {
+		seen[i].life, seen[i].view, seen[i].leave = q.life, q.shown, q.leave
+		if q.leave != 0 {
 			seen[i].view = q.view
 		}
 	}
-	seen[p].removal, seen[p].view, seen[p].lost = r, v, r >= lostAsked
+	seen[p].view, seen[p].lost = v, lost
 	return seen
 }
 
-func (s *state) forgetRemoval(p int) { s.pod[p].removal, s.pod[p].view = removalNone, 0 }
+// setLeave records how far the removal is, and what of the pod it was decided on.
+func (s *state) setLeave(p int, l leave, view shown) {
+	if l == 0 {
+		view = 0
+	}
+	s.pod[p].leave, s.pod[p].view = l, view
+}
 
 func (m *machine) controllerSteps(s *state, p int) {
 	q := &s.pod[p]
 	if q.life != up {
 		return
 	}
-	if q.removal != removalNone {
+	if q.leave != 0 {
 		t := *s
-		t.forgetRemoval(p)
+		t.setLeave(p, 0, 0)
 		m.chance("the controller restarts, and knows nothing of", p, &t)
 	}
-	switch q.removal {
-	case removalNone:
-		m.planSteps(s, p)
-	case removalAsked:
-		m.fenceSteps(s, p, removalGranted)
-	case removalGranted:
-		m.grantedSteps(s, p)
-	case lostAsked:
-		m.fenceSteps(s, p, lostGranted)
-	case lostGranted:
-		if m.d.planFor(s.sightOf(p, lostGranted, q.view)).delete>>p&1 == 1 && m.d.deletes(q.view, true) {
-			m.fenceSteps(s, p, lostRegranted)
-		}
-	case removalRegranted, lostRegranted:
+	if q.leave&leaveSent != 0 {
 		m.deleteSteps(s, p)
-	}
-}
-
-// planSteps: the controller reads the pod now, and will decide on that whatever happens in between.
-func (m *machine) planSteps(s *state, p int) {
-	q := &s.pod[p]
-	plan := m.d.planFor(s.sightOf(p, removalNone, q.shown))
-	if plan.delete>>p&1 == 1 && m.d.mayDeleteWithout(q.shown) {
-		t := *s
-		if q.shown.terminal() {
-			t.vanish(p)
-			m.happens("the terminal pod is reaped,", p, &t)
-		} else {
-			m.deletePod(&t, p)
-		}
-	}
-	if plan.ask>>p&1 == 1 {
-		t := *s
-		t.pod[p].removal, t.pod[p].view = removalAsked, q.shown
-		m.happens("the controller looks at, and plans to ask for,", p, &t)
-	}
-	// The server names the pods that should have exited; a node that is gone the controller sees itself.
-	named := s.claimOf(p).proof == 1 && !m.live(s.claimOf(p)) && !q.shown.terminal()
-	if (named || q.lost == 1) && m.d.planFor(s.sightOf(p, lostAsked, q.shown)).ask>>p&1 == 1 {
-		t := *s
-		t.pod[p].removal, t.pod[p].view = lostAsked, q.shown
-		m.happens("the controller takes for lost, and plans to ask for,", p, &t)
-	}
-}
-
-// grantedSteps: the plan deletes what is granted. The remover decides on what is known of the pod when it begins, which
-// may be more than what the plan knew.
-func (m *machine) grantedSteps(s *state, p int) {
-	q := &s.pod[p]
-	planned := m.d.planFor(s.sightOf(p, removalGranted, q.view)).delete>>p&1 == 1
-	for i, view := range [...]shown{q.view, q.shown} {
-		if i == 1 && q.view == q.shown {
-			return
-		}
-		t := *s
-		t.pod[p].view = view
-		switch {
-		case !planned || !m.d.deletes(view, false): // EXCL-4
-			t.forgetRemoval(p)
-			m.happens("the granted removal is vetoed, of", p, &t)
-		case m.without.secondAsk: // EXCL-2
-			m.deleteSteps(&t, p)
-		default:
-			m.fenceSteps(&t, p, removalRegranted)
-		}
-	}
-}
-
-// mayDeleteWithout: whether a pod with these signs may be deleted without any grant.
-func (d *decisions) mayDeleteWithout(v shown) bool {
-	return d.rules.mayDelete(v.observed("pod"), lifecycle.Grant{}) == nil
-}
-
-// fenceSteps: the fence is asked. A live claim of a lost pod is released on proof, and a grant comes with the proof that
-// the row holds; without one the pod's own signs keep vetoing.
-func (m *machine) fenceSteps(s *state, p int, granted removal) {
-	t := *s
-	if m.frozen(s) { // CLAIM-17
-		t.forgetRemoval(p)
-		m.happens("the fence says unknown, the ledger is frozen, of", p, &t)
 		return
 	}
-	c := t.claimOf(p)
-	if m.moveClaim(c, evRetire); c.st != s.claimOf(p).st { // EXCL-1
-		*c = claim{st: c.st}
+	m.planSteps(s, p, q.shown)
+	if q.leave != 0 && q.view != q.shown {
+		m.planSteps(s, p, q.view)
 	}
-	lost := granted == lostGranted || granted == lostRegranted
-	switch {
-	case !m.d.granted[c.st]:
-		t.forgetRemoval(p)
-		m.happens("the fence says busy or unknown, of", p, &t)
-		if lost && m.live(c) && t.rec.kind == recoverNothing {
-			m.begin(&t, p, lostPod)
-			m.happens("the claim is to be released of the lost", p, &t)
+	if q.leave&leaveAsked != 0 {
+		m.fenceSteps(s, p)
+	}
+}
+
+// planSteps: the controller has read the pod, and decides on that whatever has happened in between.
+func (m *machine) planSteps(s *state, p int, view shown) {
+	q := &s.pod[p]
+	// The server names the pods that should have exited; a node that is gone the controller sees itself.
+	named := s.claimOf(p).proof == 1 && !m.live(s.claimOf(p)) && !view.terminal()
+	for _, lost := range [...]bool{false, true} {
+		if lost && !named && q.lost == 0 {
+			return
 		}
-	case lost && c.proof == 0:
-		t.forgetRemoval(p)
-		m.happens("the fence grants without proof the removal of", p, &t)
+		seen := s.sightOf(p, view, lost)
+		plan := m.d.planFor(seen)
+		if plan.delete>>p&1 == 1 {
+			m.removerSteps(s, p, view, lost)
+			if view != q.shown {
+				m.removerSteps(s, p, q.shown, lost)
+			}
+		}
+		if plan.ask>>p&1 == 0 {
+			continue
+		}
+		t := *s
+		t.setLeave(p, m.d.asked(q.leave, runnerOf(p, q.life, view, q.leave, lost)), view)
+		if lost {
+			m.happens("the controller takes for lost, and plans to ask for,", p, &t)
+		} else {
+			m.happens("the controller looks at, and plans to ask for,", p, &t)
+		}
+	}
+}
+
+// removerSteps: lifecycle.Remove up to the deletion itself. The remover decides on what is known of the pod when it begins, which may be more
+// than what the plan knew.
+func (m *machine) removerSteps(s *state, p int, view shown, lost bool) {
+	q := &s.pod[p]
+	t := *s
+	switch may := m.d.delete[view][q.leave.grant()]; {
+	case view.terminal() && may:
+		t.vanish(p)
+		m.happens("the terminal pod is reaped,", p, &t)
+	case !may && !(lost && q.leave.grant() == bareGrant): // of a lost one the fence is asked for a proof
+		t.setLeave(p, m.d.vetoed(q.leave), view)
+		m.happens("the removal is vetoed, of", p, &t)
+	case m.without.secondAsk: // EXCL-2
+		t.setLeave(p, q.leave|leaveSent, view)
+		m.happens("the deletion is sent, of", p, &t)
 	default:
-		t.pod[p].removal = granted
-		e := m.happens("the fence grants the removal of", p, &t)
-		if m.live(s.claimOf(p)) {
-			e.broken = "EXCL-1 the removal of a claimed pod was granted"
-		}
+		m.askFence(s, p, view, lost, func(t *state, answer lifecycle.Answer) string {
+			l := m.d.answered(q.leave, answer)
+			switch {
+			case answer.Verdict != lifecycle.Granted:
+				t.setLeave(p, l, view)
+				return "the fence, asked again, does not grant the removal of"
+			case !m.d.delete[view][l.grant()]: // EXCL-4
+				t.setLeave(p, m.d.vetoed(q.leave), view)
+				return "the removal is vetoed at last, of"
+			default:
+				t.setLeave(p, l|leaveSent, view)
+				return "the fence, asked again, grants the removal of"
+			}
+		})
+	}
+}
+
+// fenceSteps: the question that the plan asked for is answered.
+func (m *machine) fenceSteps(s *state, p int) {
+	q := &s.pod[p]
+	m.askFence(s, p, q.view, q.leave&leaveLost != 0, func(t *state, answer lifecycle.Answer) string {
+		t.setLeave(p, m.d.answered(q.leave, answer), q.view)
+		return [...]string{
+			lifecycle.Unknown: "the fence does not know about", lifecycle.Busy: "the fence says busy of",
+			lifecycle.Granted: "the fence grants the removal of",
+		}[answer.Verdict]
+	})
+}
+
+// askFence makes the steps of one question: then says what its answer changes, and how that step is called.
+func (m *machine) askFence(s *state, p int, view shown, lost bool, then func(*state, lifecycle.Answer) string) {
+	t := *s
+	answer := m.verdict(&t, p, view, lost)
+	name := then(&t, answer)
+	e := m.happens(name, p, &t)
+	if answer.Verdict == lifecycle.Granted && m.live(s.claimOf(p)) {
+		e.broken = "EXCL-1 the removal of a claimed pod was granted"
 	}
 	if m.without.unknown { // EXCL-3
 		u := *s
-		u.pod[p].removal = granted
-		m.chance("the fence cannot be asked, which is taken for a grant, about", p, &u)
+		m.chance("no answer is taken for a grant: "+then(&u, lifecycle.Answer{Verdict: lifecycle.Granted}), p, &u)
+	}
+}
+
+// verdict is the server's answer, and what asking changes there: a claim is retired, and the live claim of a lost pod is released on proof.
+func (m *machine) verdict(t *state, p int, view shown, lost bool) lifecycle.Answer {
+	if m.frozen(t) { // CLAIM-17
+		return lifecycle.Answer{}
+	}
+	c := t.claimOf(p)
+	was := c.st
+	if m.moveClaim(c, evRetire); c.st != was { // EXCL-1
+		*c = claim{st: c.st}
+	}
+	switch {
+	case !m.d.granted[c.st] && !lost:
+		return lifecycle.Answer{Verdict: lifecycle.Busy}
+	case !m.d.granted[c.st]:
+		if m.live(c) && t.rec.kind == recoverNothing {
+			m.begin(t, p, lostPod)
+		}
+		return lifecycle.Answer{}
+	case !lost: // the server gives proofs of lost ones alone
+		return lifecycle.Answer{Verdict: lifecycle.Granted}
+	case c.proof == 1:
+		return lifecycle.Answer{Verdict: lifecycle.Granted, Proof: proof}
+	case view.observed("").Signs.Work() != "": // EXCL-4
+		return lifecycle.Answer{}
+	default:
+		return lifecycle.Answer{Verdict: lifecycle.Granted}
 	}
 }
 
@@ -244,13 +295,8 @@ func (m *machine) deleteSteps(s *state, p int) {
 	q := &s.pod[p]
 	t := *s
 	if q.view != q.shown && !m.without.version {
-		t.forgetRemoval(p)
+		t.setLeave(p, q.leave&^leaveSent, q.shown)
 		m.happens("it has changed since it was seen, and is not deleted:", p, &t)
-		return
-	}
-	if !m.d.deletes(q.view, q.removal == lostRegranted) {
-		t.forgetRemoval(p)
-		m.happens("it shows work, and is not deleted:", p, &t)
 		return
 	}
 	m.deletePod(&t, p)
@@ -267,15 +313,8 @@ func (m *machine) deletePod(t *state, p int) {
 		broken = "EXCL-1 a pod was deleted while its claim was live"
 	}
 	t.pod[p].life = deleted
-	t.forgetRemoval(p)
+	t.setLeave(p, 0, 0)
 	if e := m.happens("the controller deletes", p, t); broken != "" {
 		e.broken = broken
 	}
-}
-
-func (d *decisions) deletes(v shown, proof bool) bool {
-	if proof {
-		return d.delete[v][1]
-	}
-	return d.delete[v][0]
 }

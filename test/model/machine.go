@@ -225,7 +225,7 @@ func (m *machine) settled(s *state) bool {
 		if q.life == gone {
 			continue
 		}
-		if q.life != up && q.seen == 0 || q.removal == removalRegranted || q.removal == lostRegranted || q.poller == pollStaged || q.shown&^shownOwner != q.truth() {
+		if q.life != up && q.seen == 0 || q.leave&leaveSent != 0 || q.poller == pollStaged || q.shown&^shownOwner != q.truth() {
 			return false
 		}
 	}

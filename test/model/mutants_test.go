@@ -201,12 +201,25 @@ func controllerMutants(restored config) []mutant {
 			return lifecycle.MayDelete(o, g)
 		}
 	}
+	answered := func(change func(*lifecycle.Answer)) func(*rules) {
+		return func(r *rules) {
+			r.answered = func(l *lifecycle.Leave, a lifecycle.Answer, why lifecycle.Reason, shown lifecycle.Stage, pace lifecycle.Pace, now time.Time) {
+				change(&a)
+				l.Answered(a, why, shown, pace, now)
+			}
+		}
+	}
 	return []mutant{
+		{name: "EXCL1 the controller takes busy for a grant, and the remover asks no more", broken: "EXCL-1 a pod was deleted",
+			config: config{without: without{secondAsk: true}}, rules: answered(func(a *lifecycle.Answer) { a.Verdict = lifecycle.Granted })},
+		{name: "RECV1 the controller forgets the proof of a grant", broken: "RECV-5", config: config{allow: faultNode},
+			rules: answered(func(a *lifecycle.Answer) { a.Proof = "" })},
 		{name: "EXCL1 a live claim is granted", broken: "EXCL-1 the removal of a claimed pod",
 			rules: func(r *rules) {
 				r.retireVerdict = func(fleet.ClaimState) runnerapi.Verdict { return runnerapi.Granted }
 			}},
-		{name: "EXCL2 neither the plan nor the rule asks for a grant", broken: "EXCL-1 a pod was deleted",
+		{name: "EXCL2 neither the plan nor the rule nor the remover asks for a grant", broken: "EXCL-1 a pod was deleted",
+			config: config{without: without{secondAsk: true}},
 			rules: func(r *rules) {
 				r.plan = func(w lifecycle.Wish, s *lifecycle.Set, now time.Time) lifecycle.Plan {
 					p := lifecycle.MakePlan(w, s, now)

@@ -22,6 +22,7 @@ type rules struct {
 	retireVerdict  func(fleet.ClaimState) runnerapi.Verdict
 	plan           func(lifecycle.Wish, *lifecycle.Set, time.Time) lifecycle.Plan
 	mayDelete      func(lifecycle.Observed, lifecycle.Grant) error
+	answered       func(*lifecycle.Leave, lifecycle.Answer, lifecycle.Reason, lifecycle.Stage, lifecycle.Pace, time.Time)
 	judge          func(table.Evidence) table.Verdict
 }
 
@@ -30,7 +31,7 @@ func productRules() rules {
 		nextClaim: fleet.NextClaimState, nextJob: fleet.NextJobState,
 		resolve: dispatch.Resolve, decide: dispatch.Decide, admit: dispatch.Admit, choose: dispatch.Choose,
 		nextGeneration: dispatch.NextGeneration, retireVerdict: dispatch.RetireVerdict,
-		plan: lifecycle.MakePlan, mayDelete: lifecycle.MayDelete, judge: table.Judge,
+		plan: lifecycle.MakePlan, mayDelete: lifecycle.MayDelete, answered: (*lifecycle.Leave).Answered, judge: table.Judge,
 	}
 }
 
@@ -140,7 +141,7 @@ type decisions struct {
 	chosen   [1 << maxJobs]int8           // by queued jobs, a bit each; -1: none
 	changes  map[question]change
 	plans    map[sight]planned
-	delete   [32][2]bool // by what is seen; with a proof
+	delete   [32][3]bool // by what is seen, and by the grant
 }
 
 func decideAll(r rules, budget int) *decisions {
@@ -170,8 +171,8 @@ func decideAll(r rules, budget int) *decisions {
 	}
 	d.admission(budget)
 	for v := range d.delete {
-		for proof := range 2 {
-			d.delete[v][proof] = r.mayDelete(shown(v).observed("pod"), grantFor("pod", proof == 1)) == nil //nolint:gosec // 32 values
+		for g := range d.delete[v] {
+			d.delete[v][g] = r.mayDelete(shown(v).observed("pod"), grant(g).product("pod")) == nil //nolint:gosec // 32 values, 3 grants
 		}
 	}
 	return d

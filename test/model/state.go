@@ -42,8 +42,8 @@ type pod struct {
 	worked uint8 // 1: the worker of its job has started; its own sign of that is shown some time later
 	term   uint8 // 1: SIGTERM has reached it, and it has no deletionTimestamp: its node is being shut down
 
-	removal removal
-	view    shown // what the controller decides on, however old
+	leave leave
+	view  shown // what the controller decides on, however old
 }
 
 type life uint8
@@ -97,19 +97,6 @@ const (
 
 func (s shown) pollerEnded() bool { return s&(shownExited0|shownFailed) != 0 }
 func (s shown) terminal() bool    { return s.pollerEnded() && s&shownRunnerEnd != 0 }
-
-// removal is how far the controller is with removing a pod.
-type removal uint8
-
-const (
-	removalNone      removal = iota
-	removalAsked             // the plan asks for it; the question is on its way
-	removalGranted           // the fence has granted
-	removalRegranted         // the fence was asked again; the deletion is on its way
-	lostAsked                // the same for one whose node is gone, or that the server wants gone
-	lostGranted              // with proof
-	lostRegranted
-)
 
 // claim is a row of runner_claims.
 type claim struct {

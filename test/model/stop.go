@@ -8,7 +8,7 @@ func (m *machine) stopSteps(s *state, p int) {
 	if p < m.stops && q.life == up {
 		t := *s
 		t.pod[p].life, t.pod[p].term = dropped, 0
-		t.forgetRemoval(p)
+		t.setLeave(p, 0, 0)
 		m.chance("SIGTERM, and a deletionTimestamp: others delete", p, &t)
 		if q.term == 0 && m.heeds(q) {
 			t := *s
