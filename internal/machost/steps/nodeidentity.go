@@ -1,9 +1,9 @@
 package steps
 
 import (
-	"bytes"
-	"encoding/xml"
 	"fmt"
+
+	"howett.net/plist"
 
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
@@ -31,39 +31,34 @@ func formerIdentities(h machost.Host, state agentState) ([]agentIdentity, error)
 	if len(state.Identities) > 0 {
 		return state.Identities, nil
 	}
-	plist, err := h.ReadFile(NodePlist)
+	content, err := h.ReadFile(NodePlist)
 	if isMissing(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return []agentIdentity{plistIdentity(plist)}, nil
+	return []agentIdentity{plistIdentity(content)}, nil
 }
 
 // plistIdentity reads the identity in a job's file as nodePlist renders it. What it does not find is empty, and differs from whatever is wanted.
-func plistIdentity(plist []byte) agentIdentity {
-	var i agentIdentity
-	decoder, before := xml.NewDecoder(bytes.NewReader(plist)), ""
-	for {
-		token, err := decoder.Token()
-		if err != nil { // its end, or no plist
-			return i
-		}
-		text, isText := token.(xml.CharData)
-		if !isText || len(bytes.TrimSpace(text)) == 0 {
-			continue
-		}
-		switch before {
-		case "UserName":
-			i.User = string(text)
-		case "HOME":
-			i.Home = string(text)
-		case "--name":
-			i.Node = string(text)
-		case "--state-dir":
-			i.StateDir = string(text)
-		}
-		before = string(text)
+func plistIdentity(content []byte) agentIdentity {
+	var job struct {
+		UserName             string
+		ProgramArguments     []string
+		EnvironmentVariables map[string]string
 	}
+	if _, err := plist.Unmarshal(content, &job); err != nil {
+		return agentIdentity{}
+	}
+	i := agentIdentity{User: job.UserName, Home: job.EnvironmentVariables["HOME"]}
+	for at, argument := range job.ProgramArguments[:max(len(job.ProgramArguments)-1, 0)] {
+		switch value := job.ProgramArguments[at+1]; argument {
+		case "--name":
+			i.Node = value
+		case "--state-dir":
+			i.StateDir = value
+		}
+	}
+	return i
 }
