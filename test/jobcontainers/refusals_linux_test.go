@@ -116,7 +116,7 @@ func TestVolumes(t *testing.T) {
 	t.Run("declared by the image", func(t *testing.T) {
 		j := startJob(t, debian(), database)
 		asked := named("/var/lib/data")
-		asked["createOptions"] = "--tmpfs /var/lib/seeded --tmpfs /dev/shm --tmpfs /srv/new"
+		asked["createOptions"] = "--tmpfs /var/lib/seeded --tmpfs /dev/shm --tmpfs /srv/new --health-cmd '[ -s /var/lib/data/file ]' --health-interval 100ms"
 		j.prepared(jobContainer("debian:12", nil), container("postgres:17", asked))
 		require.Contains(t, j.cleanup(), "of-the-image")
 	})
