@@ -124,15 +124,15 @@ func TestSteps_OfActionsUseGitInTheWorkspace(t *testing.T) {
 func TestSteps_AreCancelled(t *testing.T) {
 	j := startJob(t, debian())
 	j.prepared(jobContainer("debian:12", nil))
-	obeys := j.pod.StartHook(t, j.script("trap 'echo interrupted; exit 5' INT; echo started; sleep 600 & wait", nil))
-	require.Eventually(t, func() bool { return strings.Contains(obeys.Log(), "started") }, time.Minute, time.Millisecond)
+	obeys := j.pod.StartHook(t, j.script("trap 'echo interrupted; exit 5' INT; echo working; sleep 600 & wait", nil))
+	require.Eventually(t, func() bool { return strings.Contains(obeys.Log(), "working") }, time.Minute, time.Millisecond)
 	obeys.Signal(t, "SIGINT")
 	answer := obeys.Wait(t)
 	require.Equal(t, 5, answer.Code, answer.Log)
 	require.Contains(t, answer.Log, "interrupted")
 
-	deaf := j.pod.StartHook(t, j.script("trap '' INT TERM; echo started; while :; do touch /__w/_temp/alive; sleep 0.05; done", nil))
-	require.Eventually(t, func() bool { return strings.Contains(deaf.Log(), "started") }, time.Minute, time.Millisecond)
+	deaf := j.pod.StartHook(t, j.script("trap '' INT TERM; echo working; while :; do touch /__w/_temp/alive; sleep 0.05; done", nil))
+	require.Eventually(t, func() bool { return strings.Contains(deaf.Log(), "working") }, time.Minute, time.Millisecond)
 	deaf.Signal(t, "SIGINT")
 	deaf.Signal(t, "SIGTERM")
 	deaf.Signal(t, "SIGKILL") // as the runner does at last
@@ -228,8 +228,8 @@ func TestContainerSteps_OfADockerfileAreRefused(t *testing.T) {
 
 func TestContainerSteps_AreCancelled(t *testing.T) {
 	j := startJob(t, Image{Name: "acme/action:1"})
-	hook := j.pod.StartHook(t, j.call("run_container_step", container("acme/action:1", object{"entryPoint": "/bin/sh", "entryPointArgs": []string{"-c", `"trap`, `'exit`, `5'`, "INT;", "echo", "started;", "sleep", "600", "&", `wait"`}})))
-	require.Eventually(t, func() bool { return strings.Contains(hook.Log(), "started") }, time.Minute, time.Millisecond, hook.Log())
+	hook := j.pod.StartHook(t, j.call("run_container_step", container("acme/action:1", object{"entryPoint": "/bin/sh", "entryPointArgs": []string{"-c", `"trap`, `'exit`, `5'`, "INT;", "echo", "working;", "sleep", "600", "&", `wait"`}})))
+	require.Eventually(t, func() bool { return strings.Contains(hook.Log(), "working") }, time.Minute, time.Millisecond, hook.Log())
 	hook.Signal(t, "SIGINT")
 	require.Equal(t, 5, hook.Wait(t).Code)
 	j.ended("step-1-0")
