@@ -167,11 +167,11 @@ const (
 	WithheldLimit      WithheldReason = "account_limit"    // its account's budget is used up (CLAIM-5)
 	WithheldRepository WithheldReason = "repository_limit" // its repository is at its cap, or was taken from the installation
 	WithheldSuspended  WithheldReason = "suspended"        // its installation is suspended or gone
-	WithheldBackoff    WithheldReason = "backoff"          // GitHub is not to be asked for its account just now (CLAIM-11)
+	WithheldBackoff    WithheldReason = "backoff"          // requests to GitHub for its account are backing off (CLAIM-11)
 	WithheldGroup      WithheldReason = "runner_group"     // its account has no runner group of the pool's name or id
 	WithheldRefused    WithheldReason = "refused"          // GitHub registers no runner for it, or gives its runners no job of its repository (CLAIM-19, CLAIM-20)
 	WithheldConflict   WithheldReason = "label_conflict"   // two live pools serve its label (CLAIM-12)
-	WithheldPaused     WithheldReason = "pool_paused"      // an operator has paused or drained the pool
+	WithheldPaused     WithheldReason = "pool_paused"      // an administrator has paused or drained the pool
 )
 
 // Removal is a pod that the server wants removed: its work has been over for a minute, and that is known other than from
