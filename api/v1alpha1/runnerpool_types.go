@@ -363,7 +363,8 @@ const (
 	ConditionSaturated = "Saturated"
 	// ConditionStarved: desired runners cannot start: no node has room, none is usable, or starts are limited.
 	ConditionStarved = "Starved"
-	// ConditionLabelConflict: two pools share a first label; jobs with this label are assigned to neither (CLAIM-12).
+	// ConditionLabelConflict: the first label of one of two pools is also a label of the other. Jobs that request only that label are
+	// assigned to neither (CLAIM-12).
 	ConditionLabelConflict = "LabelConflict"
 	// ConditionStuckTerminating: deleted pods still exist: a busy one after its grace period, any other minutes after its
 	// deletion (POOL-10).

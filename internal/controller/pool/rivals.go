@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// rivalry finds the live pools that contend for a label (CLAIM-12). A job is given to a pool by the pool's first label;
-// another pool that has the same label, in whatever place, could be given the job as well, so that neither is. Labels
-// that two pools share beside that are no conflict: a job that asks for the first label too is one pool's alone.
+// rivalry finds the live pools that contend for a label (CLAIM-12). A pool serves each job whose labels it has. If
+// another pool also has its first label, a job that requests only that label fits both, so neither gets it. Other shared
+// labels are not reported: a job that also requests a first label fits one pool only.
 //
 // It is kept up to date with each pass of a pool, so that no pass lists pools.
 type rivalry struct {
