@@ -23,7 +23,7 @@ manager, such as kubectl-edit, if the API server recorded one; the cluster's aud
 token was used (ACTOR), and the token's ID. CHANGE has the fields that changed; -o json has all values before and after.`,
 		Example: `  bullpen audit
   bullpen audit --account acme --limit 200 -o wide
-  bullpen audit --pool linux-4 --since 24h
+  bullpen audit --pool linux-4cpu --since 24h
   bullpen audit --since 2026-11-01 --until 2026-12-01 -o json
   bullpen audit -o custom-columns=TIME:.at,AUTHOR:.author,ACTION:.action
   bullpen audit -o json | jq '.[] | select(.actor != "github")'`,

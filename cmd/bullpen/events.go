@@ -32,7 +32,7 @@ Exit codes: 0 done, also if there are no events, 1 the cluster cannot be read.`,
 		Example: `  bullpen events
   bullpen events --types Warning --since 10m
   bullpen events --all --since 10m
-  bullpen events --for pool/linux-4 --watch
+  bullpen events --for pool/linux-4cpu --watch
   bullpen events --for machost/mac-1
   bullpen events --sort-by count -o custom-columns=COUNT:.count,REASON:.reason,ABOUT:.name
   bullpen events -A -o json | jq -r '.[] | select(.type == "Warning") | .message'`,
@@ -70,7 +70,7 @@ Exit codes: 0 done, also if there are no events, 1 the cluster cannot be read.`,
 	f.StringVarP(&filter.Namespace, "namespace", "n", "bullpen-runners", "namespace of the events")
 	f.BoolVar(&filter.All, "all", false, "also list events that other components report, such as scheduled and started pods")
 	f.BoolVarP(&everywhere, "all-namespaces", "A", false, "list events of all namespaces")
-	f.StringVar(&filter.For, "for", "", "only events about this object, as kind/name: pool/linux-4, pod/linux-4-x7k2p, machost/mac-1")
+	f.StringVar(&filter.For, "for", "", "only events about this object, as kind/name: pool/linux-4cpu, pod/linux-4cpu-x7k2p, machost/mac-1")
 	f.StringSliceVar(&filter.Types, "types", nil, "only events of these types: Normal, Warning")
 	f.DurationVar(&since, "since", 0, "only events of this period, such as 10m (default: all)")
 	commandline.AtLeast(f, &filter.Most, "limit", 0, 500, "maximum number of events to show, the newest; 0 for all")

@@ -20,7 +20,7 @@ pause, drain and resume set spec.intake of the RunnerPool with your own rights i
 and annotations with the user, the time and the reason, which bullpen pools and bullpen why show. bullpen audit records every change of the spec.
 A GitOps tool that sets spec.intake itself reverts the change; one that does not set it keeps it.`,
 		Example: "  bullpen pool pause linux --reason 'the registry is down'\n  bullpen pool drain linux\n  bullpen pool resume linux\n" +
-			"  bullpen pool get linux-4\n  bullpen pool set linux-4 --min-idle 3 --max-replicas 40\n  bullpen pool scale linux-4 --replicas 10",
+			"  bullpen pool get linux-4cpu\n  bullpen pool set linux-4cpu --min-idle 3 --max-replicas 40\n  bullpen pool scale linux-4cpu --replicas 10",
 	}
 	list := newPoolListCommand("list", "  bullpen pool list", "")
 	list.Aliases = []string{"ls"}

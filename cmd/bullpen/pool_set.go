@@ -88,10 +88,10 @@ of an autoscaled pool, and --min-idle of one that is not.
 ` + writesFields + `
 
 Exit codes: 0 the pool has these values, 1 it failed.`
-	cmd.Example = `  bullpen pool set linux-4 --min-idle 3 --max-replicas 40
-  bullpen pool set linux-4 --autoscaling --max 40
-  bullpen pool set linux-4 --autoscaling=false --replicas 10
-  bullpen pool set linux-4 --idle-timeout 12h --queueing FairShare -n bullpen-runners -o json`
+	cmd.Example = `  bullpen pool set linux-4cpu --min-idle 3 --max-replicas 40
+  bullpen pool set linux-4cpu --autoscaling --max 40
+  bullpen pool set linux-4cpu --autoscaling=false --replicas 10
+  bullpen pool set linux-4cpu --idle-timeout 12h --queueing FairShare -n bullpen-runners -o json`
 	values.add(cmd.Flags())
 	completeFlag(cmd, "queueing", cobra.FixedCompletions([]cobra.Completion{string(v1alpha1.QueueingFIFO), string(v1alpha1.QueueingFairShare)},
 		cobra.ShellCompDirectiveNoFileComp))
@@ -109,7 +109,7 @@ autoscaled pool is between minIdle and maxReplicas: the command fails, and bullp
 ` + writesFields + `
 
 Exit codes: 0 the pool has this number, 1 it failed.`
-	cmd.Example = "  bullpen pool scale linux-4 --replicas 10\n  bullpen pool scale linux-4 --replicas 0"
+	cmd.Example = "  bullpen pool scale linux-4cpu --replicas 10\n  bullpen pool scale linux-4cpu --replicas 0"
 	commandline.AtLeast(cmd.Flags(), &replicas, "replicas", 0, 0, "number of runners")
 	cobra.CheckErr(cmd.MarkFlagRequired("replicas"))
 	return cmd

@@ -101,7 +101,7 @@ func newPoolGetCommand() *cobra.Command {
 		Short: "Show one pool with its runners and queued jobs",
 		Long: `Show one pool, as bullpen pools does, and the sentence of each of its problems. POOL is a name, or namespace/name. bullpen pool set
 changes its size; kubectl get runnerpool POOL -o yaml shows the whole specification.`,
-		Example: "  bullpen pool get linux-4\n  bullpen pool get bullpen-runners/linux-4 -o yaml\n  bullpen pool get linux-4 -o jsonpath='{.idle}'",
+		Example: "  bullpen pool get linux-4cpu\n  bullpen pool get bullpen-runners/linux-4cpu -o yaml\n  bullpen pool get linux-4cpu -o jsonpath='{.idle}'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := conn.Client()
@@ -137,7 +137,7 @@ func newRunnersCommand() *cobra.Command {
 		Long: `List the runner pods of pools by name. STAGE is starting, idle, assigned (chosen for a job), registered (at GitHub, for that job), busy,
 terminating or exited. SINCE is the time since it was chosen. bullpen runners logs POD shows its log.`,
 		Example: `  bullpen runners
-  bullpen runners --pool linux-4 --stage busy
+  bullpen runners --pool linux-4cpu --stage busy
   bullpen runners -l 'linux,!gpu' --sort-by createdAt
   bullpen runners -o custom-columns=RUNNER:.name,NODE:.node,JOB:.jobId
   bullpen runners --stage idle -q | xargs -n 1 bullpen retire
