@@ -13,7 +13,7 @@ import (
 func newAgentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Run a process of a runner pod: poller, supervisor, readiness probe, installer or guest agent",
+		Short: "Run a process of a runner pod (poller, supervisor, container hook, guard and others)",
 		Long: `Run a process of a runner pod. Pods start these commands, not people. On Linux they are commands of bullpen-agent, a small program in the same
 image: "bullpen-agent poll" is "bullpen agent poll". A Mac has only this program.`,
 		Args: cobra.NoArgs,

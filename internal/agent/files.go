@@ -66,9 +66,9 @@ func (f files) check() error {
 		info, err := os.Stat(dir.path)
 		switch {
 		case err != nil:
-			return fmt.Errorf("the %s directory %s: %w; both containers must mount it", dir.kind, dir.path, withoutPath(err))
+			return fmt.Errorf("the %s directory %s: %w; the pod's containers must share it", dir.kind, dir.path, withoutPath(err))
 		case !info.IsDir():
-			return fmt.Errorf("the %s directory %s is a file: expected the directory that both containers mount", dir.kind, dir.path)
+			return fmt.Errorf("the %s directory %s is a file: expected the directory that the pod's containers share", dir.kind, dir.path)
 		}
 	}
 	return nil

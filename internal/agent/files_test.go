@@ -17,7 +17,7 @@ func TestSharedDirectory_MissingIsReportedAtOnce(t *testing.T) {
 	options := newPod(t, newDispatcher(t)).options
 	file := filepath.Join(t.TempDir(), "file")
 	touch(file)
-	for want, dir := range map[string]string{"no such file or directory; both containers must mount it": file + "-no", "is a file": file} {
+	for want, dir := range map[string]string{"no such file or directory; the pod's containers must share it": file + "-no", "is a file": file} {
 		options.JITFile = filepath.Join(dir, "jitconfig")
 		for _, err := range []error{
 			Poll(t.Context(), options),

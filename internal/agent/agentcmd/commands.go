@@ -72,7 +72,7 @@ func pollCommand(name string) Command {
 		Long: `Polls the server until it responds, stores the response in the shared directory (mode 0600, by rename), and acknowledges it.
 Exit codes: 0 if a response was stored, 1 if the token is rejected or the file cannot be written, 143 if it was stopped before a response.
 
-The runner's container must be able to read the file. Run both containers as the same user, or this one as root: the file then
+The container runner must be able to read the file. Run it and poller as the same user, or poller as root: the file then
 belongs to the owner of the shared directory, or to --runner-uid.`,
 		Example: `  BULLPEN_DISPATCH_URL=http://bullpen-dispatch.bullpen-system.svc BULLPEN_TOKEN_FILE=/bullpen/token/token \
     BULLPEN_SHARED_DIR=/bullpen/shared ` + name + ` poll`,
@@ -194,7 +194,7 @@ func readyCommand(name string) Command {
 func installCommand(name string) Command {
 	return Command{
 		Use:      "install --to FILE [FILE…]",
-		Short:    "Copy this program into the shared volume, from which both containers start it",
+		Short:    "Copy this program into the shared volume, from which the pod's other containers start it",
 		Example:  "  " + name + " install --to /bullpen/shared/bullpen-agent",
 		Required: []string{"to"},
 		Args:     AnyArgs,

@@ -4,7 +4,7 @@ package podenv
 const (
 	DispatchURL = "BULLPEN_DISPATCH_URL" // base URL of the server
 	TokenFile   = "BULLPEN_TOKEN_FILE"   // projected token, re-read at every request
-	SharedDir   = "BULLPEN_SHARED_DIR"   // the volume both containers mount
+	SharedDir   = "BULLPEN_SHARED_DIR"   // the volume that the pod's containers share
 	StatusDir   = "BULLPEN_STATUS_DIR"   // the supervisor's signs, where it cannot write into the shared directory (macOS)
 	PodName     = "BULLPEN_POD_NAME"
 	PodUID      = "BULLPEN_POD_UID"

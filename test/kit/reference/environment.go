@@ -30,7 +30,7 @@ func Variables() []Variable {
 		{"BULLPEN_RESOURCES", "agent", "set in runner pods by the controller: the CPU and memory of the pod, for the logs of jobs"},
 		{"BULLPEN_SANDBOX", "node, up", "set by the node agent: marks the processes that it started"},
 		{"BULLPEN_SERVER", "administrators' commands", "name of a server in the configuration file, or URL of the administrators' API, as `--server`"},
-		{"BULLPEN_SHARED_DIR", "agent", "set in runner pods by the controller: the volume of both containers"},
+		{"BULLPEN_SHARED_DIR", "agent", "set in runner pods by the controller: the volume that the pod's containers share"},
 		{"BULLPEN_SHM_SIZE", "agent", "set in runner pods by the controller: the size of `/dev/shm` in job containers, in bytes"},
 		{"BULLPEN_STATUS_DIR", "agent", "set in runner pods by the controller: directory of the supervisor's state on a Mac"},
 		{"BULLPEN_TOKEN_FILE", "agent", "set in runner pods by the controller: the poller's token"},
