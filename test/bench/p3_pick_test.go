@@ -83,7 +83,7 @@ func BenchmarkP3(b *testing.B) {
 		ratio := float64(stats.Median(large.took)) / float64(stats.Median(small.took))
 		b.ReportMetric(ratio, "ratio")
 		report(row{
-			id: "P3", what: "a pick among 1,000,000 queued jobs, 9,999 of 10,000 accounts at their limit", measured: ms(stats.Median(large.took)),
+			id: "P3", what: "choosing a job among 1,000,000 queued jobs, 9,999 of 10,000 accounts at their limit", measured: ms(stats.Median(large.took)),
 			limit: "among 1,000 queued: " + ms(stats.Median(small.took)), result: fmt.Sprintf("%.2f×", ratio), value: ratio,
 			samples: len(large.took), spread: quartiles(large.took), budget: "≤ 1.3×", kept: ratio <= 1.3,
 		})

@@ -59,7 +59,7 @@ func BenchmarkP6(b *testing.B) {
 		perJob := float64(stats.Calls) / p6Jobs
 		b.ReportMetric(perJob, "calls/job")
 		report(row{
-			id: "P6", what: "GitHub REST calls for 200 jobs, runners shuffled",
+			id: "P6", what: "GitHub REST calls for 200 jobs, each on another job's runner",
 			measured: fmt.Sprintf("%d calls, %d of them registrations", stats.Calls, stats.Minted), limit: "count",
 			result: fmt.Sprintf("%.3f", perJob), value: perJob, samples: p6Jobs, budget: "≤ 1.05", kept: perJob <= 1.05,
 		})
