@@ -2,7 +2,7 @@ package fleet
 
 import "time"
 
-// Tail is what a runner that died had said last.
+// Tail has the last log lines of a failed runner.
 type Tail struct {
 	PodUID, Namespace, Pod, Pool string
 	EndedAt                      time.Time

@@ -16,7 +16,7 @@ type parameter struct {
 
 // operation is one thing that the API does. The right that it needs comes from the route.
 type operation struct {
-	route   string // the pattern of operator.Routes that serves it
+	route   string // the pattern of admin.Routes that serves it
 	path    string // its path, where the pattern stands for several; else empty
 	id, tag string
 	says    string

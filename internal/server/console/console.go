@@ -15,7 +15,7 @@ import (
 
 // Options configure a Console; API, Admission and Secret are required.
 type Options struct {
-	// API serves /api/v1, and Admission the same paths to say who may (operator.API has both).
+	// API serves /api/v1, and Admission the same paths to say who may (admin.API has both).
 	API, Admission http.Handler
 	// Secret is shared by all replicas and nothing else: the key that seals sessions is derived from it.
 	Secret []byte

@@ -47,8 +47,8 @@ type WaitingLane struct {
 	Account   Account
 	Suspended bool     // by GitHub or an administrator, or the App was uninstalled
 	Jobs      int64    // queued jobs that are not blocked; Look.Count means that many or more
-	Blocked   int64    // queued jobs that are set aside, counted as far
-	Refused   int64    // those of Blocked for which GitHub does not do what they need (CLAIM-19)
+	Blocked   int64    // queued jobs that are blocked, also counted up to Look.Count
+	Refused   int64    // those of Blocked whose registration GitHub refuses, or to which it assigns no runner (CLAIM-19, CLAIM-20)
 	Oldest    []JobAge // the first Look.Ages of Jobs, oldest first
 	// Repositories of Oldest, where Look asked for them.
 	Repositories []string
@@ -62,7 +62,8 @@ type JobAge struct {
 	QueuedAt time.Time
 }
 
-// Look says how far to look into a lane: up to which number to count its jobs, and of how many to read the age.
+// Look limits what is read of a lane, so that a long queue costs no more than a short one: jobs are counted up to Count, and the ages of the
+// first Ages are read.
 type Look struct {
 	Count, Ages  int64
 	Repositories bool // of those whose age is read

@@ -74,7 +74,7 @@ func (s *Store) CloseAdoption(ctx context.Context, runnerName string) error {
 	return s.queries().CloseAdoption(ctx, runnerName)
 }
 
-// errVoid takes back a transaction that turned out to have nothing to do.
+// errVoid aborts the transaction: the pod already has a live claim, or has worked for another account.
 var errVoid = errors.New("nothing to do")
 
 // Adopt makes a pod busy again whose runner GitHub confirms to be running (CLAIM-13).

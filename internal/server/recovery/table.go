@@ -78,8 +78,8 @@ var table = [...]row{
 	{claim: in(Claimed), acked: no, at: away, poller: in(Failed), runner: in(Starting, Ready), do: ReleaseRetire, kind: StaleClaim,
 		why: "nothing was registered for it for a long time, and its poller has failed"}, // RECV-2
 
-	// A live claim whose runner may have its configuration, and GitHub does not have it working. That is the word of one
-	// witness, who may lag, and whose removals are refused only as far as it knows: the pod's own sign is the other (EXCL-6).
+	// A live claim whose runner may have its configuration, and GitHub does not report it as busy. GitHub's state may lag, and it refuses
+	// removals by that state only, so the pod's own signs are required too (EXCL-6).
 	{claim: unproven, acked: no, poller: in(Failed), regs: in(SomeOpen), at: in(RunnerAbsent), do: ReleaseRetire, kind: StaleClaim,
 		why: "its configuration was never acknowledged, its poller has failed, and GitHub has no runner of it"}, // RECV-2
 	{claim: unproven, regs: in(SomeOpen), at: in(RunnerAbsent), do: ReleaseRetire, kind: AgentNeverRegistered,
