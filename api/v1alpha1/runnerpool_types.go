@@ -366,8 +366,8 @@ const (
 	// ConditionLabelConflict: the first label of one of two pools is also a label of the other. Jobs that request only that label are
 	// assigned to neither (CLAIM-12).
 	ConditionLabelConflict = "LabelConflict"
-	// ConditionStuckTerminating: deleted pods still exist: a busy one after its grace period, any other minutes after its
-	// deletion (POOL-10).
+	// ConditionStuckTerminating: pods are not deleted in time: a busy one still exists after its grace period, any other
+	// minutes after its deletion, or the API server rejects the deletion (POOL-10).
 	ConditionStuckTerminating = "StuckTerminating"
 	// ConditionOutdated: GitHub rejects the runners' version as too old: the image must be updated (RUN-7).
 	ConditionOutdated = "Outdated"

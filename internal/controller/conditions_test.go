@@ -109,7 +109,7 @@ func TestPool_POOL10_APodThatDoesNotGoIsSeen(t *testing.T) {
 	ahead.Store(int64(2 * time.Minute))
 	b.scale("stuck", 2) // a pass, without waiting for the minute to pass
 	c := b.isOn("stuck", v1alpha1.ConditionStuckTerminating, true)
-	require.Contains(t, c.Message, "1 deleted pod still terminating: "+name)
+	require.Contains(t, c.Message, "1 pod not deleted in time: "+name)
 	require.Contains(t, c.Message, "held by example.com/holds")
 	recorded := b.event("stuck", "StuckTerminating", name)
 	require.Equal(t, name, recorded.Related.Name)

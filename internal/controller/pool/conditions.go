@@ -286,8 +286,8 @@ func (c *conditions) stuckTerminating(f facts) {
 	if more := f.counts.stuck - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
-	c.set(kind, true, "PodsTerminating", fmt.Sprintf("%s still terminating: %s",
-		many(f.counts.stuck, "deleted pod"), strings.Join(names, ", "))) // POOL-10
+	c.set(kind, true, "PodsNotDeleted", fmt.Sprintf("%s not deleted in time: %s",
+		many(f.counts.stuck, "pod"), strings.Join(names, ", "))) // POOL-10
 }
 
 func (c *conditions) scalingActive(pool *v1alpha1.RunnerPool, f facts) {

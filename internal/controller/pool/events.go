@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
 
@@ -69,17 +70,13 @@ func (e *eventWriter) writeAt(pool types.NamespacedName, version, kind, reason, 
 	e.recorder.Eventf(object, related, kind, reason, action, note, args...)
 }
 
-// stuck reports pods that were deleted and still exist (POOL-10): the first few each, the rest as a number.
-func (e *eventWriter) stuck(pool types.NamespacedName, pods []stuckPod) {
+// stuck reports pods that were not deleted in time (POOL-10): the first few each, the rest as a number.
+func (e *eventWriter) stuck(pool types.NamespacedName, pods []removal.Stuck) {
 	for _, pod := range pods[:min(len(pods), namesInEvent)] {
-		note := "Deleted but still terminating: %s"
-		if pod.refusal != "" {
-			note = "Not deleted yet: %s"
-		}
-		e.writeAbout(pool, pod.name, pod.uid, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", note, pod)
+		e.writeAbout(pool, pod.Name, pod.UID, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", "Not deleted in time: %s", pod)
 	}
 	if more := len(pods) - namesInEvent; more > 0 {
-		e.write(pool, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", "Deleted but still terminating: %s", many(more, "more pod"))
+		e.write(pool, corev1.EventTypeWarning, reasonStuckTerminating, "Delete", "Not deleted in time: %s", many(more, "more pod"))
 	}
 }
 

@@ -54,7 +54,7 @@ type stageCollector struct{ tracker *tracker }
 var stageDesc = prometheus.NewDesc("bullpen_runnerpool_runners", "Runners by stage.", []string{"pool", "stage"}, nil)
 
 var stuckDesc = prometheus.NewDesc("bullpen_runnerpool_stuck_terminating",
-	"Deleted pods that still exist past their grace period.", []string{"pool"}, nil)
+	"Pods that are not deleted in time: their node or a finalizer keeps them, or the API server rejects their deletion.", []string{"pool"}, nil)
 
 var saturatedDesc = prometheus.NewDesc("bullpen_runnerpool_saturated",
 	"1 while jobs are queued and the pool is at its maximum with no idle runner: its condition Saturated.", []string{"pool"}, nil)

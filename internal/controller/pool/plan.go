@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -17,8 +18,8 @@ type work struct {
 	remove   []string // names for removals to look after
 	ask      bool     // there are questions for the fence
 	plan     lifecycle.Plan
-	stuck    []stuckPod // deleted pods that should be gone by now, and are not
-	finished bool       // the pool is terminating and nothing of it is left
+	stuck    []removal.Stuck // deleted pods that should be gone by now, and are not
+	finished bool            // the pool is terminating and nothing of it is left
 }
 
 // plan makes a pool's plan within what its fleet may start.

@@ -133,12 +133,15 @@ func TestRemove_TEN5_POOL10_ARefusedDeletionIsSeen(t *testing.T) {
 			require.Error(t, err)
 
 			m, _ := s.state.copyOf(v.name)
-			require.Empty(t, s.state.plan(wishFor(0), counter(), 10, m.refused.Add(stuckSlack-1)).stuck)
-			w := s.state.plan(wishFor(0), counter(), 10, m.refused.Add(stuckSlack))
+			require.Empty(t, s.state.plan(wishFor(0), counter(), 10, m.refused.Due().Add(-1)).stuck)
+			w := s.state.plan(wishFor(0), counter(), 10, m.refused.Due())
 			require.Len(t, w.stuck, 1)
 			require.Contains(t, w.stuck[0].String(), `(its deletion fails: `)
 			require.Contains(t, w.stuck[0].String(), `admission webhook "guard.example" denied the request`)
-			require.Equal(t, 1, s.state.counts("hash").stuck)
+			c := s.state.counts("hash")
+			require.Equal(t, 1, c.stuck)
+			list := conditionsOf(poolFor(), nil, facts{wish: wishFor(0), counts: c}, s.now()).list
+			require.Regexp(t, `^1 pod not deleted in time: \S+ \(its deletion fails: .*guard\.example`, messageOf(list, "StuckTerminating"), "and not that it terminates")
 
 			refused = false
 			_, err = s.removals.step(t.Context(), s.state, v.name)

@@ -298,22 +298,11 @@ func (q *removals) delete(ctx context.Context, state *poolState, m member) (bool
 
 // noteRefusal keeps why a deletion fails, for the condition and the Event of a pod that should be gone (POOL-10).
 func (q *removals) noteRefusal(ctx context.Context, state *poolState, m member, err error) {
-	refusal := ""
-	switch {
-	case ctx.Err() != nil, apierrors.IsConflict(err):
-		return
-	case err != nil && !errors.Is(err, lifecycle.ErrNotNow) && !errors.Is(err, lifecycle.ErrVetoed) && !errors.Is(err, lifecycle.ErrNoGrant):
-		refusal = oneLine(err.Error(), 300)
-	}
-	if refusal == m.refusal {
+	refused := m.refused.After(err, q.now())
+	if ctx.Err() != nil || refused == m.refused {
 		return
 	}
-	state.change(m.name, q.now(), func(m *member) {
-		if m.refusal == "" {
-			m.refused = q.now()
-		}
-		m.refusal = refusal
-	})
+	state.change(m.name, q.now(), func(m *member) { m.refused = refused })
 	q.wake(ctx, state.key) // a pass must follow when the pod is due
 }
 

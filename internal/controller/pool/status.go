@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
@@ -44,7 +45,7 @@ type counts struct {
 	schedulerSays string // of the last one of them
 	startsSay     string // what holds back creations that the plan has refused
 	stuck         int    // deleted pods that do not go (POOL-10)
-	stuckFew      []stuckPod
+	stuckFew      []removal.Stuck
 }
 
 func (s *poolState) counts(hash string) counts {

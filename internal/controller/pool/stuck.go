@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -23,7 +22,7 @@ func (m *member) due() time.Time {
 	}
 	var refused time.Time
 	if m.refusing() != "" { // TEN-5
-		refused = m.refused.Add(stuckSlack)
+		refused = m.refused.Due()
 	}
 	if m.view.deadline.IsZero() {
 		return refused
@@ -48,7 +47,7 @@ func (m *member) refusing() string {
 	if !m.open() || !m.view.terminal && m.leave.Removal != lifecycle.RemovalGranted {
 		return ""
 	}
-	return m.refusal
+	return m.refused.Why
 }
 
 // departures are the members of a pool whose pods are being deleted. Looking through them costs nothing until the first
@@ -100,38 +99,19 @@ func (d *departures) look(now time.Time) []string {
 	return found
 }
 
-// stuckPod is a pod that should be gone and is not.
-type stuckPod struct{ name, uid, node, finalizers, refusal string }
-
-// String names what keeps the pod: the reason that its deletion fails, the owner of a finalizer, or else the node.
-func (p stuckPod) String() string {
-	switch {
-	case p.refusal != "":
-		return fmt.Sprintf("%s (its deletion fails: %s)", p.name, p.refusal)
-	case p.finalizers != "" && p.node != "":
-		return fmt.Sprintf("%s on node %s (held by %s)", p.name, p.node, p.finalizers)
-	case p.finalizers != "":
-		return fmt.Sprintf("%s (held by %s)", p.name, p.finalizers)
-	case p.node != "":
-		return fmt.Sprintf("%s (node %s has not confirmed that it exited)", p.name, p.node)
-	default:
-		return p.name
-	}
-}
-
 // stuckPods describes members by name. The caller holds the lock.
-func (s *poolState) stuckPods(names []string) []stuckPod {
-	found := make([]stuckPod, 0, len(names))
+func (s *poolState) stuckPods(names []string) []removal.Stuck {
+	found := make([]removal.Stuck, 0, len(names))
 	for _, name := range names {
 		if m := s.members[name]; m != nil {
-			found = append(found, stuckPod{name: name, uid: m.uid, node: m.view.node, finalizers: m.view.finalizers, refusal: m.refusing()})
+			found = append(found, removal.Stuck{Name: name, UID: m.uid, Node: m.view.node, Finalizers: m.view.finalizers, Refusal: m.refusing()})
 		}
 	}
 	return found
 }
 
 // stuckNow are the first few of those that are stuck, by name, and how many there are. The caller holds the lock.
-func (s *poolState) stuckNow() (few []stuckPod, all int) {
+func (s *poolState) stuckNow() (few []removal.Stuck, all int) {
 	if len(s.leaving.stuck) == 0 {
 		return nil, 0
 	}

@@ -108,7 +108,7 @@ func TestStuck_POOL10_AFewAreNamedAndTheRestCounted(t *testing.T) {
 		s.podSeen(v, t0)
 	}
 	w := s.plan(wishFor(0), names, 10, t0.Add(3*time.Second+stuckSlack))
-	require.Equal(t, []stuckPod{{name: "pool-0", uid: "uid-0"}, {name: "pool-1", uid: "uid-1"}, {name: "pool-2", uid: "uid-2"}, {name: "pool-3", uid: "uid-3"}}, w.stuck)
+	require.Equal(t, []removal.Stuck{{Name: "pool-0", UID: "uid-0"}, {Name: "pool-1", UID: "uid-1"}, {Name: "pool-2", UID: "uid-2"}, {Name: "pool-3", UID: "uid-3"}}, w.stuck)
 	require.Equal(t, t0.Add(4*time.Second+stuckSlack), w.plan.Next)
 	w = s.plan(wishFor(0), names, 10, t0.Add(time.Hour))
 	require.Len(t, w.stuck, 4, "those with an Event get no second one")
@@ -116,11 +116,11 @@ func TestStuck_POOL10_AFewAreNamedAndTheRestCounted(t *testing.T) {
 	require.Equal(t, 8, c.stuck)
 	require.Len(t, c.stuckFew, namesInEvent)
 	list := conditionsOf(poolFor(), nil, facts{wish: wishFor(0), counts: c}, t0).list
-	require.Contains(t, messageOf(list, "StuckTerminating"), "8 deleted pods still terminating: pool-0, pool-1, pool-2, pool-3, pool-4, and 3 more")
+	require.Contains(t, messageOf(list, "StuckTerminating"), "8 pods not deleted in time: pool-0, pool-1, pool-2, pool-3, pool-4, and 3 more")
 
 	recorder, writer := recorded()
 	writer.stuck(key, s.stuckPods([]string{"pool-0", "pool-1", "pool-2", "pool-3", "pool-4", "pool-5", "pool-6"}))
 	require.Len(t, recorder.events, namesInEvent+1, "no flood")
-	require.Equal(t, "Warning StuckTerminating Delete pool-1 Deleted but still terminating: pool-1", recorder.events[1])
-	require.Equal(t, "Warning StuckTerminating Delete - Deleted but still terminating: 2 more pods", recorder.events[5])
+	require.Equal(t, "Warning StuckTerminating Delete pool-1 Not deleted in time: pool-1", recorder.events[1])
+	require.Equal(t, "Warning StuckTerminating Delete - Not deleted in time: 2 more pods", recorder.events[5])
 }

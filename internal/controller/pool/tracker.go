@@ -9,6 +9,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/controller/nodeload"
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
 
@@ -140,9 +141,8 @@ type member struct {
 	queued    bool      // a removal has it
 
 	leave lifecycle.Leave
-	// refusal is why the deletion of the pod failed last, and refused since when it fails; empty when it has not.
-	refusal string
-	refused time.Time
+	// refused is why the deletion of the pod fails, if it does.
+	refused removal.Refusal
 
 	over string // the server's proof that its work is over, although it is still there
 
