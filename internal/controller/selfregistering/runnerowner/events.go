@@ -10,14 +10,18 @@ import (
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod/podsigns"
 )
 
 // eventWriter writes the Events of owners.
 type eventWriter struct{ recorder events.EventRecorder }
 
+// longestNote is less than the 1024 bytes that the API server accepts.
+const longestNote = 1000
+
 func (e *eventWriter) write(s *ownerState, kind, reason, action, note string, args ...any) {
 	if object := s.reference(); object != nil {
-		e.recorder.Eventf(object, nil, kind, reason, action, note, args...)
+		e.recorder.Eventf(object, nil, kind, reason, action, "%s", podsigns.OneLine(fmt.Sprintf(note, args...), longestNote))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/controller/nodeload"
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registered"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
@@ -24,8 +25,10 @@ type member struct {
 	served  bool             // GitHub has listed it, or it has shown work
 	counted bool             // its end was processed: how it ended is counted once
 
-	leave  lifecycle.Leave
-	weight nodeload.Weight // what it is counted as on its node
+	leave lifecycle.Leave
+	// refused is why its deletion, or its pod's, fails, if it does.
+	refused removal.Refusal
+	weight  nodeload.Weight // what it is counted as on its node
 
 	unfit    lifecycle.Unfit // the Backing has found that it will never serve
 	spent    bool            // or that what it registers with is gone
@@ -125,6 +128,49 @@ func (m *member) alarm(place registered.Place, timeout time.Duration, now time.T
 		next = earlier(next, m.leave.BusyUntil)
 	}
 	return next
+}
+
+// open reports whether a deletion of it, or of its pod, has yet to be accepted.
+func (m *member) open() bool {
+	return m.exists && m.Deleting.IsZero() || m.pod != nil && m.pod.Deleting.IsZero()
+}
+
+// refusal is why the removal of the runner fails; the zero value while none is due or it does not fail.
+func (m *member) refusal(r lifecycle.Runner) removal.Refusal {
+	due := r.Stage == lifecycle.StageFinished || r.Removal >= lifecycle.RemovalGranted && r.Stage != lifecycle.StageBusy
+	if !due || !m.open() {
+		return removal.Refusal{}
+	}
+	return m.refused
+}
+
+// due is the time by which a runner that is being removed should be gone (POOL-10); zero for any other. One that has ended, or shows no work,
+// has nothing to wait for. A busy one has the whole grace period of its pod. A deletion that fails counts from the first failure.
+func (m *member) due(r lifecycle.Runner) time.Time {
+	due := m.refusal(r).Due()
+	switch pod := m.pod; {
+	case r.Removal == lifecycle.RemovalDeleting && r.Since.IsZero(): // the node of a lost runner confirms nothing
+		return earlier(due, m.leave.Since.Add(stuckAfter))
+	case r.Removal == lifecycle.RemovalDeleting:
+		return earlier(due, r.Since.Add(stuckAfter))
+	case pod != nil && pod.Ended && !pod.Deleting.IsZero():
+		return earlier(due, later(pod.Deleting, pod.End.At).Add(stuckAfter))
+	case pod != nil && !pod.Deadline.IsZero():
+		return earlier(due, pod.Deadline.Add(stuckAfter))
+	case pod == nil && r.Stage == lifecycle.StageFinished && !m.Deleting.IsZero():
+		return earlier(due, m.Deleting.Add(stuckAfter))
+	default:
+		return due
+	}
+}
+
+// stuck describes it as one that should be gone.
+func (m *member) stuck(r lifecycle.Runner) removal.Stuck {
+	s := removal.Stuck{Name: m.name, UID: m.id(), Refusal: m.refusal(r).Why}
+	if m.pod != nil {
+		s.Node, s.Finalizers = m.pod.Node, m.pod.Finalizers
+	}
+	return s
 }
 
 // failedToStart reports whether the runner has ended before it could ever take a job. That it was ready is no proof of the contrary:

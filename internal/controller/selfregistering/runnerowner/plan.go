@@ -85,6 +85,11 @@ func (s *ownerState) makePlan(o *Owner, room int, now time.Time) work {
 	for _, alarm := range s.watched {
 		w.plan.Next = earlier(w.plan.Next, alarm)
 	}
+	for _, due := range s.leaving { // POOL-10
+		if now.Before(due) {
+			w.plan.Next = earlier(w.plan.Next, due)
+		}
+	}
 	w.done = w.plan.Done && len(s.members) == 0
 	return w
 }

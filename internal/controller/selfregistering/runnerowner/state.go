@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/internal/controller/nodeload"
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registered"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
@@ -17,7 +18,7 @@ import (
 const (
 	// observeWithin is how soon the watch should show what we created; later we look past the cache.
 	observeWithin = 30 * time.Second
-	// stuckAfter is how long a deletion may take before an Event reports it (POOL-10).
+	// stuckAfter is how long a runner may still be there once it should be gone, before a condition and an Event report it (POOL-10).
 	stuckAfter = 10 * time.Minute
 )
 
@@ -133,7 +134,7 @@ type ownerState struct {
 	pace    lifecycle.Pace
 	// watched are the members that change by the clock alone, and when; expected those that the watch should show; busyWith those
 	// whose removal or care is due; unsure those of which the fence could not say, and why; waiting those that wait for something
-	// before they have a pod, and leaving those that are being deleted, and since when.
+	// before they have a pod, and leaving those that are being removed, and by when they should be gone.
 	watched  map[string]time.Time
 	expected map[string]bool
 	avoided  map[string]time.Time // names that something else has, and until when they are not tried
@@ -251,7 +252,7 @@ func (s *ownerState) takePod(m *member, pod *registered.View, now time.Time) boo
 	worked := m.pod != nil && m.pod.Signs.Work() != "" || m.leave.BusyAs != 0
 	if before := m.id(); before != "" && before != pod.UID { // nothing that was recorded of the previous one holds for it
 		m.leave.Replaced()
-		m.served, m.counted = false, false
+		m.served, m.counted, m.refused = false, false, removal.Refusal{}
 	}
 	m.pod = pod
 	if !m.served && (!pod.Registered.IsZero() || pod.Signs.Work() != "") {
@@ -354,11 +355,7 @@ func (s *ownerState) note(m *member, r lifecycle.Runner, has bool, place registe
 		}
 	}
 	put(s.watched, m.alarm(place, s.timeout, now))
-	if r.Removal == lifecycle.RemovalDeleting {
-		put(s.leaving, r.Since)
-	} else {
-		put(s.leaving, time.Time{})
-	}
+	put(s.leaving, m.due(r))
 	if m.observed || !has {
 		delete(s.expected, m.name)
 	}

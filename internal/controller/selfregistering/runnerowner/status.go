@@ -38,7 +38,7 @@ type facts struct {
 	unplaced                int // runners whose pods no node takes
 	unplacedSays            string
 	createSays, startSays   string
-	stuck                   []string // deleted, and still there (POOL-10)
+	stuck                   []string // what should be gone and is still there, and what keeps it, sorted (POOL-10)
 	outdated                bool     // GitHub has refused a runner of the present template because its version is too old
 	completeAt              time.Time
 	conditions              []metav1.Condition // as they were written last
@@ -64,9 +64,9 @@ func (s *ownerState) facts(o *Owner, w work, now time.Time) facts {
 	}
 	f.unsureSays, f.waitingSays = oneOf(s.unsure), oneOf(s.waiting)
 	f.unplaced, f.unplacedSays = len(s.unplaced), oneOf(s.unplaced)
-	for name, since := range s.leaving {
-		if now.Sub(since) >= stuckAfter {
-			f.stuck = append(f.stuck, name)
+	for name, due := range s.leaving {
+		if r, has := s.runners.Get(name); has && !now.Before(due) {
+			f.stuck = append(f.stuck, s.members[name].stuck(r).String())
 		}
 	}
 	slices.Sort(f.stuck)
@@ -157,7 +157,7 @@ func conditionsOf(o *Owner, f facts, now time.Time) []metav1.Condition {
 		c.clear(v1alpha1.ConditionRemovalBlocked, "FenceAvailable", "GitHub responds")
 	}
 	if len(f.stuck) > 0 {
-		c.set(v1alpha1.ConditionStuckTerminating, true, "PodsTerminating", fmt.Sprintf("%s still terminating: %s", many(len(f.stuck), "deleted runner"), listed(f.stuck)))
+		c.set(v1alpha1.ConditionStuckTerminating, true, "PodsNotDeleted", fmt.Sprintf("%s not deleted in time: %s", many(len(f.stuck), "runner"), listed(f.stuck)))
 	} else {
 		c.clear(v1alpha1.ConditionStuckTerminating, "PodsDeleted", "all deleted runners are gone")
 	}

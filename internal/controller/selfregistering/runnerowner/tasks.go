@@ -95,6 +95,9 @@ func (r *Reconciler) remove(ctx context.Context, s *ownerState, name string) {
 	}
 	removal.Left = m.pod == nil && !m.Started && !m.leave.Since.IsZero() && !now.Before(m.leave.Since.Add(leftAfter))
 	answer, err := r.options.Backing.Remove(ctx, removal)
+	if ctx.Err() == nil {
+		s.change(name, m.id(), now, func(m *member) { m.refused = m.refused.After(err, now) })
+	}
 	switch {
 	case err == nil:
 		if removal.Left && answer.Verdict == lifecycle.Unknown && answer.Detail != "" {

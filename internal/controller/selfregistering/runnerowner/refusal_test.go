@@ -1,0 +1,129 @@
+package runnerowner
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
+	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registered"
+	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
+)
+
+// guarded is a Backing whose removals fail with err.
+type guarded struct {
+	Backing
+	err error
+}
+
+func (g *guarded) Remove(context.Context, Removal) (lifecycle.Answer, error) {
+	return lifecycle.Answer{Verdict: lifecycle.Granted}, g.err
+}
+
+type fixedPlaces struct{ Service }
+
+func (fixedPlaces) Place(string) registered.Place { return registered.Place{} }
+
+// POOL-10, TEN-5: a deletion that the API server refuses shows in a condition, with the reason, a minute after the first attempt, whether
+// GitHub has removed the registration or the runner has ended.
+func TestRemove_TEN5_POOL10_ARefusedDeletionIsSeen(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*registered.View)
+		grant  bool
+	}{
+		"granted": {change: func(v *registered.View) { v.Unregistered = t0 }, grant: true},
+		"ended":   {change: endedPod(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, o := newState(t, func(o *Owner) { o.Desired = 0 })
+			shown(s, "x", c.change)
+			if c.grant {
+				s.change("x", "", t0, func(m *member) { m.leave.Removal, m.leave.Why = lifecycle.RemovalGranted, lifecycle.ReasonScaleDown })
+			}
+			now, backing := t0, &guarded{err: errors.New(`admission webhook "guard.example" denied the request`)}
+			r := &Reconciler{kind: "test", options: Options{Backing: backing, Service: fixedPlaces{}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }}}
+			var err error
+			r.metrics, err = newMetrics(prometheus.NewRegistry(), r.kind, newTracker(nil, nil, nil))
+			require.NoError(t, err)
+			stuck := func(at time.Time) string {
+				w := s.makePlan(o, -1, at)
+				found := meta.FindStatusCondition(conditionsOf(o, s.facts(o, w, at), at), v1alpha1.ConditionStuckTerminating)
+				if found == nil {
+					return ""
+				}
+				return found.Message
+			}
+			require.Equal(t, []string{"x"}, s.makePlan(o, -1, now).remove)
+			r.remove(t.Context(), s, "x")
+			now = t0.Add(30 * time.Second)
+			r.remove(t.Context(), s, "x")
+			due := t0.Add(removal.RefusedAfter)
+			require.Empty(t, stuck(due.Add(-1)))
+			next := s.makePlan(o, -1, now).plan.Next
+			require.False(t, next.IsZero() || next.After(due), "a pass follows in time")
+			require.Equal(t, `1 runner not deleted in time: x (its deletion fails: admission webhook "guard.example" denied the request)`, stuck(due))
+
+			s.podSeen("x", s.members["x"].pod, due)
+			require.NotEmpty(t, stuck(due), "an event of the pod hides nothing")
+			backing.err = nil
+			r.remove(t.Context(), s, "x")
+			require.Empty(t, stuck(due), "it is deleted, and may take its time")
+		})
+	}
+}
+
+// POOL-10: what was deleted and does not go shows in time, whatever it has shown before: a busy runner after its grace period.
+func TestMember_POOL10_WhatDoesNotGoIsSeenInTime(t *testing.T) {
+	const grace = 6 * time.Hour
+	deleted := func(v *registered.View) { v.Deleting, v.Deadline = t0, t0.Add(grace) }
+	for name, c := range map[string]struct {
+		change []func(*registered.View)
+		due    time.Time
+	}{
+		"idle":                         {[]func(*registered.View){deleted}, t0.Add(stuckAfter)},
+		"busy":                         {[]func(*registered.View){busyPod, deleted}, t0.Add(grace + stuckAfter)},
+		"ended":                        {[]func(*registered.View){endedPod(0), deleted}, t0.Add(stuckAfter)},
+		"not deleted":                  {nil, time.Time{}},
+		"ended, and not deleted":       {[]func(*registered.View){endedPod(0)}, time.Time{}},
+		"unregistered and not deleted": {[]func(*registered.View){func(v *registered.View) { v.Unregistered = t0 }}, time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, o := newState(t, func(o *Owner) { o.Desired = 0 })
+			shown(s, "x", append(c.change, func(v *registered.View) { v.Node, v.Finalizers = "node-a", "example.com/other" })...)
+			stuck := func(at time.Time) []string { return s.facts(o, s.makePlan(o, -1, at), at).stuck }
+			if c.due.IsZero() {
+				require.Empty(t, stuck(t0.Add(24*time.Hour)))
+				return
+			}
+			require.Empty(t, stuck(c.due.Add(-1)))
+			last := s.makePlan(o, -1, c.due.Add(-1)).plan.Next
+			require.Equal(t, c.due, last, "a pass follows in time")
+			require.Equal(t, []string{"x on node node-a (held by example.com/other)"}, stuck(c.due))
+		})
+	}
+}
+
+// The API server rejects an Event whose note is longer than 1024 bytes.
+func TestTurns_POOL10_AnEventNamesAsManyReasonsAsFit(t *testing.T) {
+	s, o := newState(t)
+	f := facts{wish: wishOf(o)}
+	for range namesListed {
+		f.stuck = append(f.stuck, removal.Stuck{Name: strings.Repeat("x", 63), Refusal: strings.Repeat("y", 300)}.String())
+	}
+	recorder := events.NewFakeRecorder(10)
+	(&eventWriter{recorder}).turned(s, nil, []metav1.Condition{*meta.FindStatusCondition(conditionsOf(o, f, t0), v1alpha1.ConditionStuckTerminating)})
+	told := strings.TrimPrefix(await.Receive(t, recorder.Events, "an Event is recorded"), "Warning StuckTerminating ")
+	require.Contains(t, told, "5 runners not deleted in time: xxx")
+	require.LessOrEqual(t, len(told), 1024)
+}
