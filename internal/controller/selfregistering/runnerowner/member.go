@@ -92,8 +92,11 @@ func (m *member) overlay(r *lifecycle.Runner, now time.Time) {
 		if m.leave.Removal > r.Removal {
 			r.Removal, r.Why = m.leave.Removal, m.leave.Why
 		}
-		if m.leave.Deleted {
+		switch {
+		case m.leave.Deleted:
 			r.Removal = lifecycle.RemovalDeleting
+		case r.Removal == lifecycle.RemovalGranted && m.leave.Proof == "" && m.pod.Signs.Work() != "":
+			r.Removal = lifecycle.RemovalAsked // EXCL-4, POOL-7: only a proof deletes it, and what keeps that away shows
 		}
 		r.AskAt = m.leave.AskAt
 		return

@@ -31,6 +31,16 @@ func (g *guarded) Remove(context.Context, Removal) (lifecycle.Answer, error) {
 	return lifecycle.Answer{Verdict: lifecycle.Granted}, g.err
 }
 
+// reconcilerWith has what a removal needs.
+func reconcilerWith(t *testing.T, backing Backing, now *time.Time) *Reconciler {
+	t.Helper()
+	metrics, err := newMetrics(prometheus.NewRegistry(), "test", newTracker(nil, nil, nil))
+	require.NoError(t, err)
+	return &Reconciler{kind: "test", metrics: metrics, options: Options{
+		Backing: backing, Service: fixedPlaces{}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return *now },
+	}}
+}
+
 type fixedPlaces struct{ Service }
 
 func (fixedPlaces) Place(string) registered.Place { return registered.Place{} }
@@ -52,10 +62,7 @@ func TestRemove_TEN5_POOL10_ARefusedDeletionIsSeen(t *testing.T) {
 				s.change("x", "", t0, func(m *member) { m.leave.Removal, m.leave.Why = lifecycle.RemovalGranted, lifecycle.ReasonScaleDown })
 			}
 			now, backing := t0, &guarded{err: errors.New(`admission webhook "guard.example" denied the request`)}
-			r := &Reconciler{kind: "test", options: Options{Backing: backing, Service: fixedPlaces{}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }}}
-			var err error
-			r.metrics, err = newMetrics(prometheus.NewRegistry(), r.kind, newTracker(nil, nil, nil))
-			require.NoError(t, err)
+			r := reconcilerWith(t, backing, &now)
 			stuck := func(at time.Time) string {
 				w := s.makePlan(o, -1, at)
 				found := meta.FindStatusCondition(conditionsOf(o, s.facts(o, w, at), at), v1alpha1.ConditionStuckTerminating)
@@ -126,4 +133,36 @@ func TestTurns_POOL10_AnEventNamesAsManyReasonsAsFit(t *testing.T) {
 	told := strings.TrimPrefix(await.Receive(t, recorder.Events, "an Event is recorded"), "Warning StuckTerminating ")
 	require.Contains(t, told, "5 runners not deleted in time: xxx")
 	require.LessOrEqual(t, len(told), 1024)
+}
+
+// EXCL-4, POOL-7: a lost runner that shows work is deleted with a proof alone. A grant without one, also one that is written on its pod, is
+// followed by more questions, and RemovalBlocked says why there is no proof.
+func TestMember_EXCL4_POOL7_ALostRunnerIsAskedAboutUntilThereIsAProof(t *testing.T) {
+	s, o := newState(t, func(o *Owner) { o.Desired = 0 })
+	s.places = func(string) registered.Place { return registered.Place{Absent: t0.Add(-time.Hour)} }
+	shown(s, "x", busyPod, func(v *registered.View) { v.Node, v.Unregistered = "node-a", t0 })
+	now := t0
+	asked := func(after time.Duration) {
+		t.Helper()
+		now = now.Add(after)
+		w := s.makePlan(o, -1, now)
+		require.Len(t, w.ask, 1)
+		require.Empty(t, w.remove)
+	}
+	answer := func(a lifecycle.Answer) { s.answered("x", "pod-x", a, lifecycle.ReasonLost, now) }
+	asked(0)
+	answer(lifecycle.Answer{Detail: "GitHub does not respond"})
+	blocked := meta.FindStatusCondition(conditionsOf(o, s.facts(o, s.makePlan(o, -1, now), now), now), v1alpha1.ConditionRemovalBlocked)
+	require.NotNil(t, blocked)
+	require.Contains(t, blocked.Message, "GitHub does not respond")
+
+	asked(s.pace.First)
+	answer(lifecycle.Answer{Verdict: lifecycle.Granted})
+	asked(s.pace.Pending)
+	answer(lifecycle.Answer{Verdict: lifecycle.Granted, Proof: "its node is gone"})
+	require.Equal(t, []string{"x"}, s.makePlan(o, -1, now).remove)
+	reconcilerWith(t, &guarded{err: lifecycle.ErrVetoed}, &now).remove(t.Context(), s, "x")
+	asked(s.pace.Pending)
+	answer(lifecycle.Answer{Verdict: lifecycle.Granted, Proof: "its node is gone"})
+	require.Equal(t, []string{"x"}, s.makePlan(o, -1, now).remove)
 }

@@ -115,7 +115,10 @@ func (r *Reconciler) remove(ctx context.Context, s *ownerState, name string) {
 		r.metrics.fence(answer.Verdict)
 		s.change(name, m.id(), now, func(m *member) { m.retryAt = later(now.Add(time.Second), m.leave.AskAt) })
 	case errors.Is(err, lifecycle.ErrVetoed), errors.Is(err, lifecycle.ErrNoGrant):
-		s.change(name, m.id(), now, func(m *member) { m.retryAt = now.Add(time.Minute) })
+		s.change(name, m.id(), now, func(m *member) {
+			m.leave.Vetoed(s.pace, now)
+			m.retryAt = now.Add(time.Minute)
+		})
 	case apierrors.IsConflict(err):
 		s.change(name, "", now, func(m *member) { m.retryAt = now.Add(conflictRetry) })
 	case ctx.Err() == nil:
