@@ -82,6 +82,7 @@ func (r *Reconciler) leave(ctx context.Context, p *pass) (bool, error) {
 	if p.pod != nil {
 		return false, r.removePod(ctx, p)
 	}
+	r.attempted(p, nil)
 	if there, exists, err := r.service.Fresh(ctx, p.key()); err != nil {
 		return false, err
 	} else if exists && there.Owner.UID == string(p.runner.UID) && p.runner.Status.PodUID == "" { // RECV-5: another's keeps nothing
@@ -113,10 +114,12 @@ func (r *Reconciler) leave(ctx context.Context, p *pass) (bool, error) {
 // removePod has the pod removed, or says what keeps it.
 func (r *Reconciler) removePod(ctx context.Context, p *pass) error {
 	if !p.pod.Deleting.IsZero() {
+		r.attempted(p, nil)
 		p.lookAt(r.options.Now().Add(blockedAgain)) // registered's controller of pods sees to the rest
 		return nil
 	}
 	answer, err := r.service.RemovePod(ctx, p.pod)
+	r.attempted(p, err)
 	if apierrors.IsConflict(err) {
 		p.lookAt(r.options.Now().Add(retryFirst)) // it has changed since, and what the change was decides
 		return nil
@@ -173,6 +176,7 @@ func (r *Reconciler) end(ctx context.Context, p *pass) (bool, error) {
 		return false, nil
 	}
 	err := r.client.Delete(ctx, p.runner, client.Preconditions{UID: ptr.To(p.runner.UID)})
+	r.attempted(p, client.IgnoreNotFound(err))
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("deleting Runner %s: %w", p.runner.Name, err)
 	}

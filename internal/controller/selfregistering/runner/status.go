@@ -60,6 +60,12 @@ func blocked(p *pass, answer lifecycle.Answer) {
 	set(p, v1alpha1.ConditionRemovalBlocked, metav1.ConditionTrue, reason, oneLine("waiting for GitHub to allow the removal: "+why))
 }
 
+// attempted records the result of one more attempt to delete the Runner or its pod (POOL-10).
+func (r *Reconciler) attempted(p *pass, err error) {
+	now := r.options.Now()
+	registered.ShowRefusal(&p.status.Conditions, registered.RefusalIn(p.status.Conditions).After(err, now), p.runner.Generation, now)
+}
+
 func unblocked(p *pass) {
 	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionRemovalBlocked)
 }

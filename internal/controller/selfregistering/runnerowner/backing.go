@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/controller/removal"
 	"github.com/bullpen-ci/bullpen/internal/controller/selfregistering/registered"
 	"github.com/bullpen-ci/bullpen/internal/plan/lifecycle"
 )
@@ -61,6 +62,8 @@ type Member struct {
 	// RunnerName is what GitHub knows it by, and Started says that it may have had a pod: for the Backing.
 	RunnerName string
 	Started    bool
+	// PodRefused is why the deletion of its pod fails, where its own controller deletes that.
+	PodRefused removal.Refusal
 }
 
 // Removal is one member to remove.

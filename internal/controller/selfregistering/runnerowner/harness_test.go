@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -27,10 +28,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -65,6 +68,7 @@ type bench struct {
 	kubelet   client.WithWatch
 	github    *registeredtest.GitHub
 	ahead     atomic.Int64 // how far the controllers' clock is ahead
+	guard     atomic.Bool  // deletions of pods are refused
 	most      int          // StatefulSets
 	agent     string       // the image of the controllers' version; empty for agent:1
 	registry  *prometheus.Registry
@@ -160,6 +164,7 @@ func (b *bench) start() {
 				&appsv1.StatefulSet{}: {Label: labels.SelectorFromSet(labels.Set{runnerpod.LabelSelfRegistering: "true"})},
 			},
 		},
+		NewClient:               b.newClient,
 		Client:                  client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Pod{}, &corev1.Secret{}}}},
 		Controller:              configOfTests,
 		Metrics:                 metricsserver.Options{BindAddress: "0"},
@@ -185,6 +190,22 @@ func (b *bench) start() {
 			b.t.Errorf("stopping the controllers: %v\n%s", err, stacks[:goruntime.Stack(stacks, true)])
 		}
 	})
+}
+
+// newClient is the controllers' client, with an admission webhook that denies deletions of pods while guard is set.
+func (b *bench) newClient(config *rest.Config, options client.Options) (client.Client, error) {
+	c, err := client.NewWithWatch(config, options)
+	if err != nil {
+		return nil, err
+	}
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+			if _, isPod := object.(*corev1.Pod); isPod && b.guard.Load() {
+				return errors.New(`admission webhook "guard.example" denied the request`)
+			}
+			return c.Delete(ctx, object, options...)
+		},
+	}), nil
 }
 
 var configOfTests = config.Controller{SkipNameValidation: ptr.To(true)}

@@ -141,10 +141,14 @@ func (m *member) open() bool {
 // refusal is why the removal of the runner fails; the zero value while none is due or it does not fail.
 func (m *member) refusal(r lifecycle.Runner) removal.Refusal {
 	due := r.Stage == lifecycle.StageFinished || r.Removal >= lifecycle.RemovalGranted && r.Stage != lifecycle.StageBusy
-	if !due || !m.open() {
+	switch {
+	case !due || !m.open():
 		return removal.Refusal{}
+	case m.refused.Why == "":
+		return m.PodRefused
+	default:
+		return m.refused
 	}
-	return m.refused
 }
 
 // due is the time by which a runner that is being removed should be gone (POOL-10); zero for any other. One that has ended, or shows no work,

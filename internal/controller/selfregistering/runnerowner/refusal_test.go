@@ -166,3 +166,18 @@ func TestMember_EXCL4_POOL7_ALostRunnerIsAskedAboutUntilThereIsAProof(t *testing
 	answer(lifecycle.Answer{Verdict: lifecycle.Granted, Proof: "its node is gone"})
 	require.Equal(t, []string{"x"}, s.makePlan(o, -1, now).remove)
 }
+
+// POOL-10: what a Runner's own controller says of its pod's deletion leads to a pass, and counts while the Runner is being deleted.
+func TestMember_POOL10_ARefusalOfItsPodIsSeen(t *testing.T) {
+	s, o := newState(t, func(o *Owner) { o.Desired = 0 })
+	shown(s, "x", func(v *registered.View) { v.Unregistered = t0 })
+	seen := s.members["x"].Member
+	seen.Deleting = t0
+	s.memberSeen(seen, nil, t0)
+	require.False(t, s.memberSeen(seen, nil, t0))
+	seen.PodRefused = removal.Refusal{Why: "denied", Since: t0}
+	require.True(t, s.memberSeen(seen, nil, t0))
+	due := t0.Add(removal.RefusedAfter)
+	require.Equal(t, due, s.makePlan(o, -1, t0).plan.Next)
+	require.Equal(t, []string{"x (its deletion fails: denied)"}, s.facts(o, s.makePlan(o, -1, due), due).stuck)
+}

@@ -55,6 +55,7 @@ var scenarios = []struct {
 	{"F 8.13 no series grows with jobs or runners", noSeriesGrows, true},
 	{"F 4.6 a runner whose Secret is gone before it has started is replaced", missingSecretIsReplaced, true},
 	{"a template that nothing can be built from stops everything, and says so", invalidTemplate, true},
+	{"POOL10_TEN5 a refused deletion of a pod is shown", refusedDeletion, false},
 }
 
 func TestScenarios_RUN1_bed92705_14a878bf_c95e84a5(t *testing.T) {

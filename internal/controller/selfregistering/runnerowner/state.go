@@ -203,7 +203,7 @@ func (s *ownerState) memberSeen(seen Member, pod *registered.View, now time.Time
 	if m.UID != "" && m.UID != seen.UID {
 		*m = member{name: m.name, weight: m.weight} // another of that name: the records of the first do not apply
 	}
-	turned := m.Waiting != seen.Waiting || m.Started != seen.Started || m.RunnerName != seen.RunnerName || !m.observed
+	turned := m.Waiting != seen.Waiting || m.Started != seen.Started || m.RunnerName != seen.RunnerName || m.PodRefused != seen.PodRefused || !m.observed
 	m.Member, m.observed, m.exists, m.creating = seen, true, true, false
 	m.created, m.hash = seen.Created, seen.TemplateHash
 	if m.pod == nil && pod != nil {

@@ -132,6 +132,7 @@ func (*backing) Observe(object client.Object) (runnerowner.Member, bool) {
 		OwnerName: owner.Name, OwnerUID: string(owner.UID), TemplateHash: runner.Labels[runnerpod.LabelTemplateHash],
 		Created: runner.CreationTimestamp.Time, RunnerName: runner.Status.RunnerName,
 		Started: runner.Status.PodUID != "", Ended: runner.Status.Stage == lifecycle.StageFinished.String(),
+		PodRefused: registered.RefusalIn(runner.Status.Conditions),
 	}
 	if runner.DeletionTimestamp != nil {
 		m.Deleting = runner.DeletionTimestamp.Time
