@@ -245,6 +245,11 @@ func (s *Service) ask(ctx context.Context, q question) lifecycle.Answer {
 			answer = lifecycle.Answer{Detail: err.Error()} // asked again: GitHub then answers that there is none
 		}
 	}
+	if answer.Verdict == lifecycle.Busy && q.ref.Lost { // EXCL-7: an earlier answer may have been a proof, and be written on the pod
+		if err := s.Remover().Protect(ctx, q.ref); err != nil {
+			answer = lifecycle.Answer{Detail: err.Error()}
+		}
+	}
 	return s.memory.note(v, q.shown, q.ref.Lost, answer, s.now())
 }
 

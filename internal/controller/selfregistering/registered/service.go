@@ -214,10 +214,6 @@ func (s *Service) RemovePod(ctx context.Context, v *View) (lifecycle.Answer, err
 		s.metrics.removals.Inc()
 		return lifecycle.Answer{Verdict: lifecycle.Granted}, nil
 	case errors.Is(err, lifecycle.ErrNotNow):
-		if answer.Verdict == lifecycle.Busy && grant.Proof != "" {
-			err = s.Remover().Protect(ctx, v.Ref())
-			return answer, err
-		}
 		return answer, nil
 	case errors.Is(err, lifecycle.ErrVetoed), errors.Is(err, lifecycle.ErrNoGrant):
 		return lifecycle.Answer{Verdict: lifecycle.Busy, Detail: pod.Signs.Work()}, nil
