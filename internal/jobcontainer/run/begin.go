@@ -43,12 +43,17 @@ func (c *call) beginOnce(ctx context.Context, draft plan.Draft, s *session, try 
 		return plan.Plan{}, err
 	}
 	if try == 1 {
-		for _, warning := range p.Warnings {
-			c.warn(warning)
-		}
-		c.say(p.Notes...)
+		c.remark(p)
 	}
 	return p, c.awaitGuards(ctx, p.Containers)
+}
+
+// remark shows what a plan does not do as the workflow asks.
+func (c *call) remark(p plan.Plan) {
+	for _, warning := range p.Warnings {
+		c.warn(warning)
+	}
+	c.say(p.Notes...)
 }
 
 // giveUp ends the session's containers from one on, and keeps those that could not be ended, for cleanup_job. Those that start later end by themselves.

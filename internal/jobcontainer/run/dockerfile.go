@@ -19,12 +19,14 @@ func (c *call) dockerfileStep(ctx context.Context) error {
 		return refuse("%s", plan.DockerfileText(action))
 	}
 	step := c.input.Step
-	directory, file, known := plan.Context(step, c.runner())
+	runner := c.runner()
+	runner.Restricted = false // the container is a part of buildkit's, root of the pod's user namespace, in every profile
+	directory, file, known := plan.Context(step, runner)
 	if !known {
 		return refuse("Action '%s' can't be built: its Dockerfile '%s' is not below the runner's work directory.", action, step.Dockerfile)
 	}
 	step.Image = action // in texts
-	draft, err := plan.ForStep(step, c.runner())
+	draft, err := plan.ForStep(step, runner)
 	if err != nil {
 		return err
 	}
@@ -76,9 +78,7 @@ func (c *call) makeContainer(ctx context.Context, draft plan.Draft, request buil
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	for _, warning := range p.Warnings {
-		c.warn(warning)
-	}
+	c.remark(p)
 	return p, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -64,6 +65,36 @@ func TestDockerfileStep_RunsWhatWasBuilt(t *testing.T) {
 	require.Equal(t, "##[group]Build the image of action 'acme/greet/sub' from its Dockerfile\n#1 FROM scratch\n| ::error::of a build\n#2 DONE\n##[endgroup]\n", pod.text())
 	require.Len(t, guard.ends, 1, "the container ends with its step")
 	require.Empty(t, wishes(t, c))
+}
+
+// The profile is that of ephemeral containers. An action is root of the pod's user namespace, and any user of its image in it.
+func TestDockerfileStep_HasAnyUserInARestrictedPool(t *testing.T) {
+	for _, user := range []string{"", "7"} {
+		pod := newStandIn(t)
+		c := pod.callWith(builds(func(context.Context, builder.Request, io.Writer) (builder.Built, error) {
+			return builder.Built{Image: "sha256:1", Config: jobcontainer.ImageConfig{Entrypoint: []string{"/e"}, User: user}}, nil
+		}))
+		c.Restricted = true
+		guard := pod.guard("action-9c0b")
+		var ran client.Process
+		guard.process, guard.linked = &ran, true
+		guard.run = func(context.Context, <-chan syscall.Signal) (client.Exit, error) { return client.Exit{Code: 3}, nil }
+		require.Equal(t, 3, pod.run(c, "run_container_step", anAction), pod.text())
+		require.Equal(t, user, ran.User)
+	}
+}
+
+func TestDockerfileStep_SaysThatItLacksTheRunnersTools(t *testing.T) {
+	pod := newStandIn(t)
+	c := pod.callWith(builds(func(context.Context, builder.Request, io.Writer) (builder.Built, error) {
+		return builder.Built{Image: "sha256:1", Config: jobcontainer.ImageConfig{Entrypoint: []string{"/e"}}}, nil
+	}))
+	guard := pod.guard("action-9c0b")
+	guard.linked = true
+	guard.run = func(context.Context, <-chan syscall.Signal) (client.Exit, error) { return client.Exit{Code: 3}, nil }
+	tools := `{"sourceVolumePath": "/opt/hostedtoolcache", "targetVolumePath": "/__t", "readOnly": false}, {"sourceVolumePath": "/home/runner/_work/_temp"`
+	require.Equal(t, 3, pod.run(c, "run_container_step", strings.Replace(anAction, `{"sourceVolumePath": "/home/runner/_work/_temp"`, tools, 1)), pod.text())
+	require.Contains(t, pod.text(), "The runner's tools in '/opt/hostedtoolcache' are not available in container 'step'.\n")
 }
 
 func TestDockerfileStep_SaysWhatIsWrong(t *testing.T) {
