@@ -81,7 +81,7 @@ func (c *call) awaitHealthy(ctx context.Context, m *member, check *checked) (boo
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-check.changed: // what GitHub's runner sees only at its next look
+		case <-check.decided: // what GitHub's runner sees only at its next look
 			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
@@ -116,7 +116,7 @@ func (c *call) explain(m *member, log string) {
 // checked is a service whose health is being checked.
 type checked struct {
 	container plan.Container
-	changed   chan struct{} // closed at the first end of "starting"
+	decided   chan struct{} // closed once it is healthy, or has ended. An unhealthy service may recover before the next look, as with GitHub's runner
 
 	mu    sync.Mutex
 	state health.State
@@ -125,7 +125,7 @@ type checked struct {
 }
 
 func newChecked(container plan.Container, started time.Time) *checked {
-	return &checked{container: container, changed: make(chan struct{}), state: health.Start(started)}
+	return &checked{container: container, decided: make(chan struct{}), state: health.Start(started)}
 }
 
 func (k *checked) now() (health.State, bool) {
@@ -138,8 +138,8 @@ func (k *checked) set(state health.State, ended bool) {
 	k.mu.Lock()
 	k.state, k.ended = state, ended
 	k.mu.Unlock()
-	if state.Status != health.Starting || ended {
-		k.once.Do(func() { close(k.changed) })
+	if state.Status == health.Healthy || ended {
+		k.once.Do(func() { close(k.decided) })
 	}
 }
 

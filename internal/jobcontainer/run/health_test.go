@@ -52,6 +52,31 @@ func TestAwaitHealth_WaitsInGitHubsWords(t *testing.T) {
 	})
 }
 
+// What counts is the state when GitHub's runner would look: at 14 s, and not in between.
+func TestAwaitHealth_LetsAServiceRecoverBeforeTheNextLook(t *testing.T) {
+	for recovers, want := range map[int]string{3: "", 99: "One or more containers failed to start."} {
+		synctest.Test(t, func(t *testing.T) {
+			pod := newStandIn(t)
+			pod.guard("service-1-0").health = func(check int) (client.HealthResult, error) {
+				if check < recovers {
+					return unhealthy(check)
+				}
+				return client.HealthResult{}, nil
+			}
+			p, s := service(slowCheck)
+			begun := time.Now()
+			err := pod.call().awaitHealth(t.Context(), p, s)
+			if want == "" {
+				require.NoError(t, err, "unhealthy from 9 s to 12 s")
+				require.Equal(t, 12*time.Second, time.Since(begun))
+				return
+			}
+			require.EqualError(t, err, want)
+			require.Equal(t, 14*time.Second, time.Since(begun))
+		})
+	}
+}
+
 func TestAwaitHealth_FailsWithTheLogOfTheService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := newStandIn(t)
