@@ -191,20 +191,29 @@ func TestRefusals_RootWhereItIsNotPermitted(t *testing.T) {
 
 // With securityProfile Restricted, the user of an image must be the runner's.
 func TestRefusals_AUserThatIsNotTheRunners(t *testing.T) {
-	image := debian()
-	image.NonRoot, image.Config.User = true, "1234"
-	j := startJob(t, image)
-	prepare := func(more object) Answer {
-		call := j.call("prepare_job", object{"container": jobContainer("debian:12", more), "services": []object{}})
-		call.Environment = []string{"BULLPEN_JOB_PROFILE=Restricted"}
-		return j.run(call)
+	for _, user := range []string{"1234", "worker"} { // the second is known when the image runs
+		t.Run(user, func(t *testing.T) {
+			image := debian()
+			image.NonRoot, image.Config.User = true, user
+			j := startJob(t, image)
+			run := func(command string, arguments object) Answer {
+				call := j.call(command, arguments)
+				call.Environment = []string{"BULLPEN_JOB_PROFILE=Restricted"}
+				return j.run(call)
+			}
+			refused := func(answer Answer, container string) {
+				require.Equal(t, 1, answer.Code)
+				require.Contains(t, answer.Log, fmt.Sprintf("::error::Container '%s' of image 'debian:12' runs as user 1234, and this pool permits only user %d. "+
+					"If the image works as that user, add `options: --user %d`.", container, runnerUser, runnerUser))
+			}
+			refused(run("prepare_job", object{"container": jobContainer("debian:12", nil), "services": []object{}}), "job")
+			j.cleanup()
+			refused(run("run_container_step", container("debian:12", object{"entryPoint": Program, "entryPointArgs": []string{"id"}, "workingDirectory": "/"})), "step")
+			answer := run("prepare_job", object{"container": jobContainer("debian:12", options(fmt.Sprintf("--user %d", runnerUser))), "services": []object{}})
+			require.Zero(t, answer.Code, answer.Log)
+			j.cleanup()
+		})
 	}
-	answer := prepare(nil)
-	require.Equal(t, 1, answer.Code)
-	require.Contains(t, answer.Log, fmt.Sprintf("::error::Container 'job' of image 'debian:12' runs as user 1234, and this pool permits only user %d.", runnerUser))
-	answer = prepare(options(fmt.Sprintf("--user %d", runnerUser)))
-	require.Zero(t, answer.Code, answer.Log)
-	j.cleanup()
 }
 
 func TestRefusals_ACommandThatTheImageOfAnActionLacks(t *testing.T) {

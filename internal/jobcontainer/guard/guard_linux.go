@@ -233,7 +233,7 @@ func (g *guard) answer(conn *wire.Conn, request *wire.Request) (any, error) {
 	case request.Relay != nil:
 		return wire.Empty{}, g.relays.open(*request.Relay)
 	case request.Release != nil:
-		return release(), nil
+		return g.release(request.Release.User), nil
 	}
 	return nil, wire.Failf(wire.FailInvalid, "unknown operation")
 }

@@ -39,12 +39,15 @@ type prepared struct {
 }
 
 // notStarted is a command that could not be started: an exit of the process, and no failure of the guard.
-type notStarted struct{ exit wire.Exit }
+type notStarted struct {
+	exit   wire.Exit
+	denied *wire.Denied // if the reason is the user's number
+}
 
 func (n *notStarted) Error() string { return n.exit.Text }
 
 func cannotStart(code int, format string, args ...any) error {
-	return &notStarted{wire.Exit{Code: code, Text: bounded(fmt.Sprintf(format, args...))}}
+	return &notStarted{exit: wire.Exit{Code: code, Text: bounded(fmt.Sprintf(format, args...))}}
 }
 
 // bounded cuts a text that quotes what a client has sent.
@@ -115,7 +118,12 @@ func (g *guard) user(spec string) (account, *syscall.Credential, error) {
 	case user.uid == uid && (user.gid == gid || uid != 0 && !strings.Contains(spec, ":")): // the pod sets its group, not the image
 		return user, nil, nil
 	case uid != 0:
-		return account{}, nil, cannotStart(exitNotExecutable, "the container runs as user %d and cannot start a process as user %q: this pool permits no other user", uid, spec)
+		text := fmt.Sprintf("the container runs as user %d and cannot start a process as user %q: this pool permits no other user", uid, spec)
+		denied := &notStarted{exit: wire.Exit{Code: exitNotExecutable, Text: bounded(text)}}
+		if user.uid != uid {
+			denied.denied = &wire.Denied{UID: user.uid, Own: uid}
+		}
+		return account{}, nil, denied
 	}
 	groups := user.groups
 	if shared, found := g.volumeGroup(); found && !slices.Contains(groups, shared) {

@@ -37,10 +37,13 @@ func TestGuard_WorksWithoutRootForItsOwnUser(t *testing.T) {
 	own.User = "1500:0"
 	require.Equal(t, 126, c.run(own).Code, "another group than that of the pod")
 
-	release, err := c.Release(t.Context())
-	require.NoError(t, err)
-	require.False(t, release.Root)
-	err = c.Hosts(t.Context(), []client.HostEntry{{Address: "127.0.0.1", Name: "db"}})
+	for user, want := range map[string]*wire.Denied{"": nil, "1500": nil, "nobody-here": nil, "0": {Own: 1500}, "7": {UID: 7, Own: 1500}} {
+		release, err := c.Release(t.Context(), user)
+		require.NoError(t, err)
+		require.False(t, release.Root)
+		require.Equal(t, want, release.Denied, user)
+	}
+	err := c.Hosts(t.Context(), []client.HostEntry{{Address: "127.0.0.1", Name: "db"}})
 	require.Equal(t, wire.FailNotPermitted, failure(t, err).Code)
 	err = c.Links(t.Context(), []client.Link{{Volume: "a:/b", Source: "/vol/a", Target: "/b"}})
 	require.Equal(t, "Volume 'a:/b' can't be mounted: the container does not run as root.", failure(t, err).Text)

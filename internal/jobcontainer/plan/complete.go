@@ -153,7 +153,7 @@ func (r Runner) checkUser(c Container, found *problems) {
 	case IsRoot(c.User):
 		found.add("%s", RootText(c.Image))
 	case err == nil && id != r.User:
-		found.add("Container '%s' of image '%s' runs as user %d, and this pool permits only user %d. If the image works as that user, add `options: --user %d`.", c.Name, c.Image, id, r.User, r.User)
+		found.add("%s", UserText(c.Name, c.Image, uint32(id), uint32(r.User))) //nolint:gosec // numbers of users
 	}
 }
 

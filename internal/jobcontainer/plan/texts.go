@@ -98,6 +98,12 @@ func RootText(image string) string {
 	return fmt.Sprintf("Image '%s' runs as root, which this pool does not permit.", image)
 }
 
+// UserText is the error of a container with a user that the pool does not permit.
+func UserText(container, image string, user, permitted uint32) string {
+	return fmt.Sprintf("Container '%s' of image '%s' runs as user %d, and this pool permits only user %d. If the image works as that user, add `options: --user %d`.",
+		container, image, user, permitted, permitted)
+}
+
 // DockerSocketText is the error of a job that mounts the docker socket.
 func DockerSocketText() string {
 	return "The docker socket is not available to job containers on this runner."

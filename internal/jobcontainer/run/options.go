@@ -27,7 +27,7 @@ type Broker interface {
 // Guard is the first process of one container, as *client.Client reaches it. Errors are client's: ErrAbsent, ErrLost, *Failure.
 type Guard interface {
 	Wait(ctx context.Context) error
-	Release(ctx context.Context) (client.Release, error)
+	Release(ctx context.Context, user string) (client.Release, error)
 	Links(ctx context.Context, links []client.Link) error
 	Hosts(ctx context.Context, entries []client.HostEntry) error
 	Relay(ctx context.Context, relay client.Relay) error

@@ -82,12 +82,9 @@ func (c *call) want(containers []plan.Container) error {
 // startAll brings the containers from their requests to readiness, in the order of GitHub's runner.
 func (c *call) startAll(ctx context.Context, p plan.Plan, s *session) error {
 	for i := range s.Containers {
-		release, err := c.Guard(s.Containers[i].Container).Release(ctx)
+		release, err := c.release(ctx, &s.Containers[i], p.Containers[i])
 		if err != nil {
-			return c.reason(&s.Containers[i], err)
-		}
-		if !release.Root && plan.IsRoot(p.Containers[i].User) {
-			return refuse("%s", plan.RootText(p.Containers[i].Image))
+			return err
 		}
 		s.Containers[i].Root = release.Root
 		s.alpine = s.alpine || s.Containers[i].Role == jobcontainer.RoleJob && release.Alpine
@@ -110,6 +107,20 @@ func (c *call) startAll(ctx context.Context, p plan.Plan, s *session) error {
 		return err
 	}
 	return c.awaitHealth(ctx, p, s)
+}
+
+// release asks the guard of a container about its image, and refuses a user that the pool does not permit. The guard knows the numbers of names.
+func (c *call) release(ctx context.Context, m *member, p plan.Container) (client.Release, error) {
+	release, err := c.Guard(m.Container).Release(ctx, p.User)
+	switch {
+	case err != nil:
+		return release, c.reason(m, err)
+	case !release.Root && plan.IsRoot(p.User):
+		return release, refuse("%s", plan.RootText(p.Image))
+	case release.Denied != nil:
+		return release, refuse("%s", plan.UserText(p.Name, p.Image, release.Denied.UID, release.Denied.Own))
+	}
+	return release, nil
 }
 
 // nameHosts makes services reachable by their names. One container that runs as root is enough, because all have one /etc/hosts.

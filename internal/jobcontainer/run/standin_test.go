@@ -129,7 +129,7 @@ func (g *guardStandIn) Wait(ctx context.Context) error {
 	}
 }
 
-func (g *guardStandIn) Release(context.Context) (client.Release, error) {
+func (g *guardStandIn) Release(context.Context, string) (client.Release, error) {
 	return client.Release{Root: true}, nil
 }
 

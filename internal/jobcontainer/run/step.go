@@ -145,12 +145,8 @@ func (c *call) containerStep(ctx context.Context) error {
 func (c *call) runStepContainer(ctx context.Context, s *session, at int, p plan.Container) error {
 	m := s.Containers[at]
 	defer c.giveUp(context.WithoutCancel(ctx), s, at)
-	release, err := c.Guard(m.Container).Release(ctx)
-	if err != nil {
-		return c.reason(&m, err)
-	}
-	if !release.Root && plan.IsRoot(p.User) {
-		return refuse("%s", plan.RootText(p.Image))
+	if _, err := c.release(ctx, &m, p); err != nil {
+		return err
 	}
 	if err := c.linkVolumes(ctx, &m, p); err != nil {
 		return err

@@ -119,10 +119,10 @@ func (c *Client) Relay(ctx context.Context, relay Relay) error {
 	return c.ask(ctx, "opening a port", &wire.Request{Relay: &relay}, answerPatience, nil)
 }
 
-// Release returns what the container's file system says of itself.
-func (c *Client) Release(ctx context.Context) (Release, error) {
+// Release returns what the container's file system says of itself, and of a user.
+func (c *Client) Release(ctx context.Context, user string) (Release, error) {
 	var release Release
-	err := c.ask(ctx, "reading the container's release", &wire.Request{Release: &wire.Empty{}}, answerPatience, &release)
+	err := c.ask(ctx, "reading the container's release", &wire.Request{Release: &wire.ReleaseOf{User: user}}, answerPatience, &release)
 	return release, err
 }
 

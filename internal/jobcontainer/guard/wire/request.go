@@ -17,18 +17,18 @@ const Version = 1
 
 // Request is the first frame of a connection. Exactly one of the pointers is set.
 type Request struct {
-	Version int     `json:"version"`
-	Exec    *Exec   `json:"exec,omitempty"`
-	Start   *Start  `json:"start,omitempty"`
-	Health  *Health `json:"health,omitempty"`
-	Stop    *Stop   `json:"stop,omitempty"`
-	End     *End    `json:"end,omitempty"`
-	Status  *Empty  `json:"status,omitempty"`
-	Logs    *Empty  `json:"logs,omitempty"`
-	Links   *Links  `json:"links,omitempty"`
-	Hosts   *Hosts  `json:"hosts,omitempty"`
-	Relay   *Relay  `json:"relay,omitempty"`
-	Release *Empty  `json:"release,omitempty"`
+	Version int        `json:"version"`
+	Exec    *Exec      `json:"exec,omitempty"`
+	Start   *Start     `json:"start,omitempty"`
+	Health  *Health    `json:"health,omitempty"`
+	Stop    *Stop      `json:"stop,omitempty"`
+	End     *End       `json:"end,omitempty"`
+	Status  *Empty     `json:"status,omitempty"`
+	Logs    *Empty     `json:"logs,omitempty"`
+	Links   *Links     `json:"links,omitempty"`
+	Hosts   *Hosts     `json:"hosts,omitempty"`
+	Relay   *Relay     `json:"relay,omitempty"`
+	Release *ReleaseOf `json:"release,omitempty"`
 }
 
 // Empty is a request without parameters.
@@ -158,13 +158,25 @@ type Relay struct {
 	Target   uint16 `json:"target"`   // on the loopback addresses
 }
 
+// ReleaseOf asks what the container's file system says of itself, and of a user. Answer: KindResult, Release.
+type ReleaseOf struct {
+	User string `json:"user,omitempty"` // as in Process; empty: the guard's own
+}
+
+// Denied is a user that the guard can't start processes as, because it is not root.
+type Denied struct {
+	UID uint32 `json:"uid"`
+	Own uint32 `json:"own"` // the guard's
+}
+
 // Release is what the container's file system says of itself.
 type Release struct {
 	ID     string   `json:"id,omitempty"`     // ID of /etc/os-release
 	IDLike []string `json:"idLike,omitempty"` // ID_LIKE of it
 	Alpine bool     `json:"alpine,omitempty"`
-	Root   bool     `json:"root,omitempty"`  // the guard is root: it can write /etc/hosts, link volumes and switch to any user
-	Users  []string `json:"users,omitempty"` // names of /etc/passwd, the first MaxUsers
+	Root   bool     `json:"root,omitempty"`   // the guard is root: it can write /etc/hosts, link volumes and switch to any user
+	Users  []string `json:"users,omitempty"`  // names of /etc/passwd, the first MaxUsers
+	Denied *Denied  `json:"denied,omitempty"` // the user that was asked for, if it is denied
 }
 
 // MaxUsers bounds Release.Users.
