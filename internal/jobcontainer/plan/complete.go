@@ -178,6 +178,9 @@ func (d Draft) env(one draft, config jobcontainer.ImageConfig, workDir string, f
 	if _, given := one.asked.EnvironmentVariables["CI"]; !given {
 		e.set("CI=true")
 	}
+	if name := one.options.Hostname; name != "" { // the kernel's is the pod's, and the guard's default
+		e.fill([]string{"HOSTNAME=" + name})
+	}
 	if one.role != jobcontainer.RoleService {
 		e.fill(d.runner.builder())
 	}

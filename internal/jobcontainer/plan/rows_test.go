@@ -218,6 +218,12 @@ func TestRow_HostNames(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []HostName{{"127.0.0.1", "db"}, {"127.0.0.1", "web"}, {"10.1.2.3", "api"}}, plan.Hosts)
 	require.Equal(t, []string{"Host name 'db' has two addresses. On this runner all containers of a job share their host names; 127.0.0.1 is used and 10.1.2.4 is not."}, plan.Warnings)
+	require.Contains(t, plan.Containers[0].Env, "HOSTNAME=web", "as --hostname says, although the pod's name is the kernel's")
+
+	plan, err = planned(service(hook.Container{CreateOptions: "--hostname web --env HOSTNAME=other"}), pool)
+	require.NoError(t, err)
+	require.Contains(t, plan.Containers[0].Env, "HOSTNAME=other")
+	require.NotContains(t, plan.Containers[0].Env, "HOSTNAME=web")
 }
 
 func TestRow_HarmlessOptions(t *testing.T) {
