@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
@@ -219,12 +220,23 @@ func sharedMounts() []corev1.VolumeMount {
 	}
 }
 
+// checkShm refuses a size that containers would not have: a kubelet gives a volume in memory at most its pod's limit (calculateEmptyDirMemorySize in
+// pkg/volume/emptydir/empty_dir.go of Kubernetes 1.36).
+func checkShm(field string, spec *corev1.PodSpec, containers *v1alpha1.JobContainers) error {
+	limits := resource.PodLimits(&corev1.Pod{Spec: *spec}, resource.PodResourcesOptions{})
+	size, limit := containers.ShmSize, limits[corev1.ResourceMemory]
+	if size != nil && size.Cmp(limit) > 0 {
+		return refuse("%s.shmSize is %s, and the memory limit of the pod is %s, which /dev/shm counts towards: lower it, or raise the limit", field, size.String(), limit.String())
+	}
+	return nil
+}
+
 // checkBounded refuses a pod in which a container has no limit: its cgroup would have none, and a container of a job, which can have none
 // of its own, could take the whole node (JOB-5).
 func checkBounded(spec *corev1.PodSpec) error {
-	if name, resource := Unbounded(spec); name != "" {
+	if name, missing := Unbounded(spec); name != "" {
 		return refuse("spec.template.jobContainers requires a limit for each container, and container %s has none for %s: set it in spec.template.agentResources.limits",
-			name, resource)
+			name, missing)
 	}
 	return nil
 }

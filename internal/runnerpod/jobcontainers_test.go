@@ -113,6 +113,9 @@ func TestBuild_JOB5_RefusesPodsThatWouldNotBeBounded(t *testing.T) {
 		"spec.template.jobContainers.shmSize is 1, but must be at least 64Mi": func(p *v1alpha1.RunnerPool, _ *Options) {
 			p.Spec.Template.JobContainers.ShmSize = ptr.To(resource.MustParse("1"))
 		},
+		"spec.template.jobContainers.shmSize is 1Ti, and the memory limit of the pod is": func(p *v1alpha1.RunnerPool, _ *Options) {
+			p.Spec.Template.JobContainers.ShmSize = ptr.To(resource.MustParse("1Ti"))
+		},
 		"exclude each other": func(p *v1alpha1.RunnerPool, _ *Options) {
 			p.Spec.Template.Dind, p.Spec.Template.RuntimeClassName = &v1alpha1.Dind{}, ptr.To("kata")
 		},

@@ -182,5 +182,5 @@ func (r *Registered) bound(spec *corev1.PodSpec) error {
 		return refuse("jobContainers requires a limit for each container, and container %s has none for %s: set it in template.spec, or in agentResources.limits",
 			name, resource)
 	}
-	return nil
+	return checkShm("jobContainers", spec, r.Spec.JobContainers)
 }

@@ -157,6 +157,9 @@ func TestBuildRegistered_JOB5_RefusesPodsThatCouldNotHaveContainers(t *testing.T
 		"and hostPID": func(s *v1alpha1.RunnerSpec, _ *Registered, _ *Options) {
 			s.Template.Spec.HostPID, s.Template.Spec.RuntimeClassName = true, ptr.To("kata")
 		},
+		"jobContainers.shmSize is 1Ti, and the memory limit of the pod is": func(s *v1alpha1.RunnerSpec, _ *Registered, _ *Options) {
+			s.JobContainers.ShmSize = ptr.To(resource.MustParse("1Ti"))
+		},
 		`jobContainers is invalid: image pattern "app:"`: func(s *v1alpha1.RunnerSpec, _ *Registered, _ *Options) {
 			s.JobContainers.AllowedImages = []string{"app:"}
 		},

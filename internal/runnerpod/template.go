@@ -161,6 +161,9 @@ func Build(pool *v1alpha1.RunnerPool, options Options, suffix string) (*corev1.P
 		if err := checkBounded(&pod.Spec); err != nil { // JOB-5
 			return nil, nil, err
 		}
+		if err := checkShm("spec.template.jobContainers", &pod.Spec, pool.Spec.Template.JobContainers); err != nil {
+			return nil, nil, err
+		}
 	}
 	return pod, account, nil
 }
