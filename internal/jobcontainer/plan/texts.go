@@ -35,6 +35,11 @@ func PortInUseText(service string) string {
 	return fmt.Sprintf("The log of service '%s' shows a port that is in use. On this runner all containers of a job share one network address; give one of them another port.", service)
 }
 
+// NeedsPID1Text is the hint when the log of a service that does not run shows an init that must be the first process. That is the guard.
+func NeedsPID1Text(service string) string {
+	return fmt.Sprintf("The image of service '%s' has an init that must be process 1, which it can't be on this runner. Use a variant of the image without it, or a pool with a Docker daemon (dind).", service)
+}
+
 // SamePortText is the error of two services that listen on one port.
 func SamePortText(a, b string, port int) string {
 	return fmt.Sprintf("Services '%s' and '%s' both listen on port %d. On this runner all containers of a job share one network address; give one of them another port.", a, b, port)

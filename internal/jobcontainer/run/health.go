@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -106,10 +107,17 @@ func (c *call) showUnhealthy(ctx context.Context, m *member, check *checked) {
 	}
 }
 
-// explain adds what the log of a service that does not run means here. Words of the C library and of Node.js.
+// explain adds what the log of a service that does not run means here. Words of the C library and of Node.js, of s6-overlay and of systemd.
 func (c *call) explain(m *member, log string) {
-	if log = strings.ToLower(log); strings.Contains(log, "address already in use") || strings.Contains(log, "eaddrinuse") {
+	log = strings.ToLower(log)
+	says := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(log, word) })
+	}
+	if says("address already in use", "eaddrinuse") {
 		c.warn(plan.PortInUseText(m.Name))
+	}
+	if says("can only run as pid 1", "must be run as pid 1") {
+		c.warn(plan.NeedsPID1Text(m.Name))
 	}
 }
 

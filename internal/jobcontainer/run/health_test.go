@@ -110,6 +110,20 @@ func TestAwaitHealth_FailsWhenTheServiceEnds(t *testing.T) {
 	})
 }
 
+func TestExplain_SaysWhatALogMeansHere(t *testing.T) {
+	for log, want := range map[string]string{
+		"bind: Address already in use": "shows a port that is in use", "Error: listen EADDRINUSE: :::80": "shows a port that is in use",
+		"s6-overlay-suexec: fatal: can only run as pid 1":                  "has an init that must be process 1",
+		"Trying to run as user instance, but systemd must be run as PID 1": "has an init that must be process 1",
+		"no space": "",
+	} {
+		pod := newStandIn(t)
+		pod.call().explain(&member{Name: "db"}, log)
+		require.Contains(t, pod.text(), want)
+		require.Equal(t, want == "", pod.text() == "", log)
+	}
+}
+
 // The job is cancelled while a service is starting, between two looks that are 32 s apart: the wait ends in that moment. The test gives the
 // service an end of its own, later, so that a wait that goes on fails it, and hangs nothing.
 func TestAwaitHealthy_EndsWhenTheJobIsCancelled(t *testing.T) {
