@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 )
@@ -33,6 +34,11 @@ func PortTakenText(port int, of, by string) string {
 // PortInUseText is the hint when the log of a service that does not run shows that it can't bind.
 func PortInUseText(service string) string {
 	return fmt.Sprintf("The log of service '%s' shows a port that is in use. On this runner all containers of a job share one network address; give one of them another port.", service)
+}
+
+// StartTimeoutText is the error of containers whose images a node has not pulled, with no failure, for so long.
+func StartTimeoutText(waited time.Duration) string {
+	return fmt.Sprintf("The job's containers did not start within %.0f minutes. Use smaller images, or ask an administrator to pull them on the nodes before jobs do, and to set serializeImagePulls: false in the configuration of the kubelets.", waited.Minutes())
 }
 
 // NeedsPID1Text is the hint when the log of a service that does not run shows an init that must be the first process. That is the guard.

@@ -81,7 +81,8 @@ type Options struct {
 
 // Bounds are how long things may take.
 type Bounds struct {
-	// Start is how long a container may take from its request to its guard's first answer, pulls included; 12 min when zero.
+	// Start is how long a container may take from its request to its guard's first answer, pulls included; 1 h when zero. Large images, and nodes that
+	// pull one at a time, take long, and no status tells a pull from a kubelet that does nothing. The job's own timeout usually ends it sooner.
 	Start time.Duration
 	// Look is how often the controller's word about containers is read while waiting; 200 ms when zero.
 	Look time.Duration
@@ -108,7 +109,7 @@ func (o Options) withDefaults() (Options, error) {
 	for _, bound := range []struct {
 		value *time.Duration
 		usual time.Duration
-	}{{&o.Bounds.Start, 12 * time.Minute}, {&o.Bounds.Look, 200 * time.Millisecond}, {&o.Bounds.Reason, 5 * time.Second}, {&o.Bounds.StopGrace, 10 * time.Second}} {
+	}{{&o.Bounds.Start, time.Hour}, {&o.Bounds.Look, 200 * time.Millisecond}, {&o.Bounds.Reason, 5 * time.Second}, {&o.Bounds.StopGrace, 10 * time.Second}} {
 		if *bound.value <= 0 {
 			*bound.value = bound.usual
 		}

@@ -23,8 +23,7 @@ const deletedPatience = 10 * time.Second
 // awaitGuards waits until the guard of each container answers. Meanwhile it says what the controller says of their images, and gives up
 // when one of them will not start any more.
 func (c *call) awaitGuards(ctx context.Context, containers []plan.Container) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.Bounds.Start, refuse("The job's containers did not start within %s. Their images may be too large, or their registries too slow; re-run the job.",
-		c.Bounds.Start))
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Bounds.Start, refuse("%s", plan.StartTimeoutText(c.Bounds.Start)))
 	defer cancel()
 	w := &waiting{call: c, begun: time.Now(), said: map[string]string{}, ready: map[string]bool{}}
 	type result struct {
