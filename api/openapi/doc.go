@@ -1,3 +1,3 @@
-// Package openapi holds the description of the administrators' HTTP API, /api/v1, in OpenAPI 3. scripts/openapi writes it; clients may be made from
+// Package openapi holds the description of the admin API, /api/v1, in OpenAPI 3. scripts/openapi writes it; clients may be made from
 // it. Begin with embed.go.
 package openapi

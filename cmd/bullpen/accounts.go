@@ -22,7 +22,7 @@ func newAccountsCommand() *cobra.Command {
 		Short:   "Show, limit, suspend and delete accounts",
 		Long: `Accounts are the GitHub organizations and users whose jobs run here. ACCOUNT is a login, or @ and an ID.
 
-Your kubeconfig authenticates you; the cluster's roles (bullpen-viewer, bullpen-operator) authorize you.`,
+Your kubeconfig authenticates you; the cluster's roles (bullpen-viewer, bullpen-admin) authorize you.`,
 		Example: "  bullpen accounts list\n  bullpen accounts set-limits acme --platform linux --jobs 60 --cpu 120",
 	}
 	cmd.AddCommand(

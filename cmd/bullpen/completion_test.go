@@ -16,7 +16,7 @@ import (
 	"github.com/bullpen-ci/bullpen/api/adminapi"
 )
 
-// completionServer answers as the operators' API does.
+// completionServer answers as the admin API does.
 func completionServer(t *testing.T) (address string, asked *atomic.Int32) {
 	t.Helper()
 	asked = &atomic.Int32{}

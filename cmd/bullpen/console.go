@@ -19,7 +19,7 @@ func newConsoleCommand() *cobra.Command {
 		Use:   "console",
 		Short: "Print a link that opens the web console, logged in as you",
 		Long: `Print the URL of the web console with a code that logs a browser in as you, once and within a minute. The cluster's roles
-(bullpen-viewer, bullpen-operator) decide what you can see. The session lasts as long as your token, 12 hours at most.
+(bullpen-viewer, bullpen-admin) decide what you can see. The session lasts as long as your token, 12 hours at most.
 
 With --open it starts a browser instead of printing the URL, and ends ten seconds later. In a cluster without an Ingress the command forwards a port to the server, and keeps it until Ctrl-C.
 

@@ -18,7 +18,7 @@ func newRetireCommand() *cobra.Command {
 A busy runner, or one that was chosen for a job, is left running: the command fails, and the job is not affected. Repeating the
 command changes nothing.
 
-It needs the right retire on runnerpods.bullpen.dev (the role bullpen-operator), and is recorded in bullpen audit.
+It needs the right retire on runnerpods.bullpen.dev (the role bullpen-admin), and is recorded in bullpen audit.
 
 Exit codes: 0 the runner is being removed, 1 it is busy, was not found, or the server cannot be reached.`,
 		Example: "  bullpen retire linux-x7k2m9qa --reason 'its disk is slow'\n  bullpen retire linux-x7k2m9qa -n bullpen-runners -o json",

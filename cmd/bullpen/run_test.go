@@ -114,7 +114,7 @@ func (f *fakeLocal) JobLog(_ context.Context, _ int64, follow bool, out, _ io.Wr
 func upOf(t *testing.T, server string) string {
 	t.Helper()
 	dir := t.TempDir()
-	status, err := json.Marshal(map[string]any{"operators": server, "kubeconfig": kubeconfigFor(t), "github": "http://127.0.0.1:9", "standIn": true})
+	status, err := json.Marshal(map[string]any{"admin": server, "kubeconfig": kubeconfigFor(t), "github": "http://127.0.0.1:9", "standIn": true})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "status.json"), status, 0o600))
 	return dir

@@ -20,7 +20,7 @@ func newRunnersLogsCommand() *cobra.Command {
 Without that right, only kept lines are shown.
 
 The last 200 log lines of a failed runner (exit code other than 0, killed, or never started) are kept for 7 days after its pod is deleted.
-They can contain output of the job, so they need the right get on runnerlogs.bullpen.dev (the role bullpen-operator).
+They can contain output of the job, so they need the right get on runnerlogs.bullpen.dev (the role bullpen-admin).
 
 Exit codes: 0 a log was shown, 1 there is none, or it cannot be read.`,
 		Example: "  bullpen runners logs linux-x7k2m9qa\n  bullpen runners logs linux-x7k2m9qa --follow --tail 20",

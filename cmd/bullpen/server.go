@@ -44,7 +44,7 @@ import (
 
 type serverConfig struct {
 	listen, internalListen, metricsListen string
-	operators                             operatorConfig
+	admin                                 adminConfig
 	database                              databaseConfig
 	kubeconfig, namespace                 string
 	macHosts                              bool
@@ -114,7 +114,7 @@ func (cfg *serverConfig) flags(f *pflag.FlagSet) {
 	f.DurationVar(&cfg.recoveryEvery, "recovery-every", recovery.DefaultEvery, "interval of recovery passes")
 	f.StringSliceVar(&cfg.recoveryOff, "recovery-off", nil,
 		"kinds of recovery to disable, separated by commas (see docs/reference/recovery.md)")
-	cfg.operators.flags(f)
+	cfg.admin.flags(f)
 	keepFlags(f, &cfg.keep)
 	f.IntVar(&cfg.githubPoints, "github-points-per-minute", 0, "request quota of a replica at GitHub, in points per minute and "+
 		"installation: a read costs 1, a registration or removal 5 (default 900 at api.github.com, unlimited elsewhere; -1: unlimited)")
@@ -143,7 +143,7 @@ type replica struct {
 	keeper        *epoch.Keeper
 	http          *server.Server
 	authors       *cluster.Authors // nil: names of users are not verified
-	operators     *admin.API
+	admin         *admin.API
 	poolAudit     *poolaudit.Auditor
 	console       *console.Console
 	installations *installations.Pass
@@ -202,7 +202,7 @@ func (r *replica) wire(ctx context.Context) error {
 	if r.credentials, err = newCredentials(ctx, r); err != nil {
 		return err
 	}
-	if r.operators, err = newOperatorAPI(cfg, r); err != nil {
+	if r.admin, err = newAdminAPI(cfg, r); err != nil {
 		return err
 	}
 	if r.poolAudit, err = newPoolAudit(cfg, r); err != nil {
@@ -336,7 +336,7 @@ func newView(cfg serverConfig, r *replica) (*cluster.View, error) {
 
 // openLedger connects, sets the clock by it and has it know what accounts may have.
 func (r *replica) openLedger(ctx context.Context, url string) error {
-	defaults, err := r.cfg.operators.defaultLimits()
+	defaults, err := r.cfg.admin.defaultLimits()
 	if err != nil {
 		return err
 	}
@@ -355,7 +355,7 @@ func (r *replica) openLedger(ctx context.Context, url string) error {
 		r.log.InfoContext(ctx, "the database is reached through a connection pooler", "tracks_prepared_statements", route == ledger.RoutePrepared)
 	}
 	store.UseDefaultLimits(defaults)
-	if r.cfg.operators.repositoryCaps {
+	if r.cfg.admin.repositoryCaps {
 		store.UseRepositoryCaps()
 	}
 	r.store = store
@@ -447,8 +447,8 @@ func (r *replica) serve(ctx context.Context) error {
 		return listenAndServe(ctx, "--listen", r.cfg.listen, r.http.Public(), httpserver.Public, r.log)
 	})
 	listen("--internal-listen", r.cfg.internalListen, r.http.Internal())
-	if r.cfg.operators.listen != "" {
-		listen("--operator-listen", r.cfg.operators.listen, r.operatorHandler())
+	if r.cfg.admin.listen != "" {
+		listen("--admin-listen", r.cfg.admin.listen, r.adminHandler())
 	}
 	if r.cfg.metricsListen != "" {
 		metrics := http.NewServeMux()

@@ -21,17 +21,17 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/why"
 )
 
-// operatorConfig configures accounts and the administrators' API.
-type operatorConfig struct {
+// adminConfig configures accounts and the administrators' API.
+type adminConfig struct {
 	listen               string
 	linuxJobs, macosJobs string
 	repositoryCaps       bool
 	authorPolicy         string
 }
 
-func (c *operatorConfig) flags(f *pflag.FlagSet) {
+func (c *adminConfig) flags(f *pflag.FlagSet) {
 	const like = ", such as jobs=40,cpu=32,memory=64Gi,jobs-per-repository=5; others keep the built-in default"
-	f.StringVar(&c.listen, "operator-listen", ":8082", "listen address for the administrators' API and the console; empty: disabled")
+	f.StringVar(&c.listen, "admin-listen", ":8082", "listen address for the administrators' API and the console; empty: disabled")
 	f.StringVar(&c.authorPolicy, "author-policy", "", "name of the chart's admission policy on authors, and of its binding: while it is enforced, the audit log "+
 		"records names of users as verified; empty: as stated by the client")
 	f.StringVar(&c.linuxJobs, "default-limits-linux", "", "limits of new accounts on Linux"+like)
@@ -41,7 +41,7 @@ func (c *operatorConfig) flags(f *pflag.FlagSet) {
 }
 
 // defaultLimits are those of accounts that appear from now on; accounts that are known keep theirs.
-func (c *operatorConfig) defaultLimits() (map[fleet.Platform]fleet.Limits, error) {
+func (c *adminConfig) defaultLimits() (map[fleet.Platform]fleet.Limits, error) {
 	limits := map[fleet.Platform]fleet.Limits{}
 	for platform, text := range map[fleet.Platform]string{fleet.Linux: c.linuxJobs, fleet.MacOS: c.macosJobs} {
 		limits[platform] = fleet.DefaultLimits(platform)
@@ -59,18 +59,18 @@ func (c *operatorConfig) defaultLimits() (map[fleet.Platform]fleet.Limits, error
 	return limits, nil
 }
 
-func newOperatorAPI(cfg serverConfig, r *replica) (*admin.API, error) {
+func newAdminAPI(cfg serverConfig, r *replica) (*admin.API, error) {
 	rest, err := clusterConfig(cfg.kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	rest.UserAgent = "bullpen-server"
-	if cfg.operators.authorPolicy != "" {
-		if r.authors, err = cluster.NewAuthors(cluster.AuthorsOptions{Config: rest, Policy: cfg.operators.authorPolicy}); err != nil {
+	if cfg.admin.authorPolicy != "" {
+		if r.authors, err = cluster.NewAuthors(cluster.AuthorsOptions{Config: rest, Policy: cfg.admin.authorPolicy}); err != nil {
 			return nil, err
 		}
 	}
-	access, err := cluster.NewOperators(cluster.OperatorsOptions{
+	access, err := cluster.NewAdmins(cluster.AdminsOptions{
 		Config: rest, RunnerNamespace: cfg.namespace, Namespace: cfg.epoch.namespace, Authors: r.authors,
 	})
 	if err != nil {
@@ -174,5 +174,5 @@ func (r *replica) accountPasses() []periodic.Pass {
 // registersAtRepositories reports whether runners of organizations may be registered at repositories (EXCL-6): a reading that leaves those
 // out proves no runner absent.
 func (r *replica) registersAtRepositories() bool {
-	return r.cfg.operators.repositoryCaps || r.view.RegistersAtRepositories()
+	return r.cfg.admin.repositoryCaps || r.view.RegistersAtRepositories()
 }

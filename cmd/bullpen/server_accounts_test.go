@@ -9,9 +9,9 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 )
 
-func operatorFlags(t *testing.T, args ...string) operatorConfig {
+func adminFlags(t *testing.T, args ...string) adminConfig {
 	t.Helper()
-	var cfg operatorConfig
+	var cfg adminConfig
 	flags := pflag.NewFlagSet("server", pflag.ContinueOnError)
 	cfg.flags(flags)
 	require.NoError(t, flags.Parse(args))
@@ -19,7 +19,7 @@ func operatorFlags(t *testing.T, args ...string) operatorConfig {
 }
 
 func TestServer_DefaultLimits(t *testing.T) {
-	cfg := operatorFlags(t, "--default-limits-linux=jobs=7,memory=8Gi")
+	cfg := adminFlags(t, "--default-limits-linux=jobs=7,memory=8Gi")
 	limits, err := cfg.defaultLimits()
 	require.NoError(t, err)
 	require.Equal(t, fleet.Limits{Jobs: 7, MilliCPU: 32_000, MemoryMB: 8192}, limits[fleet.Linux], "what is left out is the product's own")
@@ -29,11 +29,11 @@ func TestServer_DefaultLimits(t *testing.T) {
 		"--default-limits-macos=disk=1":                "unknown limit",
 		"--default-limits-macos=jobs-per-repository=1": "add --repository-caps, on every server",
 	} {
-		cfg = operatorFlags(t, arg)
+		cfg = adminFlags(t, arg)
 		_, err := cfg.defaultLimits()
 		require.ErrorContains(t, err, says)
 	}
-	cfg = operatorFlags(t, "--repository-caps", "--default-limits-linux=jobs-per-repository=3")
+	cfg = adminFlags(t, "--repository-caps", "--default-limits-linux=jobs-per-repository=3")
 	limits, err = cfg.defaultLimits()
 	require.NoError(t, err)
 	require.EqualValues(t, 3, limits[fleet.Linux].JobsPerRepository)
@@ -41,7 +41,7 @@ func TestServer_DefaultLimits(t *testing.T) {
 
 // EXCL-6: where caps are honoured, runners of an organization may be registered at repositories, and a proof of absence must include those.
 func TestServer_EXCL6_CapsHaveRepositoriesRead(t *testing.T) {
-	r := &replica{cfg: serverConfig{operators: operatorFlags(t, "--repository-caps")}}
+	r := &replica{cfg: serverConfig{admin: adminFlags(t, "--repository-caps")}}
 	require.True(t, r.registersAtRepositories())
 }
 

@@ -20,17 +20,17 @@ func newConsole(cfg serverConfig, r *replica) (*console.Console, error) {
 		return nil, err
 	}
 	return console.New(console.Options{
-		OIDC: provider, API: r.operators.Handler(), Admission: r.operators.Admission(), Secret: secret, Counters: r.registry, Log: r.log, Now: r.clock.Now,
+		OIDC: provider, API: r.admin.Handler(), Admission: r.admin.Admission(), Secret: secret, Counters: r.registry, Log: r.log, Now: r.clock.Now,
 		Version: version,
 	})
 }
 
-// operatorHandler serves people: the console under /ui/, the API beside it.
-func (r *replica) operatorHandler() http.Handler {
+// adminHandler serves people: the console under /ui/, the API beside it.
+func (r *replica) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/ui/", r.console.Handler())
 	mux.Handle("/ui", r.console.Handler())
-	mux.Handle("/", r.operators.Handler())
+	mux.Handle("/", r.admin.Handler())
 	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusSeeOther))
 	return mux
 }

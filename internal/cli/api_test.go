@@ -38,7 +38,7 @@ func (allowAll) Allowed(context.Context, admin.User, admin.Right) (bool, error) 
 	return true, nil
 }
 
-// desk is the operators' API on a real ledger, and its client.
+// desk is the admin API on a real ledger, and its client.
 type desk struct {
 	*cli.Client
 	t     *testing.T
@@ -97,8 +97,8 @@ func jobs(n int64) adminapi.ChangeLimits {
 	return adminapi.ChangeLimits{Platforms: map[string]adminapi.LimitsChange{"linux": {Jobs: ptr(n)}}, Reason: "tests"}
 }
 
-// Two operators who read the same state do not overwrite each other.
-func TestAPI_TwoOperatorsDoNotOverwriteEachOther(t *testing.T) {
+// Two administrators who read the same state do not overwrite each other.
+func TestAPI_TwoAdministratorsDoNotOverwriteEachOther(t *testing.T) {
 	d := newDesk(t)
 	read, err := d.Account(t.Context(), "acme")
 	require.NoError(t, err)

@@ -66,7 +66,7 @@ func TestAudit_SendsItsFilters(t *testing.T) {
 
 // The table names the person, and marks a name that the cluster did not verify.
 func TestAuditTable_NamesThePerson(t *testing.T) {
-	const account = "system:serviceaccount:bullpen-system:bullpen-operator"
+	const account = "system:serviceaccount:bullpen-system:bullpen-admin"
 	for want, event := range map[string]adminapi.AuditEvent{
 		"ada":                                    {Actor: account, User: "ada", Account: "acme"},
 		"grace":                                  {Actor: "grace", Account: "acme"},

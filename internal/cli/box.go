@@ -13,7 +13,7 @@ import (
 
 // box is what `bullpen up` writes into its state directory while it runs.
 type box struct {
-	Operators  string            `json:"operators"`
+	Admin      string            `json:"admin"`
 	Kubeconfig string            `json:"kubeconfig"`
 	GitHub     string            `json:"github"`
 	StandIn    bool              `json:"standIn"`

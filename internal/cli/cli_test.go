@@ -125,7 +125,7 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 		require.NoError(t, err, want)
 		require.Equal(t, "Bearer "+want, got)
 	}
-	require.Equal(t, "/api/v1/namespaces/bullpen-system/serviceaccounts/bullpen-operator/token", asked)
+	require.Equal(t, "/api/v1/namespaces/bullpen-system/serviceaccounts/bullpen-admin/token", asked)
 	require.InDelta(t, 600, seconds, 0, "the shortest that Kubernetes issues")
 	require.Equal(t, []any{adminapi.Audience, adminapi.AudienceUser + "ada"}, audiences, "the audit log names the user")
 
@@ -175,7 +175,7 @@ func TestConnection_FindsTheServer(t *testing.T) {
 	flag, environment, machine := serve("flag"), serve("environment"), serve("machine")
 	config := kubeconfig(t, "https://127.0.0.1:1", &clientcmdapi.AuthInfo{Token: "x"})
 	dir := t.TempDir()
-	status, err := json.Marshal(map[string]string{"operators": machine, "kubeconfig": config})
+	status, err := json.Marshal(map[string]string{"admin": machine, "kubeconfig": config})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "status.json"), status, 0o600))
 	env := map[string]string{}
@@ -219,7 +219,7 @@ func TestConnection_OfAnUpThatWasKilled(t *testing.T) {
 	dead.Started = "long ago"
 	status := func(owner childproc.Process) string {
 		dir := t.TempDir()
-		text, err := json.Marshal(map[string]any{"operators": "http://127.0.0.1:1", "kubeconfig": "k", "owner": owner})
+		text, err := json.Marshal(map[string]any{"admin": "http://127.0.0.1:1", "kubeconfig": "k", "owner": owner})
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "status.json"), text, 0o600))
 		return dir

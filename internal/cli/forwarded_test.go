@@ -44,7 +44,7 @@ func TestConnection_ForwardsAPortToTheRelease(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"server-1 by WebSocket"}, cluster.Forwards())
-	require.Equal(t, []string{"Bearer ada's", "bullpen-operators.bullpen-system.svc:8082"}, []string{token, host})
+	require.Equal(t, []string{"Bearer ada's", "bullpen-admin.bullpen-system.svc:8082"}, []string{token, host})
 
 	link, err := client.ConsoleLink(await.Context(t))
 	require.NoError(t, err)
@@ -66,7 +66,7 @@ func TestConnection_ForwardsAPortToTheRelease(t *testing.T) {
 	require.NoError(t, err)
 	_, err = client.Accounts(await.Context(t), false)
 	require.NoError(t, err)
-	require.Equal(t, "Bearer of team-b/fleet-bullpen-operator", token)
+	require.Equal(t, "Bearer of team-b/fleet-bullpen-admin", token)
 	conn = connection(&clientcmdapi.AuthInfo{})
 	conn.ServiceAccount = "team-c/robot"
 	client, err = conn.Client()
@@ -94,7 +94,7 @@ func TestConnection_ForwardsToWhatIsThere(t *testing.T) {
 	}
 	require.NoError(t, ask(true, func() {}))
 	err := ask(false, func() { cluster.Pods = []corev1.Pod{portforwardtest.Pod("server-1", time.Hour, corev1.ConditionFalse)} })
-	require.ErrorContains(t, err, "no pod of the Service bullpen-system/bullpen-operators is ready (1 not ready)")
+	require.ErrorContains(t, err, "no pod of the Service bullpen-system/bullpen-admin is ready (1 not ready)")
 	require.False(t, cli.IsNoServer(err))
 	err = ask(false, func() { cluster.Services = nil })
 	require.EqualError(t, err, "no server found: BULLPEN_SERVER is not set, and the cluster at "+cluster.URL+

@@ -16,7 +16,7 @@ import (
 func TestConnection_LocalIsTheServersOwnUp(t *testing.T) {
 	up := func(standIn bool) string {
 		dir := t.TempDir()
-		status, err := json.Marshal(map[string]any{"operators": "http://127.0.0.1:8", "kubeconfig": "k", "github": "http://127.0.0.1:9/", "standIn": standIn})
+		status, err := json.Marshal(map[string]any{"admin": "http://127.0.0.1:8", "kubeconfig": "k", "github": "http://127.0.0.1:9/", "standIn": standIn})
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "status.json"), status, 0o600))
 		return dir
@@ -62,7 +62,7 @@ func TestConnection_AKubeconfigOfAnUpNamesIt(t *testing.T) {
 	own := filepath.Join(dir, "control-plane", "kubeconfig", "admin.kubeconfig")
 	write := func(kubeconfig string) {
 		status, err := json.Marshal(map[string]any{
-			"operators": "http://127.0.0.1:8", "kubeconfig": kubeconfig, "github": "http://127.0.0.1:9", "standIn": true, "metrics": map[string]string{"controller": "http://127.0.0.1:7"},
+			"admin": "http://127.0.0.1:8", "kubeconfig": kubeconfig, "github": "http://127.0.0.1:9", "standIn": true, "metrics": map[string]string{"controller": "http://127.0.0.1:7"},
 		})
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "status.json"), status, 0o600))

@@ -118,8 +118,8 @@ func (c *Connection) find() (at servers.Server, assumed bool, err error) {
 		box, err := readBox(dir)
 		var killed *KilledError
 		switch {
-		case err == nil && box.Operators != "":
-			return servers.Server{URL: box.Operators, Kubeconfig: box.Kubeconfig}, false, nil
+		case err == nil && box.Admin != "":
+			return servers.Server{URL: box.Admin, Kubeconfig: box.Kubeconfig}, false, nil
 		case errors.As(err, &killed):
 			return at, false, err
 		}
@@ -137,11 +137,11 @@ func (c *Connection) box(server servers.Server) (servers.Server, error) {
 	switch {
 	case errors.As(err, &killed):
 		return servers.Server{}, err
-	case err != nil || box.Operators == "":
+	case err != nil || box.Admin == "":
 		return servers.Server{}, fmt.Errorf("no server found: `bullpen up` is not running in %s. Start it, or use --server URL", server.StateDir)
 	}
 	return servers.Server{
-		URL: box.Operators, Kubeconfig: cmp.Or(c.Kubeconfig, server.Kubeconfig, box.Kubeconfig), Context: c.Context,
+		URL: box.Admin, Kubeconfig: cmp.Or(c.Kubeconfig, server.Kubeconfig, box.Kubeconfig), Context: c.Context,
 	}, nil
 }
 

@@ -36,7 +36,7 @@ func newPlaces(t *testing.T) *places {
 	p.env["BULLPEN_CONFIG"] = filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, servers.Save(p.env["BULLPEN_CONFIG"], file))
 	status, err := json.Marshal(map[string]string{
-		"operators": p.serve("machine"), "kubeconfig": kubeconfig(t, "https://127.0.0.1:1", &clientcmdapi.AuthInfo{Token: "machine"}),
+		"admin": p.serve("machine"), "kubeconfig": kubeconfig(t, "https://127.0.0.1:1", &clientcmdapi.AuthInfo{Token: "machine"}),
 	})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(p.stateOf, "status.json"), status, 0o600))

@@ -127,7 +127,7 @@ func TestRetire_EXCL4_AnySignOfWorkVetoes(t *testing.T) {
 	}
 }
 
-// EXCL-1: an operator and dispatch at the same time: exactly one has the pod.
+// EXCL-1: an administrator and dispatch at the same time: exactly one has the pod.
 func TestRetire_EXCL1_RacesWithAClaim(t *testing.T) {
 	for range 8 {
 		d := newDesk(t)

@@ -23,7 +23,7 @@ import (
 const EnvServer = "BULLPEN_SERVER"
 
 // DefaultServiceAccount is asked for a token when the kubeconfig holds a client certificate only. In another namespace it is the release's.
-const DefaultServiceAccount = portforward.DefaultNamespace + "/bullpen-operator"
+const DefaultServiceAccount = portforward.DefaultNamespace + "/bullpen-admin"
 
 // defaultTimeout is that of one request.
 const defaultTimeout = 30 * time.Second
@@ -133,7 +133,7 @@ func (c *Connection) Client() (*Client, error) {
 		return c.forwarded(at, config, credentials, trusted, assumed)
 	}
 	if at.Namespace != "" {
-		credentials.release = func(context.Context) (string, string, error) { return at.Namespace, "bullpen-operator", nil }
+		credentials.release = func(context.Context) (string, string, error) { return at.Namespace, "bullpen-admin", nil }
 	}
 	client, err := NewClient(at.URL, credentials.Token, c.Timeout)
 	if err == nil && trusted != nil {

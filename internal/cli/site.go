@@ -51,7 +51,7 @@ func (c *Connection) Site() (Site, bool, error) {
 		return Site{}, false, nil //nolint:nilerr // none runs
 	}
 	site := Site{
-		StateDir: dir, Server: status.Operators,
+		StateDir: dir, Server: status.Admin,
 		Kubeconfig: status.Kubeconfig, Controller: status.Metrics["controller"], URLFile: filepath.Join(dir, "secrets", "database-url"),
 	}
 	if status.StandIn {

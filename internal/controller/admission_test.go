@@ -199,8 +199,8 @@ func TestRoles_NET8_AreLeastPrivilege(t *testing.T) {
 			User: "x", ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "bullpen.dev", Resource: "accounts", Verb: "list"},
 		}}
 	}
-	require.NoError(t, server.Create(t.Context(), access()), "who may use the operators' API is asked of the cluster")
-	operators := env.ClientAs(t, env.As(t, "system:serviceaccount:bullpen-system:bullpen-operator", "system:serviceaccounts", "system:authenticated"), v1alpha1.AddToScheme)
+	require.NoError(t, server.Create(t.Context(), access()), "who may use the admin API is asked of the cluster")
+	people := env.ClientAs(t, env.As(t, "system:serviceaccount:bullpen-system:bullpen-admin", "system:serviceaccounts", "system:authenticated"), v1alpha1.AddToScheme)
 	require.NoError(t, server.Patch(t.Context(), pod.DeepCopy(), label()))
 	for what, err := range map[string]error{
 		"EXCL-2 the server deletes a pod":          server.Delete(t.Context(), pod.DeepCopy()),
@@ -213,9 +213,9 @@ func TestRoles_NET8_AreLeastPrivilege(t *testing.T) {
 		"the server changes a role":                server.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "x"}}),
 		"the server makes a token":                 server.SubResource("token").Create(t.Context(), account.DeepCopy(), &authenticationv1.TokenRequest{}),
 		"the controller asks what others may do":   controller.Create(t.Context(), access()),
-		"an operator reads pods":                   operators.List(t.Context(), &corev1.PodList{}, client.InNamespace(namespace)),
-		"an operator changes a pool":               operators.Patch(t.Context(), pool.DeepCopy(), label()),
-		"an operator reads Secrets":                operators.List(t.Context(), &corev1.SecretList{}, client.InNamespace("bullpen-system")),
+		"an administrator reads pods":              people.List(t.Context(), &corev1.PodList{}, client.InNamespace(namespace)),
+		"an administrator changes a pool":          people.Patch(t.Context(), pool.DeepCopy(), label()),
+		"an administrator reads Secrets":           people.List(t.Context(), &corev1.SecretList{}, client.InNamespace("bullpen-system")),
 		"the controller changes a node":            controller.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, label()),
 		"the controller deletes a node":            controller.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "x"}}),
 		"the controller patches a ServiceAccount":  controller.Patch(t.Context(), account.DeepCopy(), label()),

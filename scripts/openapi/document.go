@@ -18,7 +18,7 @@ import (
 )
 
 const intro = `The admin API of a Bullpen server. Requests are authenticated by a Kubernetes token as a bearer token, for the audience of the
-cluster or bullpen-api, and authorized by the cluster's roles: bullpen-viewer can read, bullpen-operator can also change. The audit log records
+cluster or bullpen-api, and authorized by the cluster's roles: bullpen-viewer can read, bullpen-admin can also change. The audit log records
 each change with its user. Errors (status 400 and above) have a sentence as their body that says what to do. Within v1, fields may be added to
 responses; none is removed or changes its meaning. Request bodies with unknown fields are rejected.`
 
@@ -146,7 +146,7 @@ func (o operation) describe(s *schemas, path string, right admin.Right) object {
 	} else {
 		done := object{"description": "It is done.", "content": object{"application/json": object{"schema": s.of(reflect.TypeOf(o.answer))}}}
 		if o.etag {
-			done["headers"] = object{"ETag": object{"description": "Of what operators decide, for If-Match.", "schema": object{"type": "string"}}}
+			done["headers"] = object{"ETag": object{"description": "Of what administrators decide, for If-Match.", "schema": object{"type": "string"}}}
 		}
 		answers["200"] = done
 	}

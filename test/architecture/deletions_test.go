@@ -25,7 +25,7 @@ var deletions = map[string]string{
 	"internal/cli/uninstall/cluster.removePod":                                  "runners that have ended, or that the server has granted, of an installation without a controller (POOL-13)",
 	"internal/cli/uninstall/cluster.deleteAccount":                              "ServiceAccounts of runners that are gone, of an installation without a controller",
 	"internal/dev/onebox/applier.applyPools":                                    "pools of an earlier run",
-	"internal/dev/onebox/operator.rename":                                       "the pool of the former name, in the demonstration",
+	"internal/dev/onebox/fleetChanges.rename":                                   "the pool of the former name, in the demonstration",
 	"internal/controller/selfregistering/runnerreplicaset/backing.Remove":       "Runners, which their own controller lets go behind the fence alone",
 	"internal/controller/selfregistering/runnerset/backing.Remove":              "StatefulSets, without their pods",
 	"internal/controller/selfregistering/runnerset/backing.removeSecret":        "what a runner of a StatefulSet has registered with, when that goes or has gone",

@@ -131,7 +131,7 @@ var closures = []struct {
 	{pkg: "internal/lib/auditchange", strict: true, allow: []string{module + "/internal/lib/auditchange", module + "/internal/fleet"}, reason: "words are a function of two states"},
 	{pkg: "internal/server/console/chart", strict: true, allow: []string{module + "/internal/server/console/chart"}, reason: "where a line is drawn is a function of numbers"},
 	{pkg: "internal/server/admin", deny: slices.Concat(databases, clients), reason: "the API shows and changes what its ports give"},
-	{pkg: "internal/server/console", deny: slices.Concat(databases, clients), reason: "pages show what the operators' API knows, and nothing past it"},
+	{pkg: "internal/server/console", deny: slices.Concat(databases, clients), reason: "pages show what the admin API knows, and nothing past it"},
 	{pkg: "internal/server/http", deny: slices.Concat(databases, []string{"sigs.k8s.io/controller-runtime"}), reason: "handlers ask and answer; package dispatch decides and its ports store"},
 	{pkg: "internal/server/cluster", deny: slices.Concat(databases, []string{"sigs.k8s.io/controller-runtime"}), reason: "it shows the cluster, and decides nothing by the ledger"},
 	{pkg: "internal/server/ledger", deny: append([]string{module + "/internal/server/http", module + "/internal/server/cluster"}, clients...), reason: "what the ledger decides, it decides from rows alone"},
@@ -236,7 +236,7 @@ var directs = []struct {
 	{pkg: "internal/cli", deny: []string{module + "/internal/server/dispatch", module + "/internal/server/admin", module + "/internal/server/ledger", module + "/internal/server/recovery", module + "/internal/server/http"},
 		reason: "commands speak to the server over its API; doctor alone looks behind it"},
 	{pkg: "internal/cli/top", deny: []string{module + "/internal/server/dispatch", module + "/internal/server/admin", module + "/internal/server/ledger", module + "/internal/server/recovery", module + "/internal/server/http"},
-		reason: "the screen shows what the operators' API answers"},
+		reason: "the screen shows what the admin API answers"},
 }
 
 func TestDirects(t *testing.T) {

@@ -211,7 +211,7 @@ func TestSwitches(t *testing.T) {
 	require.Subset(t, texts(container(t, objects, "controller")["args"]), []string{"--workers=4", "--verbose"})
 	require.Equal(t, "bullpen-webhooks", at(t, find(t, objects, "Ingress bullpen-system/bullpen-webhooks"), "spec", "rules", 0, "http", "paths", 0, "backend", "service", "name"))
 	require.Equal(t, "LoadBalancer", at(t, find(t, objects, "Service bullpen-system/bullpen-webhooks"), "spec", "type"))
-	require.Equal(t, "ClusterIP", at(t, find(t, objects, "Service bullpen-system/bullpen-operators"), "spec", "type"), "administrators' API stays inside")
+	require.Equal(t, "ClusterIP", at(t, find(t, objects, "Service bullpen-system/bullpen-admin"), "spec", "type"), "administrators' API stays inside")
 	require.Equal(t, "baseline", at(t, find(t, objects, "Namespace /bullpen-runners"), "metadata", "labels", "pod-security.kubernetes.io/audit"))
 	for _, kind := range []string{"ServiceMonitor", "PrometheusRule"} {
 		require.Equal(t, "prometheus", at(t, find(t, objects, kind+" bullpen-system/bullpen"), "metadata", "labels", "release"))
@@ -331,7 +331,7 @@ func TestRoles_NET8_OnlyTheControllerDeletesRunners(t *testing.T) {
 	require.Equal(t, map[string][]string{
 		"Role bullpen-runners/bullpen-controller": {"pods", "serviceaccounts", "daemonsets"},
 		"Role bullpen-runners/bullpen-drain":      {"runnerpools"},
-		"ClusterRole /bullpen-operator":           {"accounts"}, // which exist in roles only
+		"ClusterRole /bullpen-admin":              {"accounts"}, // which exist in roles only
 	}, deletes)
 	require.Equal(t, 3, secrets)
 }
@@ -363,7 +363,7 @@ func TestJobContainers_NET8_JOB6_RightsOnlyWithTheirPolicies(t *testing.T) {
 	require.NotContains(t, secret, "stringData")
 }
 
-// People on call are those that the values name. They get the operator role, pools and Events of the runners' namespace, and a port-forward.
+// People on call are those that the values name. They get the admin role, pools and Events of the runners' namespace, and a port-forward.
 func TestJobContainers_TheControllerReachesRegistriesAsTheValuesSay(t *testing.T) {
 	const registries = "jobContainers: {enabled: true, registryCASecret: {name: registries, key: all.pem}, clusterNetworks: [20.5.0.0/16, 2600:1::/32],\n" +
 		`  registryMirrors: [docker.io=https://harbor.example.com/dockerhub, "*=http://[fd00::1]:5000"]}` + "\n"
@@ -405,7 +405,7 @@ func TestOnCall_NET8_MayChangePoolsAndReachTheServer(t *testing.T) {
 
 	objects = render(t, helmchart.Release{Name: "ci", Namespace: "team-a"}, everything)
 	for binding, role := range map[string]string{
-		"ClusterRoleBinding /ci-bullpen-on-call.team-a":         "ci-bullpen-operator.team-a",
+		"ClusterRoleBinding /ci-bullpen-on-call.team-a":         "ci-bullpen-admin.team-a",
 		"RoleBinding team-a-bullpen-runners/ci-bullpen-on-call": "ci-bullpen-on-call",
 		"RoleBinding team-a/ci-bullpen-reach":                   "ci-bullpen-reach",
 	} {

@@ -80,7 +80,7 @@ var aboutMacHosts = []Incident{
 	{
 		ID: "host-loses-its-identity", Title: "A host lost its place in the private network", Source: ReferenceFleet,
 		Elsewhere: `It had been registered as ephemeral, and was forgotten while it was off.`,
-		Here:      `Hosts are reached at the address that their object names; how they join a private network stays their operator's business.`,
+		Here:      `Hosts are reached at the address that their object names; how they join a private network is up to their administrator.`,
 		Missing:   `Joining hosts to a private network.`,
 	},
 	{

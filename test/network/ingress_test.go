@@ -125,7 +125,7 @@ func TestIngress_ValuesName_OtherClients(t *testing.T) {
 	block := []any{map[string]any{"ipBlock": map[string]any{"cidr": "10.9.8.0/24"}}}
 	e := neighbourhood(t, ingressValues(map[string]any{
 		"webhooks": map[string]any{"from": peer("ingress-nginx")}, "dispatch": map[string]any{"from": block},
-		"operators": map[string]any{"from": peer("ingress-nginx")}, "metrics": map[string]any{"from": peer("shop")},
+		"admin": map[string]any{"from": peer("ingress-nginx")}, "metrics": map[string]any{"from": peer("shop")},
 	}))
 	require.Equal(t, []string{testAt, ingressAt}, reach(e, serverAt, 8080), "helm test asks for its readiness")
 	require.Equal(t, []string{controllerAt, idleAt, busyAt, registeredAt, testAt, macAt}, reach(e, serverAt, dispatchPort))
@@ -160,7 +160,7 @@ func TestIngress_NET1_SelectsNoRunnerAndNoLabelOfAJob(t *testing.T) {
 // The policies name ports by number: they are those that the pods have, and the Services lead to.
 func TestIngress_PortsAreThoseOfThePods(t *testing.T) {
 	for template, want := range map[string]map[string]int32{
-		"templates/server/deployment.yaml":     {"webhooks": 8080, "dispatch": dispatchPort, "operators": 8082, "metrics": 9090},
+		"templates/server/deployment.yaml":     {"webhooks": 8080, "dispatch": dispatchPort, "admin": 8082, "metrics": 9090},
 		"templates/controller/deployment.yaml": {"health": 8081, "metrics": 9090},
 	} {
 		declared := map[string]int32{}
@@ -180,10 +180,10 @@ func TestIngress_PortsAreThoseOfThePods(t *testing.T) {
 
 func TestIngress_MistakesAreRefused(t *testing.T) {
 	for _, ingress := range []map[string]any{
-		{"admin": map[string]any{}},
+		{"console": map[string]any{}},
 		{"webhooks": map[string]any{"from": []any{map[string]any{}}}},
 		{"dispatch": map[string]any{"from": []any{"10.0.0.0/8"}}},
-		{"operators": map[string]any{"to": []any{}}},
+		{"admin": map[string]any{"to": []any{}}},
 	} {
 		values := ingressValues(ingress)
 		values["github"] = map[string]any{"appID": 1.0}

@@ -152,12 +152,12 @@ func (w window) provoked(use rights.Use) bool {
 // revokeRight has an administrator send a request to the server, and repeats it while the server may not ask the cluster for rights.
 func revokeRight(ctx context.Context, t *testing.T, s *System) window {
 	t.Helper()
-	token, err := s.token(ctx, "bullpen-operator", adminapi.Audience)
+	token, err := s.token(ctx, "bullpen-admin", adminapi.Audience)
 	require.NoError(t, err)
 	ask := func() int {
 		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		request, err := http.NewRequestWithContext(bounded, http.MethodGet, "http://"+s.operators+adminapi.PathAccounts, nil)
+		request, err := http.NewRequestWithContext(bounded, http.MethodGet, "http://"+s.adminURL+adminapi.PathAccounts, nil)
 		require.NoError(t, err)
 		request.Header.Set("Authorization", "Bearer "+token)
 		response, err := await.HTTP.Do(request)

@@ -14,7 +14,7 @@ import (
 
 const (
 	controllerUser = "system:serviceaccount:bullpen-system:bullpen-controller"
-	operatorUser   = "system:serviceaccount:bullpen-system:bullpen-operator"
+	adminUser      = "system:serviceaccount:bullpen-system:bullpen-admin"
 	serverUser     = "system:serviceaccount:bullpen-system:bullpen-server"
 )
 
@@ -74,36 +74,36 @@ var unusedRights = []rights.Exception{
 		Why: "as above", Test: "TestAuthors_NET5_TheClusterVerifiesNames",
 	},
 	{
-		User: operatorUser, Verbs: []string{"get", "list", "update", "delete"}, Group: "bullpen.dev", Resource: "accounts",
-		Why: "the resource is in roles only: the server asks what an operator may do", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+		User: adminUser, Verbs: []string{"get", "list", "update", "delete"}, Group: "bullpen.dev", Resource: "accounts",
+		Why: "the resource is in roles only: the server asks what an administrator may do", Test: "TestAdmins_NET5_NET8_EveryEndpointAsksTheCluster",
 	},
 	{
-		User: operatorUser, Verbs: []string{"list"}, Group: "bullpen.dev", Resource: "audits",
-		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+		User: adminUser, Verbs: []string{"list"}, Group: "bullpen.dev", Resource: "audits",
+		Why: "as above", Test: "TestAdmins_NET5_NET8_EveryEndpointAsksTheCluster",
 	},
 	{
-		User: operatorUser, Verbs: []string{"get", "list"}, Group: "bullpen.dev", Resource: "jobs",
-		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+		User: adminUser, Verbs: []string{"get", "list"}, Group: "bullpen.dev", Resource: "jobs",
+		Why: "as above", Test: "TestAdmins_NET5_NET8_EveryEndpointAsksTheCluster",
 	},
 	{
-		User: operatorUser, Verbs: []string{"get", "list"}, Group: "bullpen.dev", Resource: "pools",
-		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+		User: adminUser, Verbs: []string{"get", "list"}, Group: "bullpen.dev", Resource: "pools",
+		Why: "as above", Test: "TestAdmins_NET5_NET8_EveryEndpointAsksTheCluster",
 	},
 	{
-		User: operatorUser, Verbs: []string{"list"}, Group: "bullpen.dev", Resource: "usages",
-		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+		User: adminUser, Verbs: []string{"list"}, Group: "bullpen.dev", Resource: "usages",
+		Why: "as above", Test: "TestAdmins_NET5_NET8_EveryEndpointAsksTheCluster",
 	},
 	{
-		User: operatorUser, Verbs: []string{"list"}, Group: "bullpen.dev", Resource: "hosts",
-		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+		User: adminUser, Verbs: []string{"list"}, Group: "bullpen.dev", Resource: "hosts",
+		Why: "as above", Test: "TestAdmins_NET5_NET8_EveryEndpointAsksTheCluster",
 	},
 	{
-		User: operatorUser, Verbs: []string{"list", "retire"}, Group: "bullpen.dev", Resource: "runnerpods",
-		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+		User: adminUser, Verbs: []string{"list", "retire"}, Group: "bullpen.dev", Resource: "runnerpods",
+		Why: "as above", Test: "TestAdmins_NET5_NET8_EveryEndpointAsksTheCluster",
 	},
 	{
-		User: operatorUser, Verbs: []string{"get"}, Group: "bullpen.dev", Resource: "runnerlogs",
-		Why: "as above", Test: "TestOperators_NET5_NET8_EveryEndpointAsksTheCluster",
+		User: adminUser, Verbs: []string{"get"}, Group: "bullpen.dev", Resource: "runnerlogs",
+		Why: "as above", Test: "TestAdmins_NET5_NET8_EveryEndpointAsksTheCluster",
 	},
 }
 

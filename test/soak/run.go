@@ -219,7 +219,7 @@ func (s *System) round(ctx context.Context, n int, last bool) (*check.Report, er
 		return nil, err
 	}
 	o := plan.Options
-	s.operator = newOperator()
+	s.changes = newFleetChanges()
 	s.say("round %d of seed %d: %d jobs and %d faults over %s", o.Round, o.Seed, o.Jobs, o.Faults, time.Duration(o.Length))
 	if err := s.play(ctx, plan, n); err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func (s *System) stopPod(ctx context.Context, step schedule.Step, deed *check.De
 	}
 	deed.Detail = "no job was " + step.Fault
 	for {
-		if pod := find(within, s.operator.name(step.Target), began); pod != "" {
+		if pod := find(within, s.changes.name(step.Target), began); pod != "" {
 			deed.Detail = fmt.Sprintf("%s after %s", after, step.Fault)
 			pause(ctx, after)
 			return s.deletePod(ctx, pod, deed)

@@ -59,11 +59,11 @@ type System struct {
 	args     *argumentWatch
 	pods     *podWatch
 	drainer  sync.WaitGroup
-	operator *operator
-	// operators is the URL of the first server's admin API.
-	operators string
-	stopping  sync.Once
-	stopped   error
+	changes  *fleetChanges
+	// adminURL is the URL of the first server's admin API.
+	adminURL string
+	stopping sync.Once
+	stopped  error
 
 	portsMu sync.Mutex
 }
@@ -73,7 +73,7 @@ const startTimeout = 4 * time.Minute
 
 // Start brings everything up in the state directory, or resumes what an earlier soak left in it.
 func Start(ctx context.Context, opts Options) (*System, error) {
-	s := &System{opts: opts, dir: opts.Dir, log: opts.Log, parts: map[string]*part{}, postgres: map[string]*proxy{}, operator: newOperator()}
+	s := &System{opts: opts, dir: opts.Dir, log: opts.Log, parts: map[string]*part{}, postgres: map[string]*proxy{}, changes: newFleetChanges()}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -172,15 +172,15 @@ func (s *System) startServers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	type listeners struct{ public, internal, metrics, operators string }
+	type listeners struct{ public, internal, metrics, admin string }
 	at := map[string]listeners{}
 	var public, internal []*backend
 	for _, name := range []string{schedule.Server1, schedule.Server2} {
 		if s.postgres[name], err = startProxy(ctx, s.keptAddress("postgres-"+name), behind); err != nil {
 			return err
 		}
-		l := listeners{s.keptAddress(name), s.keptAddress(name + "-internal"), s.keptAddress(name + "-metrics"), s.keptAddress(name + "-operators")}
-		at[name], s.operators = l, cmp.Or(s.operators, l.operators)
+		l := listeners{s.keptAddress(name), s.keptAddress(name + "-internal"), s.keptAddress(name + "-metrics"), s.keptAddress(name + "-admin")}
+		at[name], s.adminURL = l, cmp.Or(s.adminURL, l.admin)
 		ready := onebox.Answers("http://" + l.public + "/readyz")
 		public = append(public, &backend{network: "tcp", address: l.public, ready: ready})
 		internal = append(internal, &backend{network: "tcp", address: l.internal, ready: ready})
@@ -214,7 +214,7 @@ func (s *System) startServers(ctx context.Context) error {
 	for name, l := range at {
 		_, err := s.startPart(name, 25*time.Second, func() *exec.Cmd {
 			return s.bullpenOf(name, onebox.Server{
-				Listen: l.public, Internal: l.internal, Operators: l.operators, Metrics: l.metrics,
+				Listen: l.public, Internal: l.internal, Admin: l.admin, Metrics: l.metrics,
 				DatabaseURLFile: s.secret("database-" + name), Kubeconfig: s.identity("server"), RunnerNamespace: runnerNamespace,
 				GitHubURL: s.github.url, AppID: 1, AppKeyFile: s.secret("app.pem"), WebhookSecretFile: s.secret("webhook-secret"),
 				Flags: append([]string{

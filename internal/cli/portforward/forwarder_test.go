@@ -47,7 +47,7 @@ func TestForwarder_LeadsToTheServer(t *testing.T) {
 		f := forwarder(t, c, "")
 		service, err := f.Service(await.Context(t))
 		require.NoError(t, err)
-		require.Equal(t, "bullpen-system/bullpen-operators", service.String())
+		require.Equal(t, "bullpen-system/bullpen-admin", service.String())
 		require.Empty(t, c.Forwards(), "it begins with the first use")
 		for range 3 {
 			address, err := f.Address(await.Context(t))
@@ -96,9 +96,9 @@ func TestForwarder_Problems(t *testing.T) {
 		"no right to the Services": {"", func(c *portforwardtest.Cluster) {
 			c.Forbidden = map[string]bool{"GET /api/v1/services": true, "GET " + services: true}
 		}, "finding the server's Service: not allowed. A port-forward needs list on services"},
-		"no right to the pods":        {"", func(c *portforwardtest.Cluster) { c.Forbidden = map[string]bool{"GET " + pods: true} }, "finding a pod of the Service bullpen-system/bullpen-operators: not allowed."},
+		"no right to the pods":        {"", func(c *portforwardtest.Cluster) { c.Forbidden = map[string]bool{"GET " + pods: true} }, "finding a pod of the Service bullpen-system/bullpen-admin: not allowed."},
 		"no right to a port-forward":  {"", func(c *portforwardtest.Cluster) { c.Forbid(pods + "/server-1/portforward") }, "forwarding a port to pod bullpen-system/server-1: not allowed. A port-forward needs list on services and pods, and get and create on pods/portforward in namespace bullpen-system."},
-		"a pod without the port":      {"", func(c *portforwardtest.Cluster) { c.Pods[0].Spec.Containers = nil }, "has no port operators. Compare the release's version"},
+		"a pod without the port":      {"", func(c *portforwardtest.Cluster) { c.Pods[0].Spec.Containers = nil }, "has no port admin. Compare the release's version"},
 		"a cluster that is not there": {"", func(c *portforwardtest.Cluster) { c.URL = "http://127.0.0.1:1" }, "finding the server's Service: cannot reach the cluster at http://127.0.0.1:1: connection refused"},
 	} {
 		c := newCluster(t)
@@ -116,7 +116,7 @@ func TestForwarder_FindsTheUsualNamespaceWithFewRights(t *testing.T) {
 	c.Forbidden["GET /api/v1/services"] = true
 	service, err := forwarder(t, c, "").Service(await.Context(t))
 	require.NoError(t, err)
-	require.Equal(t, "bullpen-system/bullpen-operators", service.String())
+	require.Equal(t, "bullpen-system/bullpen-admin", service.String())
 
 	c = newCluster(t) // clusters before 1.35 take the right to create for SPDY alone
 	c.Forbidden["GET /api/v1/namespaces/bullpen-system/pods/server-1/portforward"] = true

@@ -12,14 +12,11 @@ import (
 // DefaultNamespace is where the chart is installed by default.
 const DefaultNamespace = "bullpen-system"
 
-// selector matches the Services of the chart's server, and operators is the port of its pods that serves administrators.
+// selector matches the Services of the chart's server, and adminPort is the port of its pods that serves administrators.
 const (
 	selector  = "app.kubernetes.io/name=bullpen,app.kubernetes.io/component=server"
-	operators = "operators"
+	adminPort = "admin"
 )
-
-// serviceSuffix ends the name of a release's Service for administrators.
-const serviceSuffix = "-" + operators
 
 // Service is a release's Service for administrators.
 type Service struct {
@@ -46,17 +43,15 @@ func (s Service) URL() string {
 	return fmt.Sprintf("%s://%s:%d", scheme, s.Host(), s.Port)
 }
 
-// ServiceAccount is the chart's for administrators, as namespace and name.
-func (s Service) ServiceAccount() (namespace, name string) {
-	return s.Namespace, strings.TrimSuffix(s.Name, serviceSuffix) + "-operator"
-}
+// ServiceAccount is the chart's for administrators, as namespace and name. The chart gives it the name of the Service.
+func (s Service) ServiceAccount() (namespace, name string) { return s.Namespace, s.Name }
 
 // servicesOf are those for administrators among Services of the chart, by name. The chart gives all Services of the server the same labels.
 func servicesOf(all []corev1.Service) []Service {
 	var found []Service
 	for _, service := range all {
 		for _, port := range service.Spec.Ports {
-			if port.TargetPort.StrVal != operators || len(service.Spec.Selector) == 0 {
+			if port.TargetPort.StrVal != adminPort || len(service.Spec.Selector) == 0 {
 				continue
 			}
 			found = append(found, Service{

@@ -20,10 +20,10 @@ func TestServicesOf_AreThoseForAdministrators(t *testing.T) {
 	found := servicesOf(append(portforwardtest.Services("team-b", "fleet-bullpen"), portforwardtest.Services("bullpen-system", "bullpen")...))
 	require.Len(t, found, 2)
 	first, second := found[0], found[1]
-	require.Equal(t, "bullpen-system/bullpen-operators", first.String())
-	require.Equal(t, "http://bullpen-operators.bullpen-system.svc:8082", first.URL())
+	require.Equal(t, "bullpen-system/bullpen-admin", first.String())
+	require.Equal(t, "http://bullpen-admin.bullpen-system.svc:8082", first.URL())
 	namespace, account := second.ServiceAccount()
-	require.Equal(t, []string{"team-b", "fleet-bullpen-operator"}, []string{namespace, account})
+	require.Equal(t, []string{"team-b", "fleet-bullpen-admin"}, []string{namespace, account})
 
 	without := portforwardtest.Services("x", "x")
 	for i := range without {
@@ -34,11 +34,11 @@ func TestServicesOf_AreThoseForAdministrators(t *testing.T) {
 	for name, port := range map[string]corev1.ServicePort{
 		"by its name": {Name: "https", Port: 443}, "by its protocol": {Name: "web", Port: 443, AppProtocol: ptr.To("https")},
 	} {
-		port.TargetPort = intstr.FromString("operators")
-		service := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y-operators"}, Spec: corev1.ServiceSpec{
+		port.TargetPort = intstr.FromString("admin")
+		service := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y-admin"}, Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"a": "b"}, Ports: []corev1.ServicePort{port},
 		}}
-		require.Equal(t, "https://y-operators.x.svc:443", servicesOf([]corev1.Service{service})[0].URL(), name)
+		require.Equal(t, "https://y-admin.x.svc:443", servicesOf([]corev1.Service{service})[0].URL(), name)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestReadyPod_IsTheNewestThatStays(t *testing.T) {
 
 func TestPortOf_FollowsTheServicesTarget(t *testing.T) {
 	for target, want := range map[intstr.IntOrString]int32{
-		intstr.FromString("operators"): 8082, intstr.FromInt32(9999): 9999, intstr.FromString("none"): 0, intstr.FromInt32(0): 0,
+		intstr.FromString("admin"): 8082, intstr.FromInt32(9999): 9999, intstr.FromString("none"): 0, intstr.FromInt32(0): 0,
 	} {
 		port, found := portOf(portforwardtest.Pod("a", 0, corev1.ConditionTrue), target)
 		require.Equal(t, want, port, target.String())
@@ -71,13 +71,13 @@ func TestErrors_SayWhatToDo(t *testing.T) {
 	two := servicesOf(append(portforwardtest.Services("a", "a"), portforwardtest.Services("b", "b")...))
 	together := servicesOf(append(portforwardtest.Services("a", "one"), portforwardtest.Services("a", "two")...))
 	for says, err := range map[string]error{
-		"the cluster at https://c has no release of Bullpen. Install the chart, choose another with --context, or name a server with --server":                                                                      &NoReleaseError{Cluster: "https://c"},
-		"the cluster at https://c has no release of Bullpen in namespace n. Install the chart, choose another with --context or --system-namespace, or name a server with --server":                                 &NoReleaseError{Cluster: "https://c", Namespace: "n"},
-		"the cluster has 2 releases of Bullpen, with the Services a/a-operators, b/b-operators. Choose one with --system-namespace":                                                                                 &SeveralReleasesError{Services: two},
-		"the cluster has 2 releases of Bullpen, with the Services a/one-operators, a/two-operators. Run `kubectl -n a port-forward svc/one-operators 8082` for one of them, and use --server http://127.0.0.1:8082": &SeveralReleasesError{Services: together},
-		"no pod of the Service a/a-operators is ready (3 not ready). `kubectl -n a get pods -l app.kubernetes.io/name=bullpen,app.kubernetes.io/component=server` lists them":                                       &NoReadyPodError{Service: two[0], Pods: 3},
-		"finding a pod: not allowed. A port-forward needs list on services and pods, and get and create on pods/portforward in namespace a. Get these rights, or name a server with --server":                       problem("finding a pod", "a", forbidden),
-		"finding a pod: the cluster's API is overloaded or restarting. Try again":                                                                                                                                   problem("finding a pod", "a", apierrors.NewGenericServerResponse(http.StatusTooManyRequests, "list", pods, "", "slow", 1, true)),
+		"the cluster at https://c has no release of Bullpen. Install the chart, choose another with --context, or name a server with --server":                                                          &NoReleaseError{Cluster: "https://c"},
+		"the cluster at https://c has no release of Bullpen in namespace n. Install the chart, choose another with --context or --system-namespace, or name a server with --server":                     &NoReleaseError{Cluster: "https://c", Namespace: "n"},
+		"the cluster has 2 releases of Bullpen, with the Services a/a-admin, b/b-admin. Choose one with --system-namespace":                                                                             &SeveralReleasesError{Services: two},
+		"the cluster has 2 releases of Bullpen, with the Services a/one-admin, a/two-admin. Run `kubectl -n a port-forward svc/one-admin 8082` for one of them, and use --server http://127.0.0.1:8082": &SeveralReleasesError{Services: together},
+		"no pod of the Service a/a-admin is ready (3 not ready). `kubectl -n a get pods -l app.kubernetes.io/name=bullpen,app.kubernetes.io/component=server` lists them":                               &NoReadyPodError{Service: two[0], Pods: 3},
+		"finding a pod: not allowed. A port-forward needs list on services and pods, and get and create on pods/portforward in namespace a. Get these rights, or name a server with --server":           problem("finding a pod", "a", forbidden),
+		"finding a pod: the cluster's API is overloaded or restarting. Try again":                                                                                                                       problem("finding a pod", "a", apierrors.NewGenericServerResponse(http.StatusTooManyRequests, "list", pods, "", "slow", 1, true)),
 	} {
 		require.EqualError(t, err, says)
 	}

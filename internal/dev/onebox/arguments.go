@@ -17,14 +17,14 @@ import (
 
 // Server holds the arguments of `bullpen server`. Addresses are host:port; each secret is in a file.
 type Server struct {
-	Listen, Internal, Operators, Metrics string
-	DatabaseURLFile, Kubeconfig          string
-	RunnerNamespace                      string
-	GitHubURL                            string
-	AppID                                int64
-	AppKeyFile                           string
-	WebhookSecretFile                    string // empty: deliveries are read at GitHub
-	Flags                                []string
+	Listen, Internal, Admin, Metrics string
+	DatabaseURLFile, Kubeconfig      string
+	RunnerNamespace                  string
+	GitHubURL                        string
+	AppID                            int64
+	AppKeyFile                       string
+	WebhookSecretFile                string // empty: deliveries are read at GitHub
+	Flags                            []string
 }
 
 // Args are the arguments after the program's name.
@@ -37,7 +37,7 @@ func (s Server) Args() []string {
 		"server",
 		"--listen=" + s.Listen,
 		"--internal-listen=" + s.Internal,
-		"--operator-listen=" + s.Operators,
+		"--admin-listen=" + s.Admin,
 		"--metrics-listen=" + s.Metrics,
 		"--database-url-file=" + s.DatabaseURLFile,
 		"--kubeconfig=" + s.Kubeconfig,

@@ -303,7 +303,7 @@ func (b *Box) AdminConfig() *rest.Config { return b.plane.AdminConfig() }
 func (b *Box) Where() Where {
 	w := Where{
 		StateDir: b.layout.Dir, PID: os.Getpid(), Owner: b.owner, Labels: map[string][]string{}, Kubernetes: b.plane.URL(), Kubeconfig: b.plane.AdminKubeconfig(), Kubectl: b.plane.Kubectl(),
-		Webhooks: b.addresses.url(b.addresses.Webhooks) + "/webhooks/github", Operators: b.addresses.url(b.addresses.Operators),
+		Webhooks: b.addresses.url(b.addresses.Webhooks) + "/webhooks/github", Admin: b.addresses.url(b.addresses.Admin),
 		Dispatch: dispatchFor(b.opts.Containers, b.addresses), NodeInit: b.containers.init(), Drain: b.opts.Drain,
 		Metrics: map[string]string{
 			partServer:     b.addresses.url(b.addresses.ServerMetrics) + "/metrics",

@@ -89,8 +89,8 @@ func (p changePlan) due(taken, done, running int) (string, bool) {
 	return p[taken].kind, true
 }
 
-// operator changes the fleet like an administrator with kubectl, and waits until the change has taken effect.
-type operator struct {
+// fleetChanges changes the fleet like an administrator with kubectl, and waits until a change has taken effect.
+type fleetChanges struct {
 	box   *Box
 	apply *applier
 	pods  *podWatch
@@ -99,52 +99,52 @@ type operator struct {
 	former string
 }
 
-func newOperator(box *Box, pods *podWatch) (*operator, error) {
+func newFleetChanges(box *Box, pods *podWatch) (*fleetChanges, error) {
 	apply, err := newApplier(box.AdminConfig())
 	if err != nil {
 		return nil, err
 	}
-	return &operator{box: box, apply: apply, pods: pods, pool: box.opts.Pools[0].DeepCopy()}, nil
+	return &fleetChanges{box: box, apply: apply, pods: pods, pool: box.opts.Pools[0].DeepCopy()}, nil
 }
 
 // make makes one change and returns when it has taken effect.
-func (o *operator) make(ctx context.Context, kind string) error {
+func (c *fleetChanges) make(ctx context.Context, kind string) error {
 	switch kind {
 	case changeRoll:
-		return o.roll(ctx)
+		return c.roll(ctx)
 	case changeScale:
-		return o.scale(ctx)
+		return c.scale(ctx)
 	case changeCordon:
-		return o.cordon(ctx)
+		return c.cordon(ctx)
 	case changeRename:
-		return o.rename(ctx)
+		return c.rename(ctx)
 	default:
 		return fmt.Errorf("unknown change %q", kind)
 	}
 }
 
 // unworked are runners of the pool that are not busy.
-func (o *operator) unworked(row podRow) bool {
-	return row.Pool == o.pool.GetName() && (row.Stage == stageIdle || row.Stage == stageStarting)
+func (c *fleetChanges) unworked(row podRow) bool {
+	return row.Pool == c.pool.GetName() && (row.Stage == stageIdle || row.Stage == stageStarting)
 }
 
 // roll changes the template: every runner that is not busy is replaced.
-func (o *operator) roll(ctx context.Context) error {
+func (c *fleetChanges) roll(ctx context.Context) error {
 	before := map[string]bool{}
-	for _, row := range o.pods.rows() {
+	for _, row := range c.pods.rows() {
 		before[row.Hash] = true
 	}
 	env := []any{map[string]any{"name": "DEMO_EDITION", "value": "2"}}
-	if err := unstructured.SetNestedSlice(o.pool.Object, env, "spec", "template", "env"); err != nil {
+	if err := unstructured.SetNestedSlice(c.pool.Object, env, "spec", "template", "env"); err != nil {
 		return fmt.Errorf("changing the template: %w", err)
 	}
-	if err := o.apply.apply(ctx, o.pool); err != nil {
+	if err := c.apply.apply(ctx, c.pool); err != nil {
 		return err
 	}
-	return o.pods.await(ctx, "idle runners of the new template", func(rows []podRow) bool {
+	return c.pods.await(ctx, "idle runners of the new template", func(rows []podRow) bool {
 		replaced := false
 		for _, row := range rows {
-			if o.unworked(row) && before[row.Hash] {
+			if c.unworked(row) && before[row.Hash] {
 				return false
 			}
 			replaced = replaced || !before[row.Hash]
@@ -154,75 +154,75 @@ func (o *operator) roll(ctx context.Context) error {
 }
 
 // scale removes every runner that is not busy, and adds them again.
-func (o *operator) scale(ctx context.Context) error {
-	replicas, _, err := unstructured.NestedInt64(o.pool.Object, "spec", "replicas")
+func (c *fleetChanges) scale(ctx context.Context) error {
+	replicas, _, err := unstructured.NestedInt64(c.pool.Object, "spec", "replicas")
 	if err != nil {
 		return fmt.Errorf("reading the pool's replicas: %w", err)
 	}
-	if err := o.replicas(ctx, 0); err != nil {
+	if err := c.replicas(ctx, 0); err != nil {
 		return err
 	}
-	err = o.pods.await(ctx, "the pool to have no idle runner", func(rows []podRow) bool { return !anyRow(rows, o.unworked) })
+	err = c.pods.await(ctx, "the pool to have no idle runner", func(rows []podRow) bool { return !anyRow(rows, c.unworked) })
 	if err != nil {
 		return err
 	}
-	if err := o.replicas(ctx, replicas); err != nil {
+	if err := c.replicas(ctx, replicas); err != nil {
 		return err
 	}
-	return o.pods.await(ctx, "the pool to have runners again", func(rows []podRow) bool { return anyRow(rows, o.unworked) })
+	return c.pods.await(ctx, "the pool to have runners again", func(rows []podRow) bool { return anyRow(rows, c.unworked) })
 }
 
-func (o *operator) replicas(ctx context.Context, n int64) error {
-	if err := unstructured.SetNestedField(o.pool.Object, n, "spec", "replicas"); err != nil {
+func (c *fleetChanges) replicas(ctx context.Context, n int64) error {
+	if err := unstructured.SetNestedField(c.pool.Object, n, "spec", "replicas"); err != nil {
 		return fmt.Errorf("changing the pool's replicas: %w", err)
 	}
-	return o.apply.apply(ctx, o.pool)
+	return c.apply.apply(ctx, c.pool)
 }
 
 // cordon takes the one node there is out of scheduling, until no idle runner is left on it.
-func (o *operator) cordon(ctx context.Context) error {
-	onNode := func(row podRow) bool { return o.unworked(row) && row.Placed }
-	if err := o.setUnschedulable(ctx, true); err != nil {
+func (c *fleetChanges) cordon(ctx context.Context) error {
+	onNode := func(row podRow) bool { return c.unworked(row) && row.Placed }
+	if err := c.setUnschedulable(ctx, true); err != nil {
 		return err
 	}
-	err := o.pods.await(ctx, "the cordoned node to have no idle runner", func(rows []podRow) bool { return !anyRow(rows, onNode) })
+	err := c.pods.await(ctx, "the cordoned node to have no idle runner", func(rows []podRow) bool { return !anyRow(rows, onNode) })
 	// The node is uncordoned in any case.
-	if err := errors.Join(err, o.setUnschedulable(context.WithoutCancel(ctx), false)); err != nil {
+	if err := errors.Join(err, c.setUnschedulable(context.WithoutCancel(ctx), false)); err != nil {
 		return err
 	}
-	return o.pods.await(ctx, "the node to have runners again", func(rows []podRow) bool { return anyRow(rows, onNode) })
+	return c.pods.await(ctx, "the node to have runners again", func(rows []podRow) bool { return anyRow(rows, onNode) })
 }
 
-func (o *operator) setUnschedulable(ctx context.Context, on bool) error {
+func (c *fleetChanges) setUnschedulable(ctx context.Context, on bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName}}
 	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on))
-	if err := o.apply.client.Patch(ctx, node, patch); err != nil {
+	if err := c.apply.client.Patch(ctx, node, patch); err != nil {
 		return fmt.Errorf("cordoning the node: %w", err)
 	}
 	return nil
 }
 
 // rename makes a pool of another name that serves the same label, and deletes the old one, as a Helm upgrade does.
-func (o *operator) rename(ctx context.Context) error {
-	old := o.pool
-	o.pool, o.former = old.DeepCopy(), old.GetName()
-	o.pool.SetName(o.former + "-renamed")
-	if err := o.apply.apply(ctx, o.pool); err != nil {
+func (c *fleetChanges) rename(ctx context.Context) error {
+	old := c.pool
+	c.pool, c.former = old.DeepCopy(), old.GetName()
+	c.pool.SetName(c.former + "-renamed")
+	if err := c.apply.apply(ctx, c.pool); err != nil {
 		return err
 	}
-	if err := client.IgnoreNotFound(o.apply.client.Delete(ctx, old)); err != nil {
-		return fmt.Errorf("deleting pool %s: %w", o.former, err)
+	if err := client.IgnoreNotFound(c.apply.client.Delete(ctx, old)); err != nil {
+		return fmt.Errorf("deleting pool %s: %w", c.former, err)
 	}
-	return o.pods.await(ctx, "the renamed pool to have a runner", func(rows []podRow) bool {
-		return anyRow(rows, func(row podRow) bool { return row.Pool == o.pool.GetName() && row.Stage != stageStarting })
+	return c.pods.await(ctx, "the renamed pool to have a runner", func(rows []podRow) bool {
+		return anyRow(rows, func(row podRow) bool { return row.Pool == c.pool.GetName() && row.Stage != stageStarting })
 	})
 }
 
 // awaitFormer waits until the pool of the former name is gone: its last runner has ended then.
-func (o *operator) awaitFormer(ctx context.Context) error {
-	if o.former == "" {
+func (c *fleetChanges) awaitFormer(ctx context.Context) error {
+	if c.former == "" {
 		return nil
 	}
 	tick := time.NewTicker(followInterval)
@@ -230,13 +230,13 @@ func (o *operator) awaitFormer(ctx context.Context) error {
 	for {
 		pool := &unstructured.Unstructured{}
 		pool.SetGroupVersionKind(poolKind)
-		err := o.apply.client.Get(ctx, client.ObjectKey{Namespace: RunnerNamespace, Name: o.former}, pool)
+		err := c.apply.client.Get(ctx, client.ObjectKey{Namespace: RunnerNamespace, Name: c.former}, pool)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the deletion of pool %s: %w", o.former, errors.Join(ctx.Err(), err))
+			return fmt.Errorf("waiting for the deletion of pool %s: %w", c.former, errors.Join(ctx.Err(), err))
 		case <-tick.C:
 		}
 	}

@@ -164,7 +164,7 @@ type demo struct {
 	box    *Box
 	github *standin.AdminClient
 	pods   *podWatch
-	fleet  *operator
+	fleet  *fleetChanges
 	plan   restartPlan
 	change changePlan
 	began  time.Time
@@ -230,7 +230,7 @@ func (d *demo) run(ctx context.Context, file WorkflowFile) error {
 	if d.pods, err = watchPods(ctx, d.box.kube, d.opts.Now); err != nil {
 		return err
 	}
-	if d.fleet, err = newOperator(d.box, d.pods); err != nil {
+	if d.fleet, err = newFleetChanges(d.box, d.pods); err != nil {
 		return err
 	}
 	warming, cancel := context.WithTimeout(ctx, 3*time.Minute)

@@ -68,8 +68,8 @@ type Where struct {
 	Owner      childproc.Process `json:"owner"` // of the state directory: this process
 	GitHub     string            `json:"github"`
 	Webhooks   string            `json:"webhooks"`
-	Operators  string            `json:"operators"` // where /api/v1 is
-	Dispatch   string            `json:"dispatch"`  // where runners ask for work
+	Admin      string            `json:"admin"`    // where /api/v1 is
+	Dispatch   string            `json:"dispatch"` // where runners ask for work
 	Metrics    map[string]string `json:"metrics"`
 	Kubernetes string            `json:"kubernetes"`
 	Kubeconfig string            `json:"kubeconfig"`
@@ -133,7 +133,7 @@ func (w *Where) text(defaultDir string) string {
 	} else {
 		line("GitHub", w.GitHub)
 	}
-	line("console", w.Operators+"/ui/ (`bullpen console"+at+"` prints a login link)")
+	line("console", w.Admin+"/ui/ (`bullpen console"+at+"` prints a login link)")
 	line("webhooks", w.Webhooks)
 	line("metrics", w.Metrics[partServer])
 	line("cluster", "export KUBECONFIG="+w.Kubeconfig)

@@ -12,7 +12,7 @@ import (
 
 func whereOfTest() *Where {
 	return &Where{
-		StateDir: "/state", GitHub: "http://127.0.0.1:1", Operators: "http://127.0.0.1:2", Kubeconfig: "/state/kubeconfig", Kubectl: "/state/bin/kubectl",
+		StateDir: "/state", GitHub: "http://127.0.0.1:1", Admin: "http://127.0.0.1:2", Kubeconfig: "/state/kubeconfig", Kubectl: "/state/bin/kubectl",
 		Logs: "/state/logs", Pools: []string{"linux", "mac"}, Labels: map[string][]string{"linux": {"self-hosted", "linux"}, "mac": {"macos"}}, StandIn: true,
 	}
 }

@@ -74,7 +74,7 @@ const standInRepository = "acme/app"
 
 // addresses are where our own processes listen, each as host:port.
 type addresses struct {
-	Webhooks, Internal, Operators, ServerMetrics, ControllerHealth, ControllerMetrics, Kubelet, MacKubelet, GitHub string
+	Webhooks, Internal, Admin, ServerMetrics, ControllerHealth, ControllerMetrics, Kubelet, MacKubelet, GitHub string
 	// Images is where the controller asks for the images that the node has; empty without containers.
 	Images string
 	// Gate leads to Internal through the network policies; empty: there is none, and runners connect directly.
@@ -197,7 +197,7 @@ func (s setting) serverCommand() Command {
 		secret = ""
 	}
 	server := Server{
-		Listen: s.addresses.Webhooks, Internal: s.addresses.Internal, Operators: s.addresses.Operators, Metrics: s.addresses.ServerMetrics,
+		Listen: s.addresses.Webhooks, Internal: s.addresses.Internal, Admin: s.addresses.Admin, Metrics: s.addresses.ServerMetrics,
 		DatabaseURLFile: l.secret("database-url"), Kubeconfig: l.identity("server.kubeconfig"), RunnerNamespace: RunnerNamespace,
 		GitHubURL: github, AppID: s.appID, AppKeyFile: key, WebhookSecretFile: secret,
 		Flags: append([]string{"--repository-caps"}, s.traces...),

@@ -36,7 +36,7 @@ func TestPlan_NET8_EachPartHasItsOwnIdentity(t *testing.T) {
 			if file, found := strings.CutPrefix(arg, "--kubeconfig="); found {
 				kubeconfigs = append(kubeconfigs, file)
 			}
-			require.NotContains(t, arg, "admin", part)
+			require.NotContains(t, arg, "admin.kubeconfig", part)
 		}
 		if part == partNode || part == partMac { // it gets a certificate of its own, by a token that is good for asking alone
 			require.Empty(t, kubeconfigs)

@@ -86,7 +86,7 @@ func chooseAddresses(l Layout, opts Options) (addresses, error) {
 	listeners := []listener{
 		{"webhooks", opts.Listen, "--listen", &a.Webhooks},
 		{"internal", "", "", &a.Internal},
-		{"operators", "", "", &a.Operators},
+		{"admin", "", "", &a.Admin},
 		{"serverMetrics", "", "", &a.ServerMetrics},
 		{"controllerHealth", "", "", &a.ControllerHealth},
 		{"controllerMetrics", "", "", &a.ControllerMetrics},

@@ -87,14 +87,14 @@ func (r request) change(reason string, version int64, now time.Time) Change {
 	}
 }
 
-// route is one thing that operators can do. There is no way to serve one without a right.
+// route is one thing that administrators can do. There is no way to serve one without a right.
 type route struct {
 	pattern string
 	right   Right
 	serve   func(a *API, w http.ResponseWriter, r request) error
 }
 
-// Route is one thing that operators can do: the pattern that serves it, and the right that it needs.
+// Route is one thing that administrators can do: the pattern that serves it, and the right that it needs.
 type Route struct {
 	Pattern string
 	Right   Right
@@ -245,9 +245,9 @@ func (a *API) admit(w http.ResponseWriter, r *request, right Right) string {
 // roles are those of the chart that a right is in.
 func roles(right Right) string {
 	if (right.Verb == "get" || right.Verb == "list") && right.Resource != adminapi.ResourceRunnerLogs {
-		return "bullpen-viewer or bullpen-operator"
+		return "bullpen-viewer or bullpen-admin"
 	}
-	return "bullpen-operator"
+	return "bullpen-admin"
 }
 
 // errNoToken: a request says nothing of who asks.

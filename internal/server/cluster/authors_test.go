@@ -27,7 +27,7 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
-const operatorAccount = "system:serviceaccount:bullpen-system:bullpen-operator"
+const adminAccount = "system:serviceaccount:bullpen-system:bullpen-admin"
 
 // vouching is an API server: it accepts one token, and has the policy on authors, or not.
 type vouching struct {
@@ -117,7 +117,7 @@ func TestIdentify_NET5_AUserIsNamedByTheClusterOnly(t *testing.T) {
 		"an empty name":                     {claimed: []string{adminapi.Audience, adminapi.AudienceUser}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := &vouching{user: operatorAccount, audiences: both, created: now.Add(-time.Hour), binding: deny()}
+			v := &vouching{user: adminAccount, audiences: both, created: now.Add(-time.Hour), binding: deny()}
 			if c.change != nil {
 				c.change(v)
 			}
@@ -136,11 +136,11 @@ func TestIdentify_NET5_AUserIsNamedByTheClusterOnly(t *testing.T) {
 	}
 }
 
-func operators(t *testing.T, url string, now func() time.Time) *cluster.Operators {
+func admins(t *testing.T, url string, now func() time.Time) *cluster.Admins {
 	t.Helper()
 	authors, err := cluster.NewAuthors(cluster.AuthorsOptions{Config: jsonConfig(url), Policy: "bullpen-authors", Now: now})
 	require.NoError(t, err)
-	o, err := cluster.NewOperators(cluster.OperatorsOptions{
+	o, err := cluster.NewAdmins(cluster.AdminsOptions{
 		Config: jsonConfig(url), RunnerNamespace: "runners", Namespace: "bullpen-system", Authors: authors, Now: now,
 	})
 	require.NoError(t, err)
@@ -149,7 +149,7 @@ func operators(t *testing.T, url string, now func() time.Time) *cluster.Operator
 
 func identify(t *testing.T, url string, now time.Time, token string) admin.User {
 	t.Helper()
-	user, err := operators(t, url, func() time.Time { return now }).Identify(t.Context(), token)
+	user, err := admins(t, url, func() time.Time { return now }).Identify(t.Context(), token)
 	require.NoError(t, err)
 	return user
 }
@@ -158,12 +158,12 @@ func identify(t *testing.T, url string, now time.Time, token string) admin.User 
 func TestIdentify_NET5_ThePolicyIsCachedForAWhile(t *testing.T) {
 	clock := newTestClock()
 	v := &vouching{
-		user: operatorAccount, audiences: []string{adminapi.Audience, adminapi.AudienceUser + "ada"}, created: clock.now().Add(-time.Hour),
+		user: adminAccount, audiences: []string{adminapi.Audience, adminapi.AudienceUser + "ada"}, created: clock.now().Add(-time.Hour),
 		binding: deny(), missing: "validatingadmissionpolicybindings",
 	}
 	server := httptest.NewServer(v)
 	t.Cleanup(server.Close)
-	o := operators(t, server.URL, clock.now)
+	o := admins(t, server.URL, clock.now)
 	token := unsigned(t, clock.now(), v.audiences...)
 	ask := func() (admin.User, error) {
 		clock.advance(3 * time.Second) // users are cached, too
@@ -205,7 +205,7 @@ func TestAuthors_NET5_TheClusterVerifiesNames(t *testing.T) {
 	kube, err := kubernetes.NewForConfig(ada)
 	require.NoError(t, err)
 	request := func(audiences ...string) error {
-		_, err := kube.CoreV1().ServiceAccounts("bullpen-system").CreateToken(t.Context(), "bullpen-operator",
+		_, err := kube.CoreV1().ServiceAccounts("bullpen-system").CreateToken(t.Context(), "bullpen-admin",
 			&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}, metav1.CreateOptions{})
 		return err
 	}

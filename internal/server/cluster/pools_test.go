@@ -62,7 +62,7 @@ func TestDescribePool_ImagesThatCannotBePulledAreAProblem(t *testing.T) {
 }
 
 // Administrators see the same of a pod and of its trimmed copy.
-func TestTrimPod_KeepsWhatOperatorsSee(t *testing.T) {
+func TestTrimPod_KeepsWhatAdministratorsSee(t *testing.T) {
 	created := metav1.NewTime(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
 	for name, c := range map[string]struct {
 		status       corev1.PodStatus

@@ -57,7 +57,7 @@ func TestLog_NET5_LastLinesNeedTheirOwnRight(t *testing.T) {
 	resp = d.ask("GET", "/ui/jobs/7/log", cleos, "")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	text = body(t, resp)
-	require.Contains(t, text, "cleo may not get runnerlogs.bullpen.dev: bind the ClusterRole bullpen-operator")
+	require.Contains(t, text, "cleo may not get runnerlogs.bullpen.dev: bind the ClusterRole bullpen-admin")
 	require.NotContains(t, text, "out of memory")
 	require.NotContains(t, text, "OOMKilled")
 	resp = d.ask("GET", "/ui/jobs/7/log", bob, "")

@@ -75,7 +75,7 @@ func TestSuspend_CLAIM5_QueuedJobsAreWithheldAndGoOnAtOnce(t *testing.T) {
 		off, on func()
 	}{
 		{"GitHub", func() { h.installation("suspend", acme) }, func() { h.installation("unsuspend", acme) }},
-		{"an operator", func() { h.pause("acme", true) }, func() { h.pause("acme", false) }},
+		{"an administrator", func() { h.pause("acme", true) }, func() { h.pause("acme", false) }},
 		{"uninstalled", func() { h.installation("deleted", acme) }, func() {
 			acme := acme
 			acme.InstallationID = 909 // GitHub uses no id again
@@ -110,7 +110,7 @@ func TestSuspend_CLAIM5_QueuedJobsAreWithheldAndGoOnAtOnce(t *testing.T) {
 	require.Empty(t, h.claims(linuxPool("linux"), 1), "GitHub has it suspended still")
 	h.pause("acme", true)
 	h.installation("unsuspend", again)
-	require.Empty(t, h.claims(linuxPool("linux"), 1), "an operator has it suspended still")
+	require.Empty(t, h.claims(linuxPool("linux"), 1), "an administrator has it suspended still")
 	h.pause("acme", false)
 	require.Equal(t, dispatch.ReplyServe, await.Receive(t, poll, "the poll is answered").answer.Reply, "any replica serves it at once")
 }
@@ -340,7 +340,7 @@ func TestDelete_CLAIM4_OnlyWhatIsNotLive(t *testing.T) {
 	again := acme
 	again.InstallationID = 303
 	h.installation("created", again)
-	require.Equal(t, adminapi.AccountSuspended, h.account("acme").State, "an operator's suspension outlives a deletion")
+	require.Equal(t, adminapi.AccountSuspended, h.account("acme").State, "an administrator's suspension outlives a deletion")
 	require.EqualValues(t, 40, h.account("acme").Budgets[0].Limits.Jobs, "back, with the default limits")
 	h.installation("deleted", again)
 
@@ -394,7 +394,7 @@ func TestAudit_InTheChangesOwnTransaction(t *testing.T) {
 	require.NoError(t, err)
 	var stale *admin.VersionError
 	_, err = h.store.ChangeLimits(t.Context(), c, limits)
-	require.ErrorAs(t, err, &stale, "another operator was first")
+	require.ErrorAs(t, err, &stale, "another administrator was first")
 	_, err = h.store.ChangeLimits(t.Context(), change("acme"), limits)
 	require.NoError(t, err, "nothing to change")
 	h.pause("acme", true)

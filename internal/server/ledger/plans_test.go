@@ -54,7 +54,7 @@ var wholeTables = map[string]string{
 	"RerunsOfRun": "the jobs that run now are read; when a job was lost with its pod, and is run again",
 
 	"PruneRegistrations":    oncePerPass + "; those of pods that have a row are passed over, until the pod is forgotten",
-	"ForgetDeletedAccounts": oncePerPass + "; jobs are read for those accounts alone that an operator has deleted",
+	"ForgetDeletedAccounts": oncePerPass + "; jobs are read for those accounts alone that an administrator has deleted",
 
 	"DisownClaims":       onceEver,
 	"PurgeRegistrations": onceEver,
@@ -65,7 +65,7 @@ const (
 	openSessions = "an index has the sessions that are open, which are of pods that exist: it is read whole, and the table is not"
 	claimsOfPods = "claims are of pods that exist: whatever is forgotten with its pod has no row"
 	oncePerPass  = "accounts are read, in a pass of retention"
-	onceEver     = "when an operator deletes an account; an index would cost each write of a claim or registration more than that ever does"
+	onceEver     = "when an administrator deletes an account; an index would cost each write of a claim or registration more than that ever does"
 )
 
 // node is a part of a plan, as EXPLAIN (FORMAT JSON) has it.

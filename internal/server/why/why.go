@@ -85,7 +85,7 @@ type Account struct {
 	Installed                bool
 	SuspendedByGitHub        bool
 	SuspendedByAdministrator bool
-	SuspensionReason         string // the operator's
+	SuspensionReason         string // the administrator's
 }
 
 // Budget is what the account may use on the pool's platform, and uses.

@@ -11,7 +11,7 @@ import (
 // Services are the three of a release, as the chart writes them.
 func Services(namespace, release string) []corev1.Service {
 	var services []corev1.Service
-	for part, port := range map[string]int32{"webhooks": 80, "dispatch": 80, "operators": 8082} {
+	for part, port := range map[string]int32{"webhooks": 80, "dispatch": 80, "admin": 8082} {
 		services = append(services, corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release + "-" + part},
 			Spec: corev1.ServiceSpec{
@@ -29,7 +29,7 @@ func Pod(name string, age time.Duration, isReady corev1.ConditionStatus) corev1.
 		ObjectMeta: metav1.ObjectMeta{Namespace: "bullpen-system", Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0).Add(-age))},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{
 			{Name: "sidecar", Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: 1}}},
-			{Name: "server", Ports: []corev1.ContainerPort{{Name: "dispatch", ContainerPort: 8081}, {Name: "operators", ContainerPort: 8082}}},
+			{Name: "server", Ports: []corev1.ContainerPort{{Name: "dispatch", ContainerPort: 8081}, {Name: "admin", ContainerPort: 8082}}},
 		}},
 		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: isReady}}},
 	}

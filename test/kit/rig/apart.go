@@ -30,10 +30,10 @@ func (f *Fleet) Processes() []Process { return f.processes }
 func (f *Fleet) startApart() {
 	f.tb.Helper()
 	listen := f.addresses(6)
-	public, internal, operators := listen[0], listen[1], listen[2]
+	public, internal, admin := listen[0], listen[1], listen[2]
 	f.public, f.internal = "http://"+public, "http://"+internal
 	f.startProcess(Server, listen[3], "http://"+public+"/readyz", onebox.Server{
-		Listen: public, Internal: internal, Operators: operators, Metrics: listen[3],
+		Listen: public, Internal: internal, Admin: admin, Metrics: listen[3],
 		DatabaseURLFile: f.secret("database", f.options.Database), Kubeconfig: f.kubeconfig(serverName), RunnerNamespace: f.Namespace,
 		GitHubURL: f.GitHub.URL + "/api/v3", AppID: 1, AppKeyFile: f.secret("app.pem", string(f.GitHub.AppKeyPEM)),
 		WebhookSecretFile: f.secret("webhook", hookSecret),

@@ -21,7 +21,7 @@ CREATE TABLE account_limits (
     PRIMARY KEY (account_id, platform)
 );
 
--- One row per delivery GUID: GitHub delivers at least once, an operator redelivers.
+-- One row per delivery GUID: GitHub delivers at least once, an administrator redelivers.
 CREATE TABLE webhook_deliveries (
     guid        text PRIMARY KEY,
     event       text NOT NULL,

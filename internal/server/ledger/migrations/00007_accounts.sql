@@ -1,12 +1,12 @@
 -- +goose Up
 SET LOCAL lock_timeout = '5s';
 
--- What operators decide about an account stands beside what GitHub says of it: it is served only when both allow it.
+-- What administrators decide about an account stands beside what GitHub says of it: it is served only when both allow it.
 ALTER TABLE accounts
-    ADD COLUMN paused boolean NOT NULL DEFAULT false,   -- an operator suspended it
+    ADD COLUMN paused boolean NOT NULL DEFAULT false,   -- an administrator suspended it
     ADD COLUMN paused_reason text NOT NULL DEFAULT '',
-    ADD COLUMN deleted_at timestamptz,                  -- an operator deleted it; the row stays for its history
-    ADD COLUMN version bigint NOT NULL DEFAULT 1,       -- raised by every change of an operator: two do not overwrite each other
+    ADD COLUMN deleted_at timestamptz,                  -- an administrator deleted it; the row stays for its history
+    ADD COLUMN version bigint NOT NULL DEFAULT 1,       -- raised by every change of an administrator: two do not overwrite each other
     ADD COLUMN installation_changed_at timestamptz,     -- a list of installations that was begun earlier says nothing about it
     ADD COLUMN installation_missing_at timestamptz;     -- GitHub's list lacked its installation then
 CREATE INDEX accounts_login ON accounts (lower(login), id);

@@ -1,6 +1,6 @@
 -- name: UpsertInstallation :exec
--- An installation event, or GitHub's list. An account that an operator deleted is back when the App is installed again;
--- an operator's suspension outlives both.
+-- An installation event, or GitHub's list. An account that an administrator deleted is back when the App is installed again;
+-- an administrator's suspension outlives both.
 INSERT INTO accounts (id, login, kind, installation_id, suspended, created_at, updated_at, installation_changed_at)
 VALUES (@id, @login, @kind, @installation_id, @suspended, @now, @now, @now)
 ON CONFLICT (id) DO UPDATE SET login = excluded.login, kind = excluded.kind,
@@ -154,7 +154,7 @@ ON CONFLICT DO NOTHING;
 DELETE FROM accounts WHERE id = @id;
 
 -- name: ForgetDeletedAccounts :execrows
--- Accounts that an operator deleted, once retention has taken the last of their history.
+-- Accounts that an administrator deleted, once retention has taken the last of their history.
 DELETE FROM accounts WHERE accounts.id IN (
     SELECT a.id FROM accounts a WHERE a.deleted_at < @before::timestamptz
       AND (SELECT s.account_id FROM runner_sessions s WHERE s.account_id >= a.id ORDER BY s.account_id LIMIT 1) IS DISTINCT FROM a.id -- a probe comes first

@@ -285,7 +285,7 @@ DELETE FROM accounts WHERE accounts.id IN (
     LIMIT $2)
 `
 
-// Accounts that an operator deleted, once retention has taken the last of their history.
+// Accounts that an administrator deleted, once retention has taken the last of their history.
 func (q *Queries) ForgetDeletedAccounts(ctx context.Context, before time.Time, most int32) (int64, error) {
 	result, err := q.db.Exec(ctx, forgetDeletedAccounts, before, most)
 	if err != nil {
@@ -880,8 +880,8 @@ type UpsertInstallationParams struct {
 	Now            time.Time
 }
 
-// An installation event, or GitHub's list. An account that an operator deleted is back when the App is installed again;
-// an operator's suspension outlives both.
+// An installation event, or GitHub's list. An account that an administrator deleted is back when the App is installed again;
+// an administrator's suspension outlives both.
 func (q *Queries) UpsertInstallation(ctx context.Context, arg UpsertInstallationParams) error {
 	_, err := q.db.Exec(ctx, upsertInstallation,
 		arg.ID,

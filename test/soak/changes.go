@@ -27,22 +27,22 @@ import (
 
 var scheme = runtime.NewScheme()
 
-// operator changes pools and nodes, as an administrator with kubectl would. It remembers the present name of the large pool.
-type operator struct {
+// fleetChanges changes pools and nodes, as an administrator with kubectl would. It remembers the present name of the large pool.
+type fleetChanges struct {
 	mu     sync.Mutex
 	names  map[string]string // pool of the schedule → its name now
 	images map[string]int    // edition of its template
 	moved  int
 }
 
-func newOperator() *operator {
-	return &operator{names: map[string]string{}, images: map[string]int{}}
+func newFleetChanges() *fleetChanges {
+	return &fleetChanges{names: map[string]string{}, images: map[string]int{}}
 }
 
-func (o *operator) name(pool string) string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if name := o.names[pool]; name != "" {
+func (c *fleetChanges) name(pool string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if name := c.names[pool]; name != "" {
 		return name
 	}
 	return pool
@@ -155,16 +155,16 @@ func (s *System) insist(ctx context.Context, do func(context.Context) error) err
 }
 
 func (s *System) rollPool(ctx context.Context, kind string) error {
-	s.operator.mu.Lock()
-	s.operator.images[kind]++
-	edition := s.operator.images[kind]
-	s.operator.mu.Unlock()
+	s.changes.mu.Lock()
+	s.changes.images[kind]++
+	edition := s.changes.images[kind]
+	s.changes.mu.Unlock()
 	env := []any{map[string]any{"name": "SOAK_EDITION", "value": fmt.Sprint(edition)}}
-	return s.editPool(ctx, s.operator.name(kind), map[string]any{"template": map[string]any{"env": env}})
+	return s.editPool(ctx, s.changes.name(kind), map[string]any{"template": map[string]any{"env": env}})
 }
 
 func (s *System) zeroPool(ctx context.Context, kind string, length time.Duration) error {
-	name := s.operator.name(kind)
+	name := s.changes.name(kind)
 	if err := s.editPool(ctx, name, map[string]any{"replicas": 0}); err != nil {
 		return err
 	}
@@ -174,11 +174,11 @@ func (s *System) zeroPool(ctx context.Context, kind string, length time.Duration
 
 // renamePool makes a pool of another name that serves the same label, and deletes the old one, as a Helm upgrade does.
 func (s *System) renamePool(ctx context.Context, kind string) error {
-	old := s.operator.name(kind)
-	s.operator.mu.Lock()
-	s.operator.moved++
-	fresh := fmt.Sprintf("%s-%d", kind, s.operator.moved)
-	s.operator.mu.Unlock()
+	old := s.changes.name(kind)
+	s.changes.mu.Lock()
+	s.changes.moved++
+	fresh := fmt.Sprintf("%s-%d", kind, s.changes.moved)
+	s.changes.mu.Unlock()
 	if err := s.insist(ctx, func(ctx context.Context) error {
 		err := s.client.Create(ctx, s.pool(kind, fresh))
 		if apierrors.IsAlreadyExists(err) {
@@ -188,9 +188,9 @@ func (s *System) renamePool(ctx context.Context, kind string) error {
 	}); err != nil {
 		return err
 	}
-	s.operator.mu.Lock()
-	s.operator.names[kind] = fresh
-	s.operator.mu.Unlock()
+	s.changes.mu.Lock()
+	s.changes.names[kind] = fresh
+	s.changes.mu.Unlock()
 	return s.deletePool(ctx, old)
 }
 
@@ -307,7 +307,7 @@ func (s *System) conflict(ctx context.Context, kind string, length time.Duration
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
 	for n := 0; ctx.Err() == nil; n++ {
-		pods, err := s.kube.CoreV1().Pods(runnerNamespace).List(ctx, metav1.ListOptions{LabelSelector: "bullpen.dev/runner-pool=" + s.operator.name(kind)})
+		pods, err := s.kube.CoreV1().Pods(runnerNamespace).List(ctx, metav1.ListOptions{LabelSelector: "bullpen.dev/runner-pool=" + s.changes.name(kind)})
 		if err != nil {
 			pause(ctx, 100*time.Millisecond)
 			continue

@@ -183,7 +183,7 @@ func newDesk(t *testing.T) *desk {
 	d.namespace = d.env.Namespace(t)
 	d.env.ShippedRoles(t, d.namespace)
 	d.kube = d.env.Kube
-	access, err := cluster.NewOperators(cluster.OperatorsOptions{
+	access, err := cluster.NewAdmins(cluster.AdminsOptions{
 		Config:          d.env.As(t, serverUser, "system:serviceaccounts", "system:authenticated"), // NET-8
 		RunnerNamespace: d.namespace,
 	})
@@ -261,17 +261,17 @@ func (d *desk) ask(e endpoint, token string) (int, bool) {
 }
 
 // NET-5, NET-8: every endpoint refuses principals without the role for it, and accepts those with it.
-func TestOperators_NET5_NET8_EveryEndpointAsksTheCluster(t *testing.T) {
+func TestAdmins_NET5_NET8_EveryEndpointAsksTheCluster(t *testing.T) {
 	d := newDesk(t)
 	people := d.env.Namespace(t)
 	d.bind("bullpen-viewer", people, "viewer")
 	// A role for a ServiceAccount of the runners' namespace, by mistake or by malice, makes no administrator of it.
-	d.bind("bullpen-operator", d.namespace, "runner-x")
-	viewer, operators := d.token(people, "viewer", adminapi.Audience), d.token("bullpen-system", "bullpen-operator", adminapi.Audience)
+	d.bind("bullpen-admin", d.namespace, "runner-x")
+	viewer, admins := d.token(people, "viewer", adminapi.Audience), d.token("bullpen-system", "bullpen-admin", adminapi.Audience)
 	reads, writes := endpoints()
 	require.Eventually(t, func() bool { // roles take effect in a moment
 		status, _ := d.ask(reads[0], viewer)
-		other, _ := d.ask(reads[0], operators)
+		other, _ := d.ask(reads[0], admins)
 		return status == http.StatusOK && other == http.StatusOK
 	}, 20*time.Second, 50*time.Millisecond)
 
@@ -279,17 +279,17 @@ func TestOperators_NET5_NET8_EveryEndpointAsksTheCluster(t *testing.T) {
 		token string
 		says  int
 	}{
-		"nobody":                                {"", http.StatusUnauthorized},
-		"nonsense":                              {"nonsense", http.StatusUnauthorized},
-		"the controller, for the cluster":       {d.token("bullpen-system", "bullpen-controller", ""), http.StatusForbidden},
-		"the controller, for the server":        {d.token("bullpen-system", "bullpen-controller", runnerapi.AudienceServer), http.StatusUnauthorized},
-		"the controller, for operators":         {d.token("bullpen-system", "bullpen-controller", adminapi.Audience), http.StatusForbidden},
-		"the server":                            {d.token("bullpen-system", "bullpen-server", ""), http.StatusForbidden},
-		"a runner's dispatch token":             {d.token(d.namespace, "runner-x", runnerapi.AudienceDispatch), http.StatusUnauthorized},
-		"a runner, for operators, with a role":  {d.token(d.namespace, "runner-x", adminapi.Audience), http.StatusForbidden},
-		"a runner, for the cluster, and a role": {d.token(d.namespace, "runner-x", ""), http.StatusForbidden},
-		"somebody without a role":               {d.token(people, "somebody", adminapi.Audience), http.StatusForbidden},
-		"a viewer for another audience":         {d.token(people, "viewer", "elsewhere"), http.StatusUnauthorized},
+		"nobody":                                    {"", http.StatusUnauthorized},
+		"nonsense":                                  {"nonsense", http.StatusUnauthorized},
+		"the controller, for the cluster":           {d.token("bullpen-system", "bullpen-controller", ""), http.StatusForbidden},
+		"the controller, for the server":            {d.token("bullpen-system", "bullpen-controller", runnerapi.AudienceServer), http.StatusUnauthorized},
+		"the controller, for administrators":        {d.token("bullpen-system", "bullpen-controller", adminapi.Audience), http.StatusForbidden},
+		"the server":                                {d.token("bullpen-system", "bullpen-server", ""), http.StatusForbidden},
+		"a runner's dispatch token":                 {d.token(d.namespace, "runner-x", runnerapi.AudienceDispatch), http.StatusUnauthorized},
+		"a runner, for administrators, with a role": {d.token(d.namespace, "runner-x", adminapi.Audience), http.StatusForbidden},
+		"a runner, for the cluster, and a role":     {d.token(d.namespace, "runner-x", ""), http.StatusForbidden},
+		"somebody without a role":                   {d.token(people, "somebody", adminapi.Audience), http.StatusForbidden},
+		"a viewer for another audience":             {d.token(people, "viewer", "elsewhere"), http.StatusUnauthorized},
 	}
 	for who, r := range refused {
 		for _, e := range append(reads, writes...) {
@@ -311,14 +311,14 @@ func TestOperators_NET5_NET8_EveryEndpointAsksTheCluster(t *testing.T) {
 		}
 	}
 	for _, e := range append(reads, writes...) {
-		status, reached := d.ask(e, operators)
+		status, reached := d.ask(e, admins)
 		require.Less(t, status, 300, "%s %s", e.method, e.path)
 		require.True(t, reached)
 	}
 }
 
 // A yes is remembered for seconds, a no never; and an API server that does not answer is no yes.
-func TestOperators_NET5_YesIsShortAndNoIsNever(t *testing.T) {
+func TestAdmins_NET5_YesIsShortAndNoIsNever(t *testing.T) {
 	var allowed, authenticated, away atomic.Bool
 	var reviews atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -339,7 +339,7 @@ func TestOperators_NET5_YesIsShortAndNoIsNever(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	clock := newTestClock()
-	o, err := cluster.NewOperators(cluster.OperatorsOptions{Config: jsonConfig(server.URL), RunnerNamespace: "runners", Now: clock.now})
+	o, err := cluster.NewAdmins(cluster.AdminsOptions{Config: jsonConfig(server.URL), RunnerNamespace: "runners", Now: clock.now})
 	require.NoError(t, err)
 	right := admin.Right{Verb: "list", Resource: "accounts"}
 	may := func() bool {

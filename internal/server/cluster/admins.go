@@ -20,11 +20,11 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/server/admin"
 )
 
-// operatorLife is how long an allowed result is cached. Denials are not cached.
-const operatorLife = 3 * time.Second
+// adminLife is how long an allowed result is cached. Denials are not cached.
+const adminLife = 3 * time.Second
 
-// OperatorsOptions configure Operators.
-type OperatorsOptions struct {
+// AdminsOptions configure Admins.
+type AdminsOptions struct {
 	Config *rest.Config
 	// RunnerNamespace is where runner pods are: whatever bindings exist there, no ServiceAccount of it is an
 	// administrator.
@@ -36,11 +36,11 @@ type OperatorsOptions struct {
 	Now     func() time.Time
 }
 
-// Operators asks Kubernetes who an administrator is and what they may do: a TokenReview and a SubjectAccessReview on
+// Admins asks Kubernetes who an administrator is and what they may do: a TokenReview and a SubjectAccessReview on
 // resources that exist in roles only. Cluster administrators need no second list of users. It is safe for concurrent
 // use.
-type Operators struct {
-	opt    OperatorsOptions
+type Admins struct {
+	opt    AdminsOptions
 	client kubernetes.Interface
 
 	mu      sync.Mutex
@@ -54,10 +54,10 @@ type remembered[T any] struct {
 	until time.Time
 }
 
-var _ admin.Access = (*Operators)(nil)
+var _ admin.Access = (*Admins)(nil)
 
-// NewOperators makes a client of its own, so that a flood of tokens takes nothing from dispatch.
-func NewOperators(opt OperatorsOptions) (*Operators, error) {
+// NewAdmins makes a client of its own, so that a flood of tokens takes nothing from dispatch.
+func NewAdmins(opt AdminsOptions) (*Admins, error) {
 	if opt.Config == nil || opt.RunnerNamespace == "" {
 		return nil, errors.New("access reviews need a client configuration and the namespace of the runners")
 	}
@@ -70,7 +70,7 @@ func NewOperators(opt OperatorsOptions) (*Operators, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a Kubernetes client: %w", err)
 	}
-	return &Operators{
+	return &Admins{
 		opt: opt, client: client,
 		users: map[[sha256.Size]byte]remembered[admin.User]{}, rights: map[[sha256.Size]byte]remembered[bool]{},
 	}, nil
@@ -78,14 +78,14 @@ func NewOperators(opt OperatorsOptions) (*Operators, error) {
 
 // Identify says whose token it is: one made for this API, or one that the cluster's own API takes. A token for this API may name the user who
 // requested it.
-func (o *Operators) Identify(ctx context.Context, token string) (admin.User, error) {
+func (a *Admins) Identify(ctx context.Context, token string) (admin.User, error) {
 	key := sha256.Sum256([]byte(token))
-	if user, ok := recall(o, o.users, key); ok {
+	if user, ok := recall(a, a.users, key); ok {
 		return user, nil
 	}
 	named := claimsOf(token)
 	for _, audiences := range [][]string{named.audiences(), nil} {
-		review, err := o.client.AuthenticationV1().TokenReviews().Create(ctx, &authnv1.TokenReview{
+		review, err := a.client.AuthenticationV1().TokenReviews().Create(ctx, &authnv1.TokenReview{
 			Spec: authnv1.TokenReviewSpec{Token: token, Audiences: audiences},
 		}, metav1.CreateOptions{})
 		if err != nil {
@@ -96,11 +96,11 @@ func (o *Operators) Identify(ctx context.Context, token string) (admin.User, err
 		}
 		user := toUser(review.Status.User)
 		if audiences != nil {
-			if err := o.addRequester(ctx, &user, named, review.Status.Audiences); err != nil {
+			if err := a.addRequester(ctx, &user, named, review.Status.Audiences); err != nil {
 				return admin.User{}, err
 			}
 		}
-		keep(o, o.users, key, user)
+		keep(a, a.users, key, user)
 		return user, nil
 	}
 	return admin.User{}, admin.ErrRejected
@@ -108,14 +108,14 @@ func (o *Operators) Identify(ctx context.Context, token string) (admin.User, err
 
 // addRequester adds the user whom a ServiceAccount's token names. The cluster has verified that the token has that audience. It issued the
 // token to that user only if it enforced the policy by then (NET-5); otherwise the name is what the client stated.
-func (o *Operators) addRequester(ctx context.Context, user *admin.User, named tokenClaims, audiences []string) error {
+func (a *Admins) addRequester(ctx context.Context, user *admin.User, named tokenClaims, audiences []string) error {
 	if named.user == "" || !contains(audiences, adminapi.AudienceUser+named.user) || !strings.HasPrefix(user.Name, serviceAccountPrefix) {
 		return nil
 	}
 	enforced := false
-	if o.opt.Authors != nil && strings.HasPrefix(user.Name, serviceAccountPrefix+o.opt.Namespace+":") {
+	if a.opt.Authors != nil && strings.HasPrefix(user.Name, serviceAccountPrefix+a.opt.Namespace+":") {
 		var err error
-		if enforced, err = o.opt.Authors.Enforced(ctx, named.issued); err != nil {
+		if enforced, err = a.opt.Authors.Enforced(ctx, named.issued); err != nil {
 			return err
 		}
 	}
@@ -141,8 +141,8 @@ func toUser(info authnv1.UserInfo) admin.User {
 }
 
 // Allowed asks whether the user may do it (NET-5).
-func (o *Operators) Allowed(ctx context.Context, user admin.User, right admin.Right) (bool, error) {
-	if strings.HasPrefix(user.Name, serviceAccountPrefix+o.opt.RunnerNamespace+":") {
+func (a *Admins) Allowed(ctx context.Context, user admin.User, right admin.Right) (bool, error) {
+	if strings.HasPrefix(user.Name, serviceAccountPrefix+a.opt.RunnerNamespace+":") {
 		return false, nil // NET-5: other people's code runs there
 	}
 	question, err := json.Marshal([]any{user, right})
@@ -150,14 +150,14 @@ func (o *Operators) Allowed(ctx context.Context, user admin.User, right admin.Ri
 		return false, fmt.Errorf("encoding an access review: %w", err)
 	}
 	key := sha256.Sum256(question)
-	if yes, ok := recall(o, o.rights, key); ok {
+	if yes, ok := recall(a, a.rights, key); ok {
 		return yes, nil
 	}
 	extra := make(map[string]authzv1.ExtraValue, len(user.Extra))
 	for name, values := range user.Extra {
 		extra[name] = values
 	}
-	review, err := o.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authzv1.SubjectAccessReview{
+	review, err := a.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authzv1.SubjectAccessReview{
 		Spec: authzv1.SubjectAccessReviewSpec{
 			User: user.Name, UID: user.UID, Groups: user.Groups, Extra: extra,
 			ResourceAttributes: &authzv1.ResourceAttributes{
@@ -170,32 +170,32 @@ func (o *Operators) Allowed(ctx context.Context, user admin.User, right admin.Ri
 	}
 	allowed := review.Status.Allowed && !review.Status.Denied
 	if allowed {
-		keep(o, o.rights, key, true)
+		keep(a, a.rights, key, true)
 	}
 	return allowed, nil
 }
 
-func recall[T any](o *Operators, from map[[sha256.Size]byte]remembered[T], key [sha256.Size]byte) (T, bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func recall[T any](a *Admins, from map[[sha256.Size]byte]remembered[T], key [sha256.Size]byte) (T, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	entry, ok := from[key]
-	if !ok || !entry.until.After(o.opt.Now()) {
+	if !ok || !entry.until.After(a.opt.Now()) {
 		var none T
 		return none, false
 	}
 	return entry.value, true
 }
 
-func keep[T any](o *Operators, in map[[sha256.Size]byte]remembered[T], key [sha256.Size]byte, value T) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	now := o.opt.Now()
-	if now.Sub(o.sweptAt) > operatorLife {
-		o.sweptAt = now
-		sweep(o.users, now)
-		sweep(o.rights, now)
+func keep[T any](a *Admins, in map[[sha256.Size]byte]remembered[T], key [sha256.Size]byte, value T) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.opt.Now()
+	if now.Sub(a.sweptAt) > adminLife {
+		a.sweptAt = now
+		sweep(a.users, now)
+		sweep(a.rights, now)
 	}
-	in[key] = remembered[T]{value, now.Add(operatorLife)}
+	in[key] = remembered[T]{value, now.Add(adminLife)}
 }
 
 func sweep[T any](from map[[sha256.Size]byte]remembered[T], now time.Time) {
