@@ -30,7 +30,7 @@ server:
   defaultLimits: {linux: "jobs=40,cpu=32,memory=64Gi,jobs-per-repository=5", macos: jobs=4}
   githubHostedLabels: [default, acme-16-core]
   otherRunnerLabels: [gpu, "arc-*"]
-  recovery: {patience: 10m, every: 30s, "off": [idle_runner, lying_label]}
+  recovery: {patience: 10m, every: 30s, "off": [idle_runner, stale_label]}
   keep: {jobs: 24h, tombstones: 720h, sessions: 720h, deliveries: 100h}
   catchUp: {every: 2m, queuedAskAfter: 1h, queuedStaleAfter: 48h, rerunLostJobs: 1}
   restoreHold: 2m
@@ -177,7 +177,7 @@ func TestSwitches(t *testing.T) {
 	require.Subset(t, texts(server["args"]), []string{
 		"--github-app-id=12345678", "--github-points-per-minute=600", "--repository-caps", "--github-hosted-labels=default,acme-16-core", "--other-runner-labels=gpu,arc-*",
 		"--default-limits-linux=jobs=40,cpu=32,memory=64Gi,jobs-per-repository=5", "--default-limits-macos=jobs=4",
-		"--recovery-patience=10m", "--recovery-every=30s", "--recovery-off=idle_runner,lying_label",
+		"--recovery-patience=10m", "--recovery-every=30s", "--recovery-off=idle_runner,stale_label",
 		"--keep-jobs=24h", "--keep-tombstones=720h", "--keep-sessions=720h", "--keep-deliveries=100h",
 		"--catch-up-every=2m", "--queued-ask-after=1h", "--queued-stale-after=48h", "--rerun-lost-jobs=1", "--restore-hold=2m",
 		"--webhooks=push", "--webhook-secret-file=/etc/bullpen/github/webhook-secret",

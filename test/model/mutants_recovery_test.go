@@ -51,7 +51,7 @@ func recoveryMutants() []mutant {
 		{name: "RECV5 nothing frees the claim of a pod that is gone", broken: trap, config: config{allow: faultNode | faultUser},
 			rules: withoutKinds(table.PodMissingClaim)},
 		{name: "RECV1 nothing takes a pod that shows work and is nobody's", broken: trap, config: config{allow: faultPoller},
-			rules: withoutKinds(table.OrphanedStampedPod)},
+			rules: withoutKinds(table.OrphanedLabelledPod)},
 		{name: "EXCL6 GitHub's word outweighs the pod's own sign", broken: "EXCL-6 a claim has ended", config: lags,
 			rules: seen(func(e *table.Evidence) {
 				if e.Live() && e.Runner == table.NotReady {

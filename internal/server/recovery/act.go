@@ -244,7 +244,7 @@ func (p *pass) retireOrAdopt(ctx context.Context, s *subject) (outcome, error) {
 	case err != nil:
 		return outcome{}, err
 	case answer.Verdict == runnerapi.Granted && answer.Proof != "":
-		return outcome{done: true, kind: OrphanedStampedPod}, nil
+		return outcome{done: true, kind: OrphanedLabelledPod}, nil
 	case answer.Verdict == runnerapi.Busy:
 		return outcome{done: true, kind: UnknownRunner}, nil
 	default:

@@ -150,7 +150,7 @@ func TestPass_RECV1_ANodesClockMakesNoPodOlderOrYounger(t *testing.T) {
 			w.advance(patience - time.Second)
 			require.Empty(t, w.check(pod))
 			w.advance(time.Second)
-			require.Equal(t, map[string]int{"orphaned_stamped_pod": 1}, w.pass())
+			require.Equal(t, map[string]int{"orphaned_labelled_pod": 1}, w.pass())
 			require.Equal(t, fleet.ClaimRetired, w.claim(pod).State)
 			w.pass()
 			require.Zero(t, ledgertest.Int(t, w.url, `SELECT count(*) FROM pod_sightings`), "it is no longer in doubt")

@@ -52,12 +52,12 @@ func TestPass_RECV1_AStampedPodWithoutAClaimGoes(t *testing.T) {
 	require.Empty(t, w.pass(), "inside the grace it stays")
 	require.Equal(t, fleet.ClaimNone, w.claim(pod).State)
 	w.advance(2 * time.Second)
-	require.Equal(t, map[string]int{"orphaned_stamped_pod": 1}, w.pass())
+	require.Equal(t, map[string]int{"orphaned_labelled_pod": 1}, w.pass())
 	require.Equal(t, fleet.ClaimRetired, w.claim(pod).State)
 	require.Equal(t, "acme", w.cluster.get(pod.UID).OwnerLabel, "it is not un-stamped")
 	require.Equal(t, map[string]string{pod.UID: dispatch.ProofUnregistered}, w.removable())
 	require.Empty(t, w.pass(), "once is enough")
-	require.Equal(t, 301, w.counted("bullpen_recovery_stranded_seconds_sum")["orphaned_stamped_pod"], "RECV-9")
+	require.Equal(t, 301, w.counted("bullpen_recovery_stranded_seconds_sum")["orphaned_labelled_pod"], "RECV-9")
 }
 
 // RECV-1: live claims, claimed as well as running, keep their pods; only the orphans of a mixed batch go.
@@ -76,7 +76,7 @@ func TestPass_RECV1_OnlyTheOrphansOfAMixedBatchGo(t *testing.T) {
 	fresh := w.pod(stamped)
 	w.advance(time.Second)
 	ledgertest.Exec(t, w.url, `UPDATE runner_claims SET minted_at = $1 WHERE pod_uid = $2`, w.clock(), claimed.UID)
-	require.Equal(t, map[string]int{"orphaned_stamped_pod": 3}, w.pass())
+	require.Equal(t, map[string]int{"orphaned_labelled_pod": 3}, w.pass())
 	require.Equal(t, fleet.ClaimMinted, w.claim(claimed).State)
 	require.Equal(t, fleet.ClaimExecuting, w.claim(running).State)
 	require.Equal(t, fleet.ClaimNone, w.claim(idle).State)
@@ -100,7 +100,7 @@ func TestPass_RECV4_AListFailureSkipsTheTick(t *testing.T) {
 	require.ErrorIs(t, w.r.Pass(t.Context()), errAPIServer)
 	require.Equal(t, fleet.ClaimNone, w.claim(pod).State)
 	w.cluster.listErr = nil
-	require.Equal(t, map[string]int{"orphaned_stamped_pod": 1}, w.pass())
+	require.Equal(t, map[string]int{"orphaned_labelled_pod": 1}, w.pass())
 }
 
 // RECV-1: pods are listed before the claims are read: a pod that is claimed in between is not considered.
@@ -140,7 +140,7 @@ func TestPass_RECV5_WhatLooksBusyWithoutAnOwnerIsRemoved(t *testing.T) {
 			w.advance(patience - time.Second)
 			require.Empty(t, w.pass())
 			w.advance(2 * time.Second)
-			require.Equal(t, map[string]int{"orphaned_stamped_pod": 1}, w.pass())
+			require.Equal(t, map[string]int{"orphaned_labelled_pod": 1}, w.pass())
 			require.Contains(t, w.removable(), pod.UID)
 			answers, err := w.d.RetireLost(t.Context(), []dispatch.Pod{pod.Pod})
 			require.NoError(t, err)
@@ -211,9 +211,9 @@ func TestPass_TEN8_CLAIM6_NoLabelIsWrittenIntoAJob(t *testing.T) {
 	liar := w.pod(func(p *recovery.Pod) { p.OwnerLabel = "acme" })
 	w.notice()
 	w.advance(patience - time.Second)
-	require.Zero(t, w.pass()["lying_label"])
+	require.Zero(t, w.pass()["stale_label"])
 	w.advance(2 * time.Second)
-	require.Equal(t, 1, w.pass()["lying_label"])
+	require.Equal(t, 1, w.pass()["stale_label"])
 	require.Empty(t, w.cluster.get(liar.UID).OwnerLabel)
 	require.Equal(t, fleet.ClaimNone, w.claim(liar).State)
 }
@@ -340,19 +340,19 @@ func TestPass_RECV5_NoRowsStay(t *testing.T) {
 
 // RECV-6: each kind has a cap in a pass, says when it met it, and continues at the next.
 func TestPass_RECV6_CapsHold(t *testing.T) {
-	w := newWorld(t, func(o *recovery.Options) { o.Caps = map[recovery.Kind]int{recovery.OrphanedStampedPod: 2} }).known()
+	w := newWorld(t, func(o *recovery.Options) { o.Caps = map[recovery.Kind]int{recovery.OrphanedLabelledPod: 2} }).known()
 	for range 5 {
 		w.pod(stamped)
 	}
 	w.notice()
 	w.advance(2 * patience)
 	for _, want := range []int{2, 2, 1} {
-		require.Equal(t, map[string]int{"orphaned_stamped_pod": want}, w.pass())
+		require.Equal(t, map[string]int{"orphaned_labelled_pod": want}, w.pass())
 	}
 	capped := w.counted("bullpen_recovery_capped_total")
 	require.Len(t, capped, len(recovery.Kinds()), "those that were never capped are there, so that a first time is a rise")
 	maps.DeleteFunc(capped, func(_ string, passes int) bool { return passes == 0 })
-	require.Equal(t, map[string]int{"orphaned_stamped_pod": 2}, capped)
+	require.Equal(t, map[string]int{"orphaned_labelled_pod": 2}, capped)
 	require.Contains(t, w.log.String(), "reached its limit for one kind")
 }
 
@@ -374,7 +374,7 @@ func TestPass_RECV5_RECV6_WhatFailsUsesUpNoCap(t *testing.T) {
 
 // The kill switch of a kind stops that kind alone.
 func TestPass_RECV9_AKindCanBeSwitchedOff(t *testing.T) {
-	w := newWorld(t, func(o *recovery.Options) { o.Off = []recovery.Kind{recovery.OrphanedStampedPod} })
+	w := newWorld(t, func(o *recovery.Options) { o.Off = []recovery.Kind{recovery.OrphanedLabelledPod} })
 	w.submit()
 	pod := w.pod()
 	w.served(pod)

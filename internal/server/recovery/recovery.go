@@ -89,7 +89,7 @@ func (o *Options) capOf(kind Kind) int {
 		return most
 	}
 	switch kind {
-	case MissingLabel, LyingLabel, UnclaimedJob, OrphanCompleted, UnstartedExecution, OrphanedSession, UnknownRunner:
+	case MissingLabel, StaleLabel, UnclaimedJob, OrphanCompleted, UnstartedExecution, OrphanedSession, UnknownRunner:
 		return 100
 	default:
 		return 25

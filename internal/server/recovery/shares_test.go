@@ -41,17 +41,17 @@ func TestPass_TEN11_RECV6_AnAccountUsesUpItsOwnLimit(t *testing.T) {
 	last := w.leaks("globex", 60)
 	w.notice()
 	w.advance(2 * patience)
-	require.Equal(t, map[string]int{"orphaned_stamped_pod": 26}, w.pass())
+	require.Equal(t, map[string]int{"orphaned_labelled_pod": 26}, w.pass())
 	require.True(t, w.retired(last))
-	require.Equal(t, map[string]int{"orphaned_stamped_pod": 25}, w.pass())
-	require.Equal(t, map[string]int{"orphaned_stamped_pod": 10}, w.pass())
+	require.Equal(t, map[string]int{"orphaned_labelled_pod": 25}, w.pass())
+	require.Equal(t, map[string]int{"orphaned_labelled_pod": 10}, w.pass())
 }
 
 // RECV-5, RECV-6: where accounts together reach the limit of all in every pass, the next pass begins with what was left out: new failures
 // delay nothing forever, wherever they stand.
 func TestPass_RECV5_RECV6_TheNextPassBeginsWhereTheLimitWasReached(t *testing.T) {
 	w := tenants(t, func(o *recovery.Options) {
-		o.Caps, o.Workers = map[recovery.Kind]int{recovery.OrphanedStampedPod: 2}, 1
+		o.Caps, o.Workers = map[recovery.Kind]int{recovery.OrphanedLabelledPod: 2}, 1
 	})
 	place := uint32(1000)
 	fail := func(pods int) {
@@ -68,7 +68,7 @@ func TestPass_RECV5_RECV6_TheNextPassBeginsWhereTheLimitWasReached(t *testing.T)
 	for range 3 {
 		require.False(t, w.retired(last))
 		fail(2) // as many as a pass handles, before all others
-		require.Equal(t, map[string]int{"orphaned_stamped_pod": 4}, w.pass())
+		require.Equal(t, map[string]int{"orphaned_labelled_pod": 4}, w.pass())
 		w.advance(2 * patience)
 	}
 	require.True(t, w.retired(last), "at the third pass")

@@ -144,7 +144,7 @@ func TestPass_EXCL4_AnUnclaimedPodThatShowsAJobIsNotRetired(t *testing.T) {
 	w.works(pod)
 	w.pass() // it is noticed, and its job is queued again
 	w.advance(patience + time.Second)
-	require.Zero(t, w.pass()["orphaned_stamped_pod"])
+	require.Zero(t, w.pass()["orphaned_labelled_pod"])
 	require.Equal(t, fleet.ClaimNone, w.claim(pod).State)
 	require.Equal(t, 1, w.runnersAtGitHub())
 	require.Equal(t, 1, w.skipped()["disagree"])

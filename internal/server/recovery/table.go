@@ -125,13 +125,13 @@ var table = [...]row{
 	{claim: over, proven: yes, do: Leave, why: "the signals name it, and the controller removes it"},
 	{claim: over, shows: no, do: Leave, why: "it shows no job: it is idle, or the controller removes it"},
 	{claim: over, age: in(Young), do: Wait, why: "it may be about to exit"}, // RECV-1
-	{claim: in(NoRow), label: yes, poller: in(Polls), runner: in(Starting, Ready), do: TakeOffLabel, kind: LyingLabel,
+	{claim: in(NoRow), label: yes, poller: in(Polls), runner: in(Starting, Ready), do: TakeOffLabel, kind: StaleLabel,
 		why: "its label says that it is busy, and it polls for a job"}, // CLAIM-6
 	{claim: over, at: in(RunnerNotAsked), do: Ask, why: "it shows a job without a claim"},
 	{claim: over, at: in(RunnerUnreadable), do: Leave, doubt: true, why: "GitHub cannot be asked about its runner"},
 	{claim: over, at: in(RunnerBusy), do: Adopt, kind: UnknownRunner, why: "GitHub reports its runner as busy"}, // CLAIM-13
 	{claim: over, at: in(RunnerIdle), runner: in(Starting, NotReady), do: Leave, doubt: true,
 		why: "its runner is online, and its pod does not show that no job has started in it"}, // EXCL-4
-	{claim: over, at: notBusy, do: RetirePod, kind: OrphanedStampedPod,
+	{claim: over, at: notBusy, do: RetirePod, kind: OrphanedLabelledPod,
 		why: "it shows a job without a claim, and GitHub has no busy runner for it"}, // RECV-1, EXCL-4
 }

@@ -18,11 +18,11 @@ const (
 	IdleRunner           Kind = "idle_runner"             // it is online and receives no job
 	StoppedPod           Kind = "stopped_pod"             // its pod is being stopped before its job has begun
 	UnregisteredRunner   Kind = "unregistered_runner"     // recovery has removed its registrations, and no job has started
-	OrphanedStampedPod   Kind = "orphaned_stamped_pod"    // the pod shows work without a claim
+	OrphanedLabelledPod  Kind = "orphaned_labelled_pod"   // the pod shows work without a claim
 	UnknownRunner        Kind = "unknown_runner"          // its runner is busy without a claim
 	UnclaimedJob         Kind = "unclaimed_job"           // a job's row says that a claim has it, and none has
 	MissingLabel         Kind = "missing_label"           // it is busy, and its pod does not name the owner
-	LyingLabel           Kind = "lying_label"             // its label shows work, and it polls
+	StaleLabel           Kind = "stale_label"             // its label shows work, and it polls
 	UnstartedExecution   Kind = "unstarted_execution"     // GitHub runs the job, and its row does not say so
 	OrphanedSession      Kind = "orphaned_runner_session" // a session is open whose pod is gone
 	OrphanedRegistration Kind = "orphaned_registration"   // a registration is open whose pod's work is over
@@ -35,8 +35,8 @@ const (
 // Kinds lists every kind, in the order of the documentation.
 func Kinds() []Kind {
 	return []Kind{
-		StaleClaim, OrphanedRunner, AgentNeverRegistered, OrphanCompleted, PodMissingClaim, IdleRunner, StoppedPod, UnregisteredRunner, OrphanedStampedPod,
-		UnknownRunner, UnclaimedJob, MissingLabel, LyingLabel, UnstartedExecution, OrphanedSession, OrphanedRegistration,
+		StaleClaim, OrphanedRunner, AgentNeverRegistered, OrphanCompleted, PodMissingClaim, IdleRunner, StoppedPod, UnregisteredRunner, OrphanedLabelledPod,
+		UnknownRunner, UnclaimedJob, MissingLabel, StaleLabel, UnstartedExecution, OrphanedSession, OrphanedRegistration,
 		QueuedReaped, Redelivered, QueueSwept, LostJobRerun,
 	}
 }
