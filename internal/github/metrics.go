@@ -45,8 +45,19 @@ func (c *Client) measure() (err error) {
 	})
 }
 
+// operationLabels are the operations' values of the label. The constants are phrases, for errors.
+var operationLabels = map[string]string{
+	opMint: "create_jit_config", opRemove: "remove_runner", opRunner: "get_runner", opFind: "find_runner", opList: "list_runners",
+	opRoster: "list_all_runners", opControl: "get_scope", opRepos: "list_installation_repositories", opToken: "create_registration_token",
+	opGroup: "find_runner_group", opGroupAccess: "get_runner_group_access", opInstalled: "find_installation", opRepository: "get_repository",
+	opRepositoryID: "find_repository", opJob: "get_job", opRun: "get_run", opRuns: "list_runs", opReadRun: "check_runs",
+	opRunJobs: "list_run_jobs", opRerun: "rerun_job", opDeliveries: "list_deliveries", opPayload: "get_delivery", opRedeliver: "redeliver",
+	opInstallations: "list_installations", opApp: "get_app", opHookConfig: "get_webhook_config", opProveKey: "prove_key",
+	opConvert: "convert_manifest",
+}
+
 func (m *Metrics) count(operation string, err error) {
-	m.requests.WithLabelValues(operation, outcome(err)).Inc()
+	m.requests.WithLabelValues(operationLabels[operation], outcome(err)).Inc()
 }
 
 func isLimited(err error) bool {
