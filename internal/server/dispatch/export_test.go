@@ -59,12 +59,9 @@ func (d *Dispatcher) JoinedPolls() int {
 // RetryRefused brings back one job of each refusal that is due.
 func (d *Dispatcher) RetryRefused(ctx context.Context) (time.Time, error) { return d.retryRefused(ctx) }
 
-// Rematched is how many label sets are matched to pools when jobs of these are queued.
-func (d *Dispatcher) Rematched(ctx context.Context, labelKeys ...string) (int, error) {
-	d.routeMu.Lock()
-	defer d.routeMu.Unlock()
-	next := rerouted{valid: true, arrived: labelKeys, pools: d.opt.Cluster.Pools()}
-	err := d.rematch(ctx, &next, d.router.routing)
+// Rematched is how many label sets are matched to pools now that were not matched before, or are matched again.
+func (d *Dispatcher) Rematched(ctx context.Context) (int, error) {
+	next, err := d.rerouteNow(ctx)
 	return len(next.fresh.keys()), err
 }
 

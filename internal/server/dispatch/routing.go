@@ -80,10 +80,7 @@ func (d *Dispatcher) WorkArrived(labelKey string) {
 	defer d.mu.Unlock()
 	// A reading that is not there yet will find the set; one that has begun may have read before the set's lane was there.
 	if r := &d.router; labelKey != "" && (r.reading || r.valid && !r.known[labelKey]) {
-		if r.arrived == nil {
-			r.arrived = map[string]bool{}
-		}
-		r.arrived[labelKey] = true
+		r.arrive(labelKey)
 	}
 	for _, m := range d.matchers {
 		m.wakeUp()
@@ -96,35 +93,62 @@ func (d *Dispatcher) servesNow(labelKey string) bool {
 	return ok && slices.ContainsFunc(d.opt.Cluster.Pools(), func(p Pool) bool { return !p.Terminating && p.Serves(labels) })
 }
 
+// arrive notes that jobs of that label set were queued.
+func (r *router) arrive(labelKey string) {
+	if r.arrived == nil {
+		r.arrived = map[string]bool{}
+	}
+	r.arrived[labelKey] = true
+}
+
+// arriveAgain is for label sets that a failed reading has not matched.
+func (d *Dispatcher) arriveAgain(labelKeys map[string]bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for key := range labelKeys {
+		d.router.arrive(key)
+	}
+}
+
 // routingNow matches to pools what has changed since the last time.
 func (d *Dispatcher) routingNow(ctx context.Context) (Routing, error) {
+	next, err := d.rerouteNow(ctx)
+	return next.routing, err
+}
+
+func (d *Dispatcher) rerouteNow(ctx context.Context) (rerouted, error) {
 	d.routeMu.Lock()
 	defer d.routeMu.Unlock()
+	r := &d.router
+	d.mu.Lock()
+	changes := r.changes // before the pools, so that a change while they are read makes this routing invalid
+	d.mu.Unlock()
 	pools, now := d.opt.Cluster.Pools(), d.opt.Now()
 	d.mu.Lock()
-	r := &d.router
 	r.reading = r.reading || !r.valid || now.Sub(r.readAt) >= routingKept
 	if r.valid && (r.reading || len(r.arrived) > 0) && !reflect.DeepEqual(r.pools, routed(pools)) {
 		r.valid, r.reading = false, true // PoolsChanged comes after the change shows here, and will find nothing changed
 	}
-	next := rerouted{valid: r.valid, reread: r.reading, changes: r.changes, arrived: slices.Sorted(maps.Keys(r.arrived)), pools: pools, at: now}
+	next := rerouted{valid: r.valid, reread: r.reading, changes: changes, arrived: r.arrived, pools: pools, at: now}
 	kept := r.routing
+	r.arrived = nil // a set that arrives again from here on may have its lane too late for this reading
 	d.mu.Unlock()
 	if next.valid && !next.reread && len(next.arrived) == 0 {
-		return kept, nil
+		return rerouted{routing: kept}, nil
 	}
 	if err := d.rematch(ctx, &next, kept); err != nil {
-		return Routing{}, err
+		d.arriveAgain(next.arrived)
+		return rerouted{}, err
 	}
 	d.setRouting(ctx, next)
-	return next.routing, nil
+	return next, nil
 }
 
 // rerouted is a routing in the making.
 type rerouted struct {
-	valid, reread bool     // as the router's valid and reading when it was begun
-	changes       uint64   // the router's
-	arrived       []string // the router's
+	valid, reread bool            // as the router's valid and reading when it was begun
+	changes       uint64          // the router's, before the pools were read
+	arrived       map[string]bool // the router's
 	pools         []Pool
 	at            time.Time
 
@@ -135,7 +159,7 @@ type rerouted struct {
 // rematch makes the routing. Unless it is invalid, no known set is matched again, however many there are: those that arrived are matched, and
 // at times those without a lane are dropped (TEN-1).
 func (d *Dispatcher) rematch(ctx context.Context, next *rerouted, kept Routing) error {
-	keys := next.arrived
+	keys := slices.Sorted(maps.Keys(next.arrived))
 	if !next.valid {
 		var err error
 		if keys, err = d.servable(ctx, next.pools); err != nil {
@@ -182,9 +206,6 @@ func (d *Dispatcher) setRouting(ctx context.Context, next rerouted) {
 		r.known[key] = true
 	}
 	r.routing = next.routing
-	for _, key := range next.arrived {
-		delete(r.arrived, key)
-	}
 }
 
 // servable lists the label sets, by key, that jobs have asked for and that at least one of the pools serves. It asks for those that the

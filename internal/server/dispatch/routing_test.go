@@ -1,6 +1,8 @@
 package dispatch_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
+	"github.com/bullpen-ci/bullpen/test/kit/dispatchtest"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
@@ -82,7 +85,8 @@ func TestRouting_TEN1_NoSetIsMatchedAgainOrKeptWithoutALane(t *testing.T) {
 	}
 	h.asks(d, c)
 	require.Equal(t, len(sets), d.Known())
-	matched, err := d.Rematched(t.Context(), dispatch.LabelKey([]string{"b", "self-hosted"}))
+	d.WorkArrived(dispatch.LabelKey([]string{"b", "self-hosted"}))
+	matched, err := d.Rematched(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, matched)
 
@@ -124,4 +128,100 @@ func TestRouting_TEN1_ASetThatReturnsWhileItIsDroppedIsServed(t *testing.T) {
 	_, err := d.Signals(t.Context())
 	require.NoError(t, err)
 	h.started(d, h.pod("linux"), 1)
+}
+
+// As above, while the routing is made anew after a reading that has failed: the set had arrived before that reading.
+func TestRouting_TEN1_ASetThatReturnsDuringANewReadingIsServed(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	h.cluster.PutPool(linuxPool("linux", "linux", "gpu"))
+	store, key := &rereading{Store: h.store}, dispatch.LabelKey([]string{"gpu"})
+	d := h.replica(at(c), func(o *dispatch.Options) { o.Store = store })
+	h.record(job(fleet.JobEventQueued, 1, labelled("gpu")))
+	h.asks(d, c)
+	ledgertest.Exec(t, h.url, `DELETE FROM job_lanes`)
+	d.Reconnected()
+	store.arm(func() error {
+		d.WorkArrived(key)
+		return errors.New("the database went away")
+	})
+	c.pass(time.Minute)
+	_, err := d.Signals(t.Context())
+	require.Error(t, err)
+	store.arm(func() error {
+		ledgertest.Exec(t, h.url, `INSERT INTO job_lanes (label_key, account_id, version, head_at) VALUES ($1, $2, 1, now())`, key, acme.ID)
+		d.WorkArrived(key)
+		return nil
+	})
+	c.pass(time.Minute)
+	_, err = d.Signals(t.Context())
+	require.NoError(t, err)
+	h.started(d, h.pod("linux"), 1)
+}
+
+// rereading is a ledger in which something happens once after label sets were read, and before they are returned.
+type rereading struct {
+	dispatch.Store
+	mu     sync.Mutex
+	during func() error
+}
+
+func (r *rereading) arm(during func() error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.during = during
+}
+
+func (r *rereading) LabelSetsAmong(ctx context.Context, keys []string) ([]string, error) {
+	found, err := r.Store.LabelSetsAmong(ctx, keys)
+	r.mu.Lock()
+	during := r.during
+	r.during = nil
+	r.mu.Unlock()
+	if during != nil {
+		err = errors.Join(err, during())
+	}
+	return found, err
+}
+
+// A pool may change, and its event be handled, after a replica has read the pools and before it matches label sets to them.
+func TestRouting_TEN1_APoolThatShowsWhilePoolsAreReadServesWhatWaited(t *testing.T) {
+	h, c := newHarness(t), newClock()
+	h.record(job(fleet.JobEventQueued, 1, labelled("gpu")))
+	pools := &latePools{Cluster: h.cluster}
+	d := h.replica(at(c), func(o *dispatch.Options) { o.Cluster = pools })
+	require.NotContains(t, h.asks(d, c), "gpu")
+	pools.arm(func() {
+		h.cluster.PutPool(linuxPool("gpu", "gpu"))
+		d.PoolsChanged()
+	})
+	d.Reconnected()
+	c.pass(time.Minute)
+	_, err := d.Signals(t.Context())
+	require.NoError(t, err)
+	h.started(d, h.pod("gpu"), 1)
+}
+
+// latePools is a cluster that changes once after its pools were read, and before they are returned.
+type latePools struct {
+	*dispatchtest.Cluster
+	mu    sync.Mutex
+	after func()
+}
+
+func (l *latePools) arm(after func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.after = after
+}
+
+func (l *latePools) Pools() []dispatch.Pool {
+	pools := l.Cluster.Pools()
+	l.mu.Lock()
+	after := l.after
+	l.after = nil
+	l.mu.Unlock()
+	if after != nil {
+		after()
+	}
+	return pools
 }
