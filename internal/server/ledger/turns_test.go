@@ -11,6 +11,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/fleet"
 	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/internal/server/events/roster"
+	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
 	"github.com/bullpen-ci/bullpen/internal/server/restore/epoch"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/postgrestest"
@@ -70,6 +71,37 @@ func TestRebuild_CLAIM17_TheHoldWaitsForWhatIsBeingWritten(t *testing.T) {
 	claim, err := store.Claim(ctx, "6a8c4a6e-0000-4000-8000-000000000001")
 	require.NoError(t, err)
 	require.Equal(t, fleet.ClaimExecuting, claim.State)
+}
+
+// CLAIM-17: a transaction's clock stands still from its beginning. One that began before another replica's hold or turn does not take either
+// for that of a clock that was set back.
+func TestBeginRebuild_CLAIM17_ATurnSinceTheTransactionBeganStands(t *testing.T) {
+	ctx := t.Context()
+	store, err := Open(ctx, postgrestest.NewDatabase(t, Migrate), 0)
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	row, err := store.Epoch(ctx)
+	require.NoError(t, err)
+	earlier, err := store.pool.Begin(ctx)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = earlier.Rollback(context.Background()) })
+	_, err = earlier.Exec(ctx, `SELECT now()`)
+	require.NoError(t, err)
+
+	hold, lease := time.Hour, 30*time.Second
+	require.NoError(t, store.BeginHold(ctx, row.Mark, epoch.Decision{Over: row.Mark, Reason: "a test"}, hold))
+	_, mine, err := store.BeginRebuild(ctx, lease, 0)
+	require.NoError(t, err)
+	require.True(t, mine)
+
+	q := sqlcgen.New(earlier)
+	began, err := q.BeginHold(ctx, sqlcgen.BeginHoldParams{
+		Hold: hold.Seconds(), OverLineage: row.Mark.Lineage, OverEpoch: row.Mark.Epoch, Reason: "a test", Lineage: row.Mark.Lineage, Epoch: row.Mark.Epoch,
+	})
+	require.NoError(t, err)
+	require.Zero(t, began)
+	_, err = q.BeginRebuild(ctx, lease.Seconds(), 0)
+	require.ErrorIs(t, err, pgx.ErrNoRows)
 }
 
 // waiting counts sessions of this database that wait for a lock.

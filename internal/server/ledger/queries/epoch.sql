@@ -11,19 +11,20 @@ WHERE lineage = @lineage AND epoch >= @epoch AND hold_until IS NULL
 UPDATE ledger_epoch SET copied = true WHERE lineage = @lineage AND NOT copied;
 
 -- name: BeginHold :execrows
--- Whoever sees it first writes it down for all; a hold over as much, or more, stands, unless the clock was set back since it began.
+-- Whoever sees it first writes it down for all; a hold over as much, or more, stands, unless the clock was set back since it began. The minute is
+-- epoch.clockSlack: now() is when this transaction began, which may be before the hold that it has waited for.
 UPDATE ledger_epoch SET hold_until = now() + make_interval(secs => @hold::float8), over_lineage = @over_lineage, over_epoch = @over_epoch,
     reason = @reason, lost_since = sqlc.narg(lost_since), rebuilt_at = NULL, rebuilding_until = NULL, rebuild_turn = '', doubts = 0
 WHERE lineage = @lineage AND epoch = @epoch
   AND (hold_until IS NULL OR over_lineage <> @over_lineage OR over_epoch < @over_epoch
-    OR hold_until > now() + make_interval(secs => @hold::float8));
+    OR hold_until > now() + make_interval(secs => @hold::float8) + interval '1 minute');
 
 -- name: BeginRebuild :one
 -- One replica at a time, for so long unless it renews that; and not again at once. Whoever had the turn before has it no more. A time that is
--- later than it can be is from before the clock was set back, and counts as none.
+-- later than it can be is from before the clock was set back, and counts as none. For the minute see BeginHold.
 UPDATE ledger_epoch SET rebuilding_until = now() + make_interval(secs => @lease::float8), rebuild_turn = gen_random_uuid()::text
 WHERE hold_until IS NOT NULL AND (rebuilding_until IS NULL OR rebuilding_until <= now()
-    OR rebuilding_until > now() + make_interval(secs => @lease::float8))
+    OR rebuilding_until > now() + make_interval(secs => @lease::float8) + interval '1 minute')
   AND (rebuilt_at IS NULL OR rebuilt_at <= now() - make_interval(secs => @every::float8) OR rebuilt_at > now())
 RETURNING rebuild_turn;
 

@@ -55,7 +55,7 @@ UPDATE ledger_epoch SET hold_until = now() + make_interval(secs => $1::float8), 
     reason = $4, lost_since = $5, rebuilt_at = NULL, rebuilding_until = NULL, rebuild_turn = '', doubts = 0
 WHERE lineage = $6 AND epoch = $7
   AND (hold_until IS NULL OR over_lineage <> $2 OR over_epoch < $3
-    OR hold_until > now() + make_interval(secs => $1::float8))
+    OR hold_until > now() + make_interval(secs => $1::float8) + interval '1 minute')
 `
 
 type BeginHoldParams struct {
@@ -68,7 +68,8 @@ type BeginHoldParams struct {
 	Epoch       int64
 }
 
-// Whoever sees it first writes it down for all; a hold over as much, or more, stands, unless the clock was set back since it began.
+// Whoever sees it first writes it down for all; a hold over as much, or more, stands, unless the clock was set back since it began. The minute is
+// epoch.clockSlack: now() is when this transaction began, which may be before the hold that it has waited for.
 func (q *Queries) BeginHold(ctx context.Context, arg BeginHoldParams) (int64, error) {
 	result, err := q.db.Exec(ctx, beginHold,
 		arg.Hold,
@@ -88,13 +89,13 @@ func (q *Queries) BeginHold(ctx context.Context, arg BeginHoldParams) (int64, er
 const beginRebuild = `-- name: BeginRebuild :one
 UPDATE ledger_epoch SET rebuilding_until = now() + make_interval(secs => $1::float8), rebuild_turn = gen_random_uuid()::text
 WHERE hold_until IS NOT NULL AND (rebuilding_until IS NULL OR rebuilding_until <= now()
-    OR rebuilding_until > now() + make_interval(secs => $1::float8))
+    OR rebuilding_until > now() + make_interval(secs => $1::float8) + interval '1 minute')
   AND (rebuilt_at IS NULL OR rebuilt_at <= now() - make_interval(secs => $2::float8) OR rebuilt_at > now())
 RETURNING rebuild_turn
 `
 
 // One replica at a time, for so long unless it renews that; and not again at once. Whoever had the turn before has it no more. A time that is
-// later than it can be is from before the clock was set back, and counts as none.
+// later than it can be is from before the clock was set back, and counts as none. For the minute see BeginHold.
 func (q *Queries) BeginRebuild(ctx context.Context, lease float64, every float64) (string, error) {
 	row := q.db.QueryRow(ctx, beginRebuild, lease, every)
 	var rebuild_turn string

@@ -146,6 +146,10 @@ func Judge(v View, b Bounds) Decision {
 	return d
 }
 
+// clockSlack is how much later than possible a time in the row may be before the database's clock counts as set back. A transaction's clock
+// stands still from its beginning, and the row may have been written since. The ledger's queries use the same minute.
+const clockSlack = time.Minute
+
 // judgeHold is for a database in which a hold is written down: for every replica, and across their restarts.
 func judgeHold(d Decision, v View, b Bounds) Decision {
 	row := v.Row
@@ -158,7 +162,7 @@ func judgeHold(d Decision, v View, b Bounds) Decision {
 		if row.Lineage == d.Known.Lineage {
 			d.Lost = row.BeatenAt
 		}
-	case row.HoldUntil.After(row.Now.Add(b.Hold)):
+	case row.HoldUntil.After(row.Now.Add(b.Hold + clockSlack)):
 		// The database's clock was set back: the hold begins again, and lasts as long as any other.
 		d.Step, d.Over, d.Lost = Begin, row.Over, row.LostSince
 	case row.Now.Before(row.HoldUntil):

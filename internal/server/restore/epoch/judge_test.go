@@ -63,6 +63,7 @@ func TestJudge_CLAIM17_Cases(t *testing.T) {
 		"held, over, rebuilt early":                  {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(9), 0), 40*time.Second, 0), false, 0}, Hold, Mark{}},
 		"held, over, rebuilt":                        {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(9), 0), 20*time.Second, 0), false, 0}, End, Mark{}},
 		"held, until later than a hold lasts":        {View{mark(9), Copy{Mark: mark(9)}, frozen(row(7), mark(9), time.Hour), false, 0}, Begin, mark(9)},
+		"held since this transaction began":          {View{mark(9), Copy{Mark: mark(9)}, frozen(row(7), mark(9), bounds.Hold+time.Second), false, 0}, Hold, Mark{}},
 		"held, over, rebuilt later than now":         {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(9), 0), -time.Hour, 0), false, 0}, Hold, Mark{}},
 		"held, over, doubts":                         {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(9), -time.Minute), 0, 1), false, 0}, Hold, Mark{}},
 		"held, over, doubts for long":                {View{mark(9), Copy{Mark: mark(9)}, rebuilt(frozen(row(7), mark(9), -5*time.Minute), 0, 1), false, 0}, End, Mark{}},
