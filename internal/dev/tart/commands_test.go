@@ -28,7 +28,9 @@ func TestExitCodes(t *testing.T) {
 	} {
 		m.fails(2, missing, args...)
 	}
-	m.fails(2, "does not exist", "fqn", image)
+	m.fails(1, "is not a digest", "fqn", image)
+	digest := "ghcr.io/org/macos@sha256:" + strings.Repeat("0", 64)
+	require.Equal(t, digest+"\n", m.ok("fqn", digest), "a digest has a name before it is pulled")
 	m.fails(2, "does not exist", "delete", image)
 	m.fails(1, "Error: ", "run", "none")
 	m.ok("clone", image, "a")

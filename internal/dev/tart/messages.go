@@ -32,6 +32,7 @@ var Messages = map[string]struct {
 	Text string
 }{
 	"not-found":         {codeNoSuchVM, `the specified VM "%s" does not exist`},
+	"no-digest":         {codeFailed, `OCI storage error: %s is not a digest and doesn't point to a digest`},
 	"not-running":       {codeNoSuchVM, `VM "%s" is not running`},
 	"already-running":   {codeNoSuchVM, `VM "%s" is already running!`},
 	"running":           {codeFailed, `VM "%s" is running`},

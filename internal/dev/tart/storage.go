@@ -347,6 +347,7 @@ func (c *command) deleteVM(name string) error {
 	return os.RemoveAll(string(vm))
 }
 
+// runFQN takes the digest from the image's path, and does not check that anything is there: it names a digest that was never pulled.
 func runFQN(_ context.Context, c *command) error {
 	name := c.args[0]
 	r, remote := parseReference(name)
@@ -354,11 +355,14 @@ func runFQN(_ context.Context, c *command) error {
 		fmt.Fprintln(c.Stdout, name)
 		return nil
 	}
-	dir, err := filepath.EvalSymlinks(string(c.dir(r)))
-	if err != nil {
-		return message("not-found", name)
+	digest := filepath.Base(string(c.dir(r)))
+	if to, err := os.Readlink(string(c.dir(r))); err == nil {
+		digest = to
 	}
-	fmt.Fprintf(c.Stdout, "%s@%s\n", r.repository, filepath.Base(dir))
+	if !strings.HasPrefix(digest, "sha256:") {
+		return message("no-digest", r.repository+":"+r.tag)
+	}
+	fmt.Fprintf(c.Stdout, "%s@%s\n", r.repository, digest)
 	return nil
 }
 

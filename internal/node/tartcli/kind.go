@@ -99,6 +99,7 @@ var messages = []struct {
 	{[]string{"isn't enough space"}, KindNoSpace},
 	{[]string{"nsposixerrordomain", "code=28 "}, KindNoSpace},
 	{[]string{"the specified vm", "does not exist"}, KindNotFound},
+	{[]string{"is not a digest and doesn't point to a digest"}, KindNotFound}, // of a tag that was never pulled
 	{[]string{"is already running!"}, KindRunning},
 	{[]string{"is not running"}, KindNotRunning},
 	{[]string{"vm \"", "\" is running"}, KindRunning},

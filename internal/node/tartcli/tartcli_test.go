@@ -172,7 +172,7 @@ func TestClient_LifeOfAVM(t *testing.T) {
 func TestClient_KnowsWhatEachMessageMeans(t *testing.T) {
 	t.Parallel()
 	want := map[string]tartcli.Kind{
-		"not-found": tartcli.KindNotFound, "not-running": tartcli.KindNotRunning, "already-running": tartcli.KindRunning,
+		"not-found": tartcli.KindNotFound, "no-digest": tartcli.KindNotFound, "not-running": tartcli.KindNotRunning, "already-running": tartcli.KindRunning,
 		"running": tartcli.KindRunning, "limit": tartcli.KindLimit, "limit-others": tartcli.KindLimit, "limit-old": tartcli.KindLimit,
 		"no-ip": tartcli.KindNoAddress, "no-ip-running": tartcli.KindNoAddress, "no-guest-agent": tartcli.KindGuestUnreachable,
 		"corrupt": tartcli.KindCorrupt, "not-terminated": tartcli.KindStuck, "auxiliary-storage": tartcli.KindStuck,

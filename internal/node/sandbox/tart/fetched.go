@@ -82,8 +82,15 @@ func (s *Sandbox) endFetch(ctx context.Context, f fetch) (string, error) {
 	if err != nil && tartcli.KindOf(err) != tartcli.KindNotFound {
 		return "", err
 	}
-	if digestOf(named) == "" || slices.Contains(f.Before, named) {
-		named = "" // NODE-7: it was here before
+	// A pull that failed may still have a name. Without the image its record ends: what a person pulls later is not ours (NODE-7).
+	brought := digestOf(named) != "" && !slices.Contains(f.Before, named)
+	if brought {
+		if brought, err = s.listed(ctx, named); err != nil {
+			return "", err
+		}
+	}
+	if !brought {
+		named = ""
 	} else if err := writeJSON(s.fetchedFile(named), named); err != nil {
 		return named, err
 	}

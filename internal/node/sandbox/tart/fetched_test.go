@@ -101,6 +101,46 @@ func TestImages_NODE7_AnotherTagOfWhatWasThere(t *testing.T) {
 	require.Empty(t, m.calls("delete"))
 }
 
+// Tart names a digest that it has never pulled. Without a pull of its own the image would arrive in the time of a clone, without a mark.
+func TestImages_ByDigestArePulledAndMarked(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	image := testImage[:strings.LastIndexByte(testImage, ':')] + "@" + testDigest
+	s := m.open()
+	pod, c := m.newPod("exit 0")
+	c.Image, pod.Spec.Containers[0].Image = image, image
+	require.NoError(t, m.tryStart(t.Context(), s, pod, c))
+	require.Equal(t, [][]string{{"pull", image}}, m.calls("pull"))
+	require.Contains(t, s.fetched(), image)
+	m.wait(s, pod)
+	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+}
+
+// The pull of an administrator, after ours has failed, does not make the image ours.
+func TestImages_NODE7_PulledByAPersonAfterOursFailed(t *testing.T) {
+	t.Parallel()
+	for name, image := range map[string]string{
+		"tag": testImage, "digest": testImage[:strings.LastIndexByte(testImage, ':')] + "@" + testDigest,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMac(t)
+			s := m.open(later)
+			m.script(tart.Script{Rules: []tart.Rule{{Command: "pull", Effect: tart.EffectAnswer, Message: "network"}}})
+			_, err := s.pull(t.Context(), "uid", image, corev1.PullIfNotPresent)
+			require.ErrorContains(t, err, "pulling "+image)
+			require.Empty(t, s.fetched())
+			m.script(tart.Script{Images: map[string]tart.Image{testImage: {Digest: testDigest}}})
+			m.tart("pull", image)
+			theirs := m.images(s)
+			_, err = s.CollectImages(t.Context(), 1<<60)
+			require.NoError(t, err)
+			require.NotEmpty(t, theirs)
+			require.Equal(t, theirs, m.images(s))
+		})
+	}
+}
+
 // The pod that asked for an image names it a moment after it has arrived.
 func TestBaseless_KeepsWhatIsUsedOrNew(t *testing.T) {
 	now := time.Now()

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -96,8 +97,7 @@ func (s *Sandbox) pull(ctx context.Context, podUID, image string, policy corev1.
 			return "", err
 		}
 		defer unlock()
-		before, err := s.tart.FQN(ctx, image)
-		if err == nil && digestOf(before) != "" && policy != corev1.PullAlways {
+		if before, present := s.present(ctx, image); present && policy != corev1.PullAlways {
 			return before, nil
 		}
 		began := s.opts.Now()
@@ -112,6 +112,26 @@ func (s *Sandbox) pull(ctx context.Context, podUID, image string, policy corev1.
 		}
 		return named, err
 	})
+}
+
+// present is the name by digest of an image from which a machine can be cloned. Tart's name alone does not show that: it names a digest
+// that it has never pulled.
+func (s *Sandbox) present(ctx context.Context, image string) (string, bool) {
+	named, err := s.tart.FQN(ctx, image)
+	if err != nil || digestOf(named) == "" {
+		return "", false
+	}
+	if s.goldenWhole(digestOf(named)) {
+		return named, true
+	}
+	listed, err := s.listed(ctx, named)
+	return named, err == nil && listed
+}
+
+// listed reports whether an image, by digest, is in Tart's cache.
+func (s *Sandbox) listed(ctx context.Context, image string) (bool, error) {
+	list, err := s.tart.List(ctx)
+	return slices.ContainsFunc(list, func(vm tartcli.VM) bool { return vm.Image && vm.Name == image }), err
 }
 
 // withSpace tries again, once, when the disk is full and images could be removed.
