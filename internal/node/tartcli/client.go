@@ -40,7 +40,7 @@ var inherited = []string{"HOME", "USER", "LOGNAME", "PATH", "TMPDIR", "LANG", "L
 
 // Timeouts bound how long each kind of call may take. Zero means the default.
 type Timeouts struct {
-	Silence time.Duration // how long a pull may bring nothing, whatever all of it takes; default: 15 minutes
+	Silence time.Duration // how long a pull may bring nothing; default: 15 minutes
 	Clone   time.Duration // default: 5 minutes
 	Delete  time.Duration // default: 5 minutes
 	Set     time.Duration // default: 1 minute

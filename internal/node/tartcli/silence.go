@@ -6,10 +6,15 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"time"
 )
+
+// maxPull is how long a pull may take in all, so that a pull that brings signs and never ends, ends: 100 GB at 10 Mbit/s take less.
+const maxPull = 24 * time.Hour
 
 // silenceChecks is how often a pull is checked until its silence has lasted too long.
 const silenceChecks = 60
@@ -37,14 +42,18 @@ func (s *silence) tooLong(now sign) bool {
 	return s.looks >= silenceChecks
 }
 
-// endSilent ends a pull that has brought nothing for a time. The whole of a pull has no bound: sizes of images and speeds of networks
-// differ too much, and a pull that is ended may start from nothing. A pull that waits for another one's lock is not silent
+// endSilent ends a pull that has brought nothing for a time. The bound of a whole pull is generous: sizes of images and speeds of networks
+// differ, and a pull that is ended may start from nothing. A pull that waits for another one's lock is not silent
 // while that one brings something.
 func (c *Client) endSilent(ctx context.Context, end context.CancelCauseFunc, limit time.Duration, printed func() int64) {
 	var s silence
-	for {
+	for waited := time.Duration(0); ; waited += limit / silenceChecks {
 		c.opts.Pause(ctx, limit/silenceChecks)
 		if ctx.Err() != nil {
+			return
+		}
+		if waited >= maxPull {
+			end(fmt.Errorf("not complete after %s: %w", maxPull, context.DeadlineExceeded))
 			return
 		}
 		now := c.arrived()
@@ -56,26 +65,40 @@ func (c *Client) endSilent(ctx context.Context, end context.CancelCauseFunc, lim
 	}
 }
 
-// arrived is what lies in the directories for unfinished VMs and for images.
+// pullDir is the name that Tart gives the directory of an unfinished pull. A clone's is a UUID.
+var pullDir = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// arrived is what lies in the directories for unfinished pulls and for images. Clones that come and go meanwhile are no sign.
 func (c *Client) arrived() sign {
 	var all sign
-	for _, dir := range []string{"tmp", "cache"} {
-		_ = filepath.WalkDir(filepath.Join(c.opts.Home, dir), func(_ string, entry fs.DirEntry, err error) error {
-			if err != nil {
-				return nil //nolint:nilerr // Tart moves files meanwhile
-			}
-			info, err := entry.Info()
-			if err != nil {
-				return nil //nolint:nilerr // as above
-			}
-			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-				all.blocks += stat.Blocks
-			}
-			if info.ModTime().After(all.modified) {
-				all.modified = info.ModTime()
-			}
-			return nil
-		})
+	all.add(filepath.Join(c.opts.Home, "cache"))
+	all.modified = time.Time{} // Tart changes it when it clones an image
+	tmp := filepath.Join(c.opts.Home, "tmp")
+	entries, _ := os.ReadDir(tmp) // none before the first
+	for _, e := range entries {
+		if pullDir.MatchString(e.Name()) {
+			all.add(filepath.Join(tmp, e.Name()))
+		}
 	}
 	return all
+}
+
+// add counts what lies below a directory.
+func (s *sign) add(dir string) {
+	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // Tart moves files meanwhile
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return nil //nolint:nilerr // as above
+		}
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			s.blocks += stat.Blocks
+		}
+		if info.ModTime().After(s.modified) {
+			s.modified = info.ModTime()
+		}
+		return nil
+	})
 }
