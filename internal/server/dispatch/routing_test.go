@@ -130,7 +130,7 @@ func TestRouting_TEN1_ASetThatReturnsWhileItIsDroppedIsServed(t *testing.T) {
 	h.started(d, h.pod("linux"), 1)
 }
 
-// As above, while the routing is made anew after a reading that has failed: the set had arrived before that reading.
+// As above, while the routing is made again after a reading that has failed: the set had arrived before that reading.
 func TestRouting_TEN1_ASetThatReturnsDuringANewReadingIsServed(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	h.cluster.PutPool(linuxPool("linux", "linux", "gpu"))
