@@ -120,6 +120,7 @@ func listen(path string) (*net.UnixListener, error) {
 type guard struct {
 	name     string
 	dir      string
+	message  string // the path of the termination message
 	log      *slog.Logger
 	children *children
 	service  service
@@ -130,12 +131,12 @@ type guard struct {
 
 func newGuard(o Options) *guard {
 	return &guard{
-		name: o.Name, dir: o.Dir, log: o.Log, children: newChildren(), end: make(chan struct{}, 1),
+		name: o.Name, dir: o.Dir, message: messageFile, log: o.Log, children: newChildren(), end: make(chan struct{}, 1),
 		service: service{logs: newRing(maxLogs)},
 	}
 }
 
-// watch reaps until the end.
+// watch reaps, and keeps the termination message small, until the end.
 func (g *guard) watch(runnerEnded <-chan struct{}, children <-chan os.Signal) error {
 	look := time.NewTicker(reapEvery)
 	defer look.Stop()
@@ -151,6 +152,9 @@ func (g *guard) watch(runnerEnded <-chan struct{}, children <-chan os.Signal) er
 		case <-look.C:
 		}
 		g.children.reap()
+		if err := boundMessage(g.message); err != nil {
+			g.log.Debug("bounding the termination message", "container", g.name, "error", err)
+		}
 	}
 }
 

@@ -1,0 +1,61 @@
+package guard
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestTheTerminationMessageStaysSmall(t *testing.T) {
+	for _, row := range []struct {
+		name       string
+		size, want int64
+	}{
+		{"a message of the largest size is kept", maxMessage, maxMessage},
+		{"a larger one is emptied", maxMessage + 1, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "termination-log")
+			if err := os.WriteFile(path, make([]byte, row.size), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			g := newGuard(Options{Log: slog.New(slog.DiscardHandler)})
+			g.message = path
+			ended, wakes, done := make(chan struct{}), make(chan os.Signal), make(chan error, 1)
+			go func() { done <- g.watch(ended, wakes) }()
+			wakes <- os.Interrupt
+			wakes <- os.Interrupt // it is received after the pass of the first
+			close(ended)
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Fatal(err)
+				}
+			case <-time.After(time.Minute):
+				t.Fatal("the guard did not end")
+			}
+			if info, err := os.Stat(path); err != nil || info.Size() != row.want {
+				t.Errorf("the message has %v bytes (%v), want %d", info.Size(), err, row.want)
+			}
+		})
+	}
+}
+
+func TestTheTerminationMessageIsNoLink(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := os.WriteFile(file, make([]byte, maxMessage+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := boundMessage(link); err == nil {
+		t.Error("a link was opened")
+	}
+	if info, err := os.Stat(file); err != nil || info.Size() != maxMessage+1 {
+		t.Errorf("the file behind a link was changed: %v, %v", info, err)
+	}
+}
