@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
-// tartRun is how a machine that runs looks among processes; the frameworks' own process runs for each, too.
+// tartRun is how a machine that runs looks among processes, and not a wrapper that has it as its argument; the frameworks' own process runs for
+// each, too, and for Linux guests of other programs.
 var (
-	tartRun        = regexp.MustCompile(`(^|/)tart run( |$)`)
+	tartRun        = regexp.MustCompile(`^(\S*/)?tart run( |$)`)
 	virtualMachine = regexp.MustCompile(`/com\.apple\.Virtualization\.VirtualMachine( |$)`)
 )
 

@@ -21,6 +21,8 @@ func TestCount_NODE5_CountsMachinesOfAnyProgramOnce(t *testing.T) {
 		tart + framework + framework:         2,
 		"tart run vm-2\n" + tart + framework: 2,
 		"tart run vm-2":                      1,
+		"caffeinate -i " + tart + tart:       1,
+		"sh -c " + tart + tart:               1,
 	} {
 		require.Equal(t, want, macvms.Count(processes), processes)
 	}
