@@ -100,17 +100,18 @@ func (s *Sandbox) endFetch(ctx context.Context, f fetch) (string, error) {
 	return named, nil
 }
 
-// endFetches ends what earlier pulls have left on record, and returns the images that could not be noted.
+// endFetches ends what earlier pulls have left on record, and returns the images that could not be noted. It skips a pull that is under way,
+// which may take hours.
 func (s *Sandbox) endFetches(ctx context.Context) []string {
 	var unnoted []string
 	for file := range visible(s.fetchingDir()) {
 		var f fetch
-		if found, err := readJSON(file, &f); err != nil || !found || s.images.busy(f.Image) {
+		if found, err := readJSON(file, &f); err != nil || !found {
 			continue
 		}
-		unlock, err := s.images.lock(ctx, f.Image)
-		if err != nil {
-			return unnoted
+		unlock, free := s.images.tryLock(f.Image)
+		if !free {
+			continue
 		}
 		if _, err := os.Stat(file); err == nil {
 			image, err := s.endFetch(ctx, f)

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/tart"
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
@@ -139,6 +140,64 @@ func TestImages_NODE7_PulledByAPersonAfterOursFailed(t *testing.T) {
 			require.Equal(t, theirs, m.images(s))
 		})
 	}
+}
+
+// A pull may take hours: the host's periodic look does not wait for it, nor for a start.
+func TestImages_SweepAndCollectionSkipLocks(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	m.script(tart.Script{Images: map[string]tart.Image{testImage: {Digest: testDigest}}})
+	s := m.open(later)
+	named, err := s.pull(t.Context(), "uid", testImage, corev1.PullIfNotPresent)
+	require.NoError(t, err)
+	require.NoError(t, writeJSON(s.fetchingFile(testImage), fetch{Image: testImage}))
+	for _, key := range []string{testImage, testDigest} {
+		unlock, free := s.images.tryLock(key)
+		require.True(t, free)
+		_, free = s.images.tryLock(key)
+		require.False(t, free)
+		defer unlock()
+	}
+	await.Return(t, func() { s.sweep(t.Context()) }, "the sweep returns")
+	require.FileExists(t, s.fetchingFile(testImage))
+	_, err = s.CollectImages(await.Context(t), 1<<60)
+	require.NoError(t, err)
+	require.Contains(t, m.images(s), named)
+}
+
+// Cloning an image that was deleted since its pull would pull it, without a mark.
+func TestImages_DeletedAfterTheirPullArePulledAgain(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	m.script(tart.Script{Images: map[string]tart.Image{testImage: {Digest: testDigest}}})
+	s := m.open()
+	image := testImage[:strings.LastIndexByte(testImage, ':')] + "@" + testDigest
+	err := s.cloneGolden(t.Context(), record{PodRef: sandbox.PodRef{UID: "uid"}, VM: m.vm("uid"), Digest: testDigest}, image)
+	require.ErrorContains(t, err, "deleted after its pull")
+	require.Empty(t, m.calls("clone"))
+	pod := m.start(s, "exit 0")
+	m.wait(s, pod)
+	require.Len(t, m.calls("pull"), 1)
+}
+
+// A collection takes minutes, in which a pod may have begun to use an image that was unused at its beginning.
+func TestImages_CollectionAsksAgainWhetherAPodUsesThem(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	m.script(tart.Script{Images: map[string]tart.Image{testImage: {Digest: testDigest}}})
+	s := m.open(later)
+	m.start(s, runs)
+	bases, err := s.goldens()
+	require.NoError(t, err)
+	require.Len(t, bases, 1)
+	freed, err := s.collect(t.Context(), bases[0], nil)
+	require.NoError(t, err)
+	require.Zero(t, freed)
+	_, err = s.collectImage(t.Context(), bases[0].Image, nil)
+	require.NoError(t, err)
+	require.True(t, s.goldenWhole(testDigest))
+	require.Contains(t, m.images(s), bases[0].Image)
+	require.Empty(t, m.calls("delete"))
 }
 
 // The pod that asked for an image names it a moment after it has arrived.

@@ -134,6 +134,16 @@ func (s *Sandbox) listed(ctx context.Context, image string) (bool, error) {
 	return slices.ContainsFunc(list, func(vm tartcli.VM) bool { return vm.Image && vm.Name == image }), err
 }
 
+// requireListed fails when an image is gone since it was pulled: cloning would pull it, in the time of a copy and without a mark. The pod starts
+// again, and pulls.
+func (s *Sandbox) requireListed(ctx context.Context, image string) error {
+	listed, err := s.listed(ctx, image)
+	if err == nil && !listed {
+		err = &tartcli.Error{Operation: "cloning " + image, Kind: tartcli.KindNotFound, Code: -1, Err: errors.New("the image was deleted after its pull")}
+	}
+	return err
+}
+
 // withSpace tries again, once, when the disk is full and images could be removed.
 func (s *Sandbox) withSpace(ctx context.Context, do func() error) error {
 	err := do()
@@ -180,6 +190,9 @@ func (s *Sandbox) cloneGolden(ctx context.Context, r record, image string) error
 	}
 	if !g.Whole {
 		s.opts.reached("golden-recorded")
+		if err := s.requireListed(ctx, image); err != nil {
+			return errors.Join(err, s.dropGolden(g))
+		}
 		if err := s.withSpace(ctx, func() error { return s.tart.Clone(ctx, image, g.VM) }); err != nil {
 			return errors.Join(err, s.dropGolden(g))
 		}

@@ -22,13 +22,9 @@ func (s *Sandbox) CollectImages(ctx context.Context, want int64) (freed int64, e
 	if err != nil {
 		return 0, err
 	}
-	records, err := s.records()
+	used, err := s.used()
 	if err != nil {
-		return 0, err // whose image cannot be known is kept
-	}
-	used := map[string]bool{}
-	for _, r := range records {
-		used[r.Digest] = r.Exit == nil || used[r.Digest]
+		return 0, err
 	}
 	sizes := s.sizes(ctx)
 	fetched := s.fetched()
@@ -52,6 +48,33 @@ func (s *Sandbox) CollectImages(ctx context.Context, want int64) (freed int64, e
 		err = errors.Join(err, dropErr)
 	}
 	return freed, err
+}
+
+// used are the digests whose machines may still run. An error means that images must be kept.
+func (s *Sandbox) used() (map[string]bool, error) {
+	records, err := s.records()
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]bool{}
+	for _, r := range records {
+		used[r.Digest] = r.Exit == nil || used[r.Digest]
+	}
+	return used, nil
+}
+
+// lockUnused takes the lock of a digest that no pod uses. Pods may have begun to use it since the collection began, which takes minutes.
+func (s *Sandbox) lockUnused(digest string) (unlock func(), unused bool, err error) {
+	unlock, free := s.images.tryLock(digest)
+	if !free {
+		return nil, false, nil // a pod is starting from it, or waits for it
+	}
+	used, err := s.used()
+	if err != nil || used[digest] {
+		unlock()
+		return nil, false, err
+	}
+	return unlock, true, nil
 }
 
 // collectable orders what may go. It is pure.
@@ -81,11 +104,8 @@ func (s *Sandbox) sizes(ctx context.Context) map[string]int64 {
 
 // collect removes one golden base, and its image if that was fetched for it. Their blocks are shared, so the larger of the two is what is freed.
 func (s *Sandbox) collect(ctx context.Context, g golden, sizes map[string]int64) (int64, error) {
-	if s.images.busy(g.Digest) {
-		return 0, nil // a pod is starting from it, or waits for it
-	}
-	unlock, err := s.images.lock(ctx, g.Digest)
-	if err != nil {
+	unlock, unused, err := s.lockUnused(g.Digest)
+	if err != nil || !unused {
 		return 0, err
 	}
 	defer unlock()
@@ -103,11 +123,8 @@ func (s *Sandbox) collect(ctx context.Context, g golden, sizes map[string]int64)
 
 // collectImage removes an image without a golden base.
 func (s *Sandbox) collectImage(ctx context.Context, image string, sizes map[string]int64) (int64, error) {
-	if s.images.busy(digestOf(image)) {
-		return 0, nil // a pod is starting from it
-	}
-	unlock, err := s.images.lock(ctx, digestOf(image))
-	if err != nil {
+	unlock, unused, err := s.lockUnused(digestOf(image))
+	if err != nil || !unused {
 		return 0, err
 	}
 	defer unlock()
@@ -134,12 +151,12 @@ func (s *Sandbox) sweep(ctx context.Context) {
 		s.opts.Log.Warn("searching for incomplete golden bases", "error", err)
 	}
 	for _, g := range all {
-		if g.Whole || s.images.busy(g.Digest) {
+		if g.Whole {
 			continue
 		}
-		unlock, err := s.images.lock(ctx, g.Digest)
-		if err != nil {
-			return
+		unlock, free := s.images.tryLock(g.Digest)
+		if !free {
+			continue
 		}
 		if now, found := s.readGolden(g.Digest); found && !now.Whole {
 			if err := s.dropGolden(now); err != nil {

@@ -142,6 +142,21 @@ type heldLock struct {
 	users int
 }
 
+// tryLock takes the key's lock if it is free and no caller waits for it.
+func (l *locks) tryLock(key string) (unlock func(), taken bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held[key] != nil {
+		return nil, false
+	}
+	if l.held == nil {
+		l.held = map[string]*heldLock{}
+	}
+	h := &heldLock{token: make(chan struct{}, 1), users: 1} // no token: it is taken
+	l.held[key] = h
+	return func() { l.release(key, h, true) }, true
+}
+
 // lock takes the key's lock; callers with another key do not wait (NODE-6). The error is ctx's.
 func (l *locks) lock(ctx context.Context, key string) (unlock func(), err error) {
 	l.mu.Lock()
@@ -156,19 +171,24 @@ func (l *locks) lock(ctx context.Context, key string) (unlock func(), err error)
 	}
 	h.users++
 	l.mu.Unlock()
-	leave := func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if h.users--; h.users == 0 {
-			delete(l.held, key)
-		}
-	}
 	select {
 	case <-h.token:
-		return func() { h.token <- struct{}{}; leave() }, nil
+		return func() { l.release(key, h, true) }, nil
 	case <-ctx.Done():
-		leave()
+		l.release(key, h, false)
 		return nil, context.Cause(ctx)
+	}
+}
+
+// release gives the lock back, if it was taken, and forgets it when no caller is left.
+func (l *locks) release(key string, h *heldLock, taken bool) {
+	if taken {
+		h.token <- struct{}{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h.users--; h.users == 0 {
+		delete(l.held, key)
 	}
 }
 
