@@ -20,7 +20,7 @@ func documented(t *testing.T, dir string) {
 	require.NoError(t, json.Unmarshal([]byte(list), &jobs))
 	require.NotEmpty(t, jobs)
 	id := strconv.FormatInt(jobs[0].ID, 10)
-	fleet := strings.NewReplacer("JOB", id, "31415926535", id, "ACCOUNT", "acme", "@4711", "acme", "linux-4", "default", "POOL", "default")
+	fleet := strings.NewReplacer("JOB", id, "31415926535", id, "ACCOUNT", "acme", "@4711", "acme", "linux-4cpu", "default", "POOL", "default")
 	pages, err := docs.Pages("../..")
 	require.NoError(t, err)
 	ran := map[string]bool{}
