@@ -191,10 +191,3 @@ func (l *locks) release(key string, h *heldLock, taken bool) {
 		delete(l.held, key)
 	}
 }
-
-// busy reports whether the key's lock is held or waited for.
-func (l *locks) busy(key string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.held[key] != nil
-}
