@@ -36,7 +36,7 @@ func FuzzPlistIdentity(f *testing.F) {
 		read := plistIdentity(content)
 		for _, text := range []string{read.User, read.Home, read.Node, read.StateDir} {
 			if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r >= 0xfffd }) {
-				t.Skip("XML has no such text")
+				return // XML has no such text
 			}
 		}
 		var c machost.Config

@@ -68,7 +68,7 @@ func (c *Client) endSilent(ctx context.Context, end context.CancelCauseFunc, lim
 // pullDir is the name that Tart gives the directory of an unfinished pull. A clone's is a UUID.
 var pullDir = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// arrived is what lies in the directories for unfinished pulls and for images. Clones that come and go meanwhile are no sign.
+// arrived measures the directories of unfinished pulls and of images. Clones that are made or removed in the meantime do not count.
 func (c *Client) arrived() sign {
 	var all sign
 	all.add(filepath.Join(c.opts.Home, "cache"))
@@ -87,7 +87,7 @@ func (c *Client) arrived() sign {
 func (s *sign) add(dir string) {
 	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return nil //nolint:nilerr // Tart moves files meanwhile
+			return nil //nolint:nilerr // Tart moves files at the same time
 		}
 		info, err := entry.Info()
 		if err != nil {
