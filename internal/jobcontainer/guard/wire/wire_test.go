@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,10 +34,25 @@ func frame(kind Kind, length uint32, payload string) []byte {
 	return append(head, payload...)
 }
 
+// socketPair is a connection of the kind that guards have. One of net.Pipe takes no deadline once its other end is closed.
+func socketPair(t *testing.T) (ours, theirs net.Conn) {
+	t.Helper()
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	require.NoError(t, err)
+	var ends [2]net.Conn
+	for i, fd := range pair {
+		file := os.NewFile(uintptr(fd), "socket")
+		ends[i], err = net.FileConn(file)
+		require.NoError(t, errors.Join(err, file.Close()))
+		t.Cleanup(func() { _ = ends[i].Close() })
+	}
+	return ends[0], ends[1]
+}
+
 func TestConn_PassesFramesOn(t *testing.T) {
 	t.Parallel()
 	for _, window := range []int{16, 4 << 10, MaxData} {
-		ours, theirs := net.Pipe()
+		ours, theirs := socketPair(t)
 		sender, receiver := NewConn(ours, 16), NewConn(theirs, window)
 		sizes := []int{0, 1, window, min(window+1, MaxData), MaxData}
 		go func() {
