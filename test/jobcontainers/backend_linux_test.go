@@ -67,6 +67,8 @@ type Pod interface {
 	LimitsMemory(t *testing.T)
 	// Alive says whether processes of a container exist.
 	Alive(container string) bool
+	// Left are the files of that name that the containers' own file systems have on the node.
+	Left(t *testing.T, name string) []string
 	// Requests are what the broker was asked, by their order.
 	Requests() []jobcontainer.Request
 }

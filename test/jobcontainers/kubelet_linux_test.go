@@ -266,6 +266,15 @@ func (p *kubeletPod) Alive(container string) bool {
 	return false
 }
 
+// Left are files in the snapshots of containerd.
+func (p *kubeletPod) Left(t *testing.T, name string) []string {
+	t.Helper()
+	node := p.backend.node
+	output, err := node.Command(await.Context(t), "/usr/bin/find", node.Snapshots(), "-name", name).CombinedOutput()
+	require.NoError(t, err, string(output))
+	return strings.Fields(string(output))
+}
+
 // LimitsMemory does nothing: the containers that the pod begins with have limits, and so has the pod.
 func (p *kubeletPod) LimitsMemory(*testing.T) {}
 

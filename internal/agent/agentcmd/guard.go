@@ -17,6 +17,9 @@ func guardCommand(name string) Command {
 		Long: `The first process of each container that is added to a runner's pod for a job. It starts what the image would have run, and the job's
 steps, when the runner asks for it through the socket NAME/guard.sock of the volume that they share.
 
+When the runner asks it to end, it kills all processes, removes the files that they have written to the container's own file system, and exits.
+Code 1 says that some are left.
+
 It ends when the runner has ended, and at once if the container is not wanted any more when it starts. TERM and other signals have no
 effect: the kubelet sends them to all containers of a pod that is being deleted, while the job still runs.
 

@@ -305,6 +305,11 @@ func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return n.runtime().command(ctx, args...)
 }
 
+// Snapshots is the directory of the node where containerd has the containers' own file systems, for Command.
+func (n *Node) Snapshots() string {
+	return insideState + "/containerd/io.containerd.snapshotter.v1.overlayfs/snapshots"
+}
+
 // Import gives the node an image, in the format of `docker save` or of OCI, so that no registry is asked for it.
 func (n *Node) Import(ctx context.Context, archive io.Reader) error {
 	if err := n.runtime().Import(ctx, archive); err != nil {

@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"context"
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -24,6 +26,7 @@ const (
 type children struct {
 	mu      sync.Mutex // also held while a process is started and while one is reaped, so that a PID in running is never another process
 	running map[int]*child
+	ending  bool     // nothing is started any more
 	score   *os.File // this process's oom_score_adj; nil where it cannot be changed
 	own     int      // its value
 }
@@ -55,6 +58,9 @@ func newChildren() *children {
 func (c *children) start(path string, argv []string, attr *syscall.ProcAttr) (*child, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.ending {
+		return nil, errEnding
+	}
 	killed := memoryKills()
 	c.setScore(min(scoreMost, c.own+scoreStep)) // a child inherits it, and so has it before its first instruction
 	pid, err := syscall.ForkExec(path, argv, attr)
@@ -76,8 +82,8 @@ func (c *children) setScore(value int) {
 	}
 }
 
-// reap takes the status of all children that have ended, orphans included.
-func (c *children) reap() {
+// reap takes the status of all children that have ended, orphans included. It reports whether others are left.
+func (c *children) reap() (left bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
@@ -87,7 +93,7 @@ func (c *children) reap() {
 			continue
 		}
 		if pid <= 0 || err != nil {
-			return
+			return err == nil
 		}
 		if ended, ours := c.running[pid]; ours {
 			delete(c.running, pid)
@@ -126,6 +132,22 @@ func (c *children) known() map[int]bool {
 func (c *children) killAll() {
 	if os.Getpid() == 1 { // elsewhere it would be everything on the machine
 		_ = unix.Kill(-1, unix.SIGKILL)
+	}
+}
+
+// errEnding: the container was asked to end.
+var errEnding = errors.New("the container is ending")
+
+// end kills everything in the container but this process, and waits until it is gone. What cannot be killed within killPatience dies with the
+// container.
+func (c *children) end(ctx context.Context) {
+	c.mu.Lock()
+	c.ending = true
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, killPatience)
+	defer cancel()
+	for c.killAll(); c.reap() && ctx.Err() == nil; c.killAll() {
+		<-time.After(killPause)
 	}
 }
 

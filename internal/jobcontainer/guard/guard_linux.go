@@ -54,6 +54,7 @@ func Run(ctx context.Context, o Options) error {
 	if os.Getpid() != 1 {
 		return fmt.Errorf("guarding container %s: %w", o.Name, errNotFirst)
 	}
+	since := kernelTime()
 	signals := IgnoreSignals()
 	syscall.Umask(jobcontainer.Umask)
 	debug.SetMemoryLimit(memoryGoal)
@@ -69,8 +70,54 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("guarding container %s: %w", o.Name, err)
 	}
 	g := newGuard(o)
+	if err := hideFromChildren(); err != nil {
+		return fmt.Errorf("guarding container %s: %w", o.Name, err)
+	}
 	go g.accept(listener) // ends with this process
-	return g.watch(runnerEnded, signals)
+	if !g.watch(runnerEnded, signals) {
+		return nil // the pod ends with its runner, and its files with it
+	}
+	return g.clear(ctx, runnerEnded, since)
+}
+
+// hideFromChildren keeps processes of the container that have the guard's own user from tracing it, and so from deciding how it ends.
+func hideFromChildren() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("refusing to be traced: %w", err)
+	}
+	return nil
+}
+
+// clear gives back the disk of a container that a client has asked to end, in a pod that goes on. An error makes the exit code show that files
+// may be left: the controller counts those containers (JOB-5).
+func (g *guard) clear(ctx context.Context, runnerEnded <-chan struct{}, since unix.Timespec) error {
+	if g.dir != jobcontainer.Dir {
+		g.log.Info("removing no files: the volume is not at a pod's place", "container", g.name, "dir", g.dir)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, clearPatience)
+	defer cancel()
+	go func() {
+		select {
+		case <-runnerEnded:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	g.children.end(ctx)
+	files, err := openLayer("/", g.dir, since)
+	if err == nil {
+		err = files.clear(ctx)
+	}
+	select {
+	case <-runnerEnded:
+		return nil // see Run
+	default:
+	}
+	if err != nil {
+		return fmt.Errorf("ending container %s: %w", g.name, err)
+	}
+	return nil
 }
 
 // notNeeded turns the reasons of a late start into an exit with code 0: nothing is wrong.
@@ -136,18 +183,18 @@ func newGuard(o Options) *guard {
 	}
 }
 
-// watch reaps, and keeps the termination message small, until the end.
-func (g *guard) watch(runnerEnded <-chan struct{}, children <-chan os.Signal) error {
+// watch reaps, and keeps the termination message small, until the end. It reports whether a client has asked for it.
+func (g *guard) watch(runnerEnded <-chan struct{}, children <-chan os.Signal) (asked bool) {
 	look := time.NewTicker(reapEvery)
 	defer look.Stop()
 	for {
 		select {
 		case <-runnerEnded:
 			g.log.Info("the runner has ended", "container", g.name)
-			return nil
+			return false
 		case <-g.end:
 			g.log.Info("asked to end", "container", g.name)
-			return nil
+			return true
 		case <-children:
 		case <-look.C:
 		}

@@ -245,6 +245,11 @@ func asUser(user string) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, userEnv+"="+user) }
 }
 
+// withRoot changes the container's file system before it starts.
+func withRoot(change func(root string)) func(*exec.Cmd) {
+	return func(cmd *exec.Cmd) { change(cmd.Args[1]) }
+}
+
 const userEnv = "BULLPEN_GUARD_TEST_USER"
 
 // begin starts a container as a container runtime does.

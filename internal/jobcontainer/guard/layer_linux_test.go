@@ -1,0 +1,129 @@
+package guard_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/client"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/volume"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
+)
+
+// fill leaves what a job can leave: large files, names without end, directories that deny themselves, files under two names, links to
+// elsewhere, holes that are allocated, files of the image that have changed, and a process that goes on writing.
+const fill = `
+	mkdir -p /tmp/a/b/c /tmp/closed
+	head -c 1M /dev/zero >/tmp/a/b/c/large
+	ln /tmp/a/b/c/large /tmp/second-name
+	ln -s /bullpen/job /tmp/volume
+	ln -s /usr /tmp/a/usr
+	mkfifo /tmp/fifo
+	fallocate -n -l 1M /tmp/allocated
+	for i in $(seq 300); do : >/tmp/a/$i; done
+	head -c 1M /dev/zero >/tmp/closed/file
+	chmod 000 /tmp/closed/file /tmp/closed
+	head -c 1M /dev/zero >>/home/builder/of-the-image
+	(while :; do head -c 1M /dev/zero >/tmp/again; sleep 0.01; done) &
+	echo done >/bullpen/job/of-the-volume`
+
+// files lists everything of a container but its mounts.
+func (c *container) files() (paths []string) {
+	require.NoError(c.p, filepath.WalkDir(c.root, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && path != c.root {
+			paths = append(paths, strings.TrimPrefix(path, c.root+"/"))
+		}
+		return err
+	}))
+	return paths
+}
+
+// blocks is the disk that a container's files have, in bytes.
+func (c *container) blocks() (sum int64) {
+	for _, path := range c.files() {
+		var stat unix.Stat_t
+		require.NoError(c.p, unix.Lstat(c.at(path), &stat))
+		if stat.Mode&unix.S_IFMT == unix.S_IFREG {
+			sum += stat.Blocks * 512
+		}
+	}
+	return sum
+}
+
+func TestGuard_JOB5_AnEndedContainerGivesItsDiskBack(t *testing.T) {
+	for name, user := range map[string]string{"as root": "0:0", "as another user": "1500:1600"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t)
+			require.NoError(t, volume.Want(p.dir, "step-0"))
+			c := p.begin("step-0", withRoot(func(root string) {
+				path := filepath.Join(root, "home/builder/of-the-image")
+				require.NoError(t, os.WriteFile(path, nil, 0o600))
+				require.NoError(t, os.Chown(path, 1500, 1600)) // in a directory of root's
+			}), asUser(user))
+			require.NoError(t, c.Wait(await.Context(t)), c.log)
+			image := c.files()
+
+			got := c.run(client.Process{Argv: []string{"sh", "-c", fill}})
+			require.Zero(t, got.Code, got.stderr)
+			require.Greater(t, c.blocks(), int64(4<<20))
+			_, err := c.End(await.Context(t), 0)
+			require.NoError(t, err)
+			c.requireGone("it was asked to end")
+			require.Zero(t, c.cmd.ProcessState.ExitCode(), c.log)
+
+			require.Less(t, c.blocks(), int64(64<<10))
+			require.Subset(t, image, c.files(), "what came later is gone")
+			for _, path := range []string{"etc/os-release", "etc/passwd", "usr", "bin"} {
+				require.Contains(t, c.files(), path, "of the image")
+			}
+			require.FileExists(t, filepath.Join(p.dir, "of-the-volume"))
+			require.FileExists(t, filepath.Join(p.dir, filepath.Base(jobcontainer.Binary)))
+			p.hold.Release()
+		})
+	}
+}
+
+// A guard that cannot remove a container's files says so by its exit: nobody else sees what they need.
+func TestGuard_JOB5_FilesThatAreLeftAreReported(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	c := p.add("step-0")
+	got := c.sh(`dir=/tmp; for i in $(seq 600); do mkdir $dir/d && cd $dir/d && dir=. || exit; done; head -c 1M /dev/zero >file`)
+	require.Zero(t, got.Code, got.stderr)
+	_, err := c.End(t.Context(), 0)
+	require.NoError(t, err)
+	c.requireGone("it was asked to end")
+	require.Equal(t, 1, c.cmd.ProcessState.ExitCode())
+	require.Contains(t, c.log.String(), "could not be removed")
+	require.Contains(t, c.log.String(), "too many directories in each other")
+}
+
+// A container that ends with its runner does not keep the pod from being terminal.
+func TestGuard_JOB2_FilesStayWhenTheRunnerEnds(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	c := p.add("step-0")
+	require.Zero(t, c.sh(": >/tmp/file").Code)
+	p.hold.Release()
+	c.requireGone("it ends with its runner")
+	require.FileExists(t, c.at("tmp/file"))
+}
+
+// Nothing of a job traces the guard: it would decide what becomes of the container, and with which exit code it ends.
+func TestGuard_JOB5_AJobCannotTraceItsGuard(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	require.NoError(t, volume.Want(p.dir, "job"))
+	c := p.begin("job", asUser("1500:1600"))
+	require.NoError(t, c.Wait(await.Context(t)), c.log)
+	got := c.sh("readlink /proc/self/exe /proc/1/exe")
+	require.Equal(t, "/usr/bin/readlink\n", got.stdout)
+	require.Equal(t, 1, got.Code)
+	p.hold.Release()
+}
