@@ -13,6 +13,10 @@ import (
 // limits are how many containers of each role a job may have (JOB-5), and ask for at once. Over all of its requests there are MaxTries of each.
 var limits = map[jobcontainer.Role]int{jobcontainer.RoleJob: 1, jobcontainer.RoleService: 16, jobcontainer.RoleStep: 32}
 
+// maxUncleared is how many containers of a job may end without having removed their files before it gets no more (JOB-5). Each may have written up
+// to the pod's limit.
+const maxUncleared = 4
+
 // maxSpec is how large a pod may become, in bytes. etcd refuses objects of more than 1.5 MiB, and a kubelet adds statuses.
 const maxSpec = 900 << 10
 
@@ -29,6 +33,9 @@ func unbounded(pod *corev1.Pod) string {
 func check(request jobcontainer.Request, v ephemeral.View) string {
 	if len(request.Containers) == 0 {
 		return "This request names no container."
+	}
+	if count := v.Uncleared(); count >= maxUncleared {
+		return fmt.Sprintf("This job gets no more containers, because %d of its containers have ended without removing their files from the node's disk.", count)
 	}
 	asked := map[jobcontainer.Role]int{}
 	for _, c := range request.Containers {

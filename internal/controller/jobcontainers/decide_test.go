@@ -406,49 +406,6 @@ func TestFailureOf_SaysWhatTheKubeletReports(t *testing.T) {
 	}
 }
 
-func TestCheck_JOB5_AJobHasLimits(t *testing.T) {
-	wanted := func(role jobcontainer.Role, count int) (list []jobcontainer.Wanted) {
-		for i := range count {
-			list = append(list, jobcontainer.Wanted{Role: role, Position: i, Image: "x"})
-		}
-		return list
-	}
-	f := newFixture(t)
-	full := append(wanted(jobcontainer.RoleJob, 1), wanted(jobcontainer.RoleService, 16)...)
-	require.Empty(t, check(jobcontainer.Request{Containers: full}, f.view()))
-	for says, containers := range map[string][]jobcontainer.Wanted{
-		"names no container":                nil,
-		"more than 16 services":             wanted(jobcontainer.RoleService, 17),
-		"a job container already":           append(wanted(jobcontainer.RoleJob, 1), jobcontainer.Wanted{Role: jobcontainer.RoleJob, Position: 1}),
-		"has started 0 containers":          wanted(jobcontainer.RoleStep, 33),
-		`unknown role "root"`:               {{Role: "root"}},
-		"at position 1, where 0 was":        {{Role: jobcontainer.RoleService, Position: 1}},
-		"at position 0, where 1 was":        {{Role: jobcontainer.RoleService}, {Role: jobcontainer.RoleService}},
-		"at position -1, where 0 was expec": {{Role: jobcontainer.RoleStep, Position: -1}},
-	} {
-		require.Contains(t, check(jobcontainer.Request{Containers: containers}, f.view()), says)
-	}
-	for range jobcontainer.MaxTries {
-		require.Empty(t, check(jobcontainer.Request{Containers: full}, f.view()), "their start may be interrupted")
-		f.add(grant(f.pod, f.view(), jobcontainer.Request{ID: "r-1", Containers: full}, resolved(jobcontainer.Request{Containers: full}), ""))
-	}
-	require.Contains(t, check(jobcontainer.Request{Containers: wanted(jobcontainer.RoleJob, 1)}, f.view()), "already")
-	require.Contains(t, check(jobcontainer.Request{Containers: wanted(jobcontainer.RoleService, 1)}, f.view()), "16 services")
-	require.Empty(t, check(jobcontainer.Request{Containers: wanted(jobcontainer.RoleStep, 1)}, f.view()))
-}
-
-// A container of a job has no limit of its own: the pod must have one, and has it only if all of its containers do.
-func TestUnbounded_JOB5_FindsAnInjectedContainer(t *testing.T) {
-	f := newFixture(t)
-	require.Empty(t, unbounded(f.pod))
-	f.pod.Spec.InitContainers = append(f.pod.Spec.InitContainers, corev1.Container{Name: "istio-init"})
-	require.Contains(t, unbounded(f.pod), "istio-init has no limit for cpu")
-	f.pod.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5")}}
-	require.Contains(t, unbounded(f.pod), "istio-init has no limit for memory")
-	f.pod.Spec.Resources.Limits[corev1.ResourceMemory] = resource.MustParse("17Gi")
-	require.Empty(t, unbounded(f.pod))
-}
-
 // What does not fit into a pod is refused, and not silently lost.
 func TestGrant_JOB5_WhatDoesNotFitIsRefused(t *testing.T) {
 	noise := func(size int) string {

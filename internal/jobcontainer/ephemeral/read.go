@@ -120,6 +120,18 @@ func (v View) Count(role jobcontainer.Role) int {
 	return count
 }
 
+// Uncleared is how many containers of the job have run and have ended without having removed their files, which stay on the node until the pod is
+// deleted. Their guards' exit codes say it; one that was killed has another than 0, too.
+func (v View) Uncleared() int {
+	count := 0
+	for _, c := range v.Containers {
+		if t := c.State.Terminated; t != nil && t.ExitCode != 0 && t.StartedAt.Unix() > 0 { // a runtime gives one that never ran the time 0, or none
+			count++
+		}
+	}
+	return count
+}
+
 // maxLost is how many notices that did not arrive are sent again.
 const maxLost = 5
 
