@@ -17,6 +17,7 @@ import (
 
 	"github.com/bullpen-ci/bullpen/internal/agent/guestshare"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/volume"
+	"github.com/bullpen-ci/bullpen/internal/lib/terminationlog"
 )
 
 // SuperviseOptions of Supervise. The zero value of an optional field takes its default.
@@ -63,6 +64,8 @@ type SuperviseOptions struct {
 	// Overstay is how long the runner may continue after the worker of its job has exited before it is killed; 1 min when
 	// zero.
 	Overstay time.Duration
+	// MessageFile is the container's termination message, which is kept small; terminationlog.Path when empty.
+	MessageFile string
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 	// Of static runners: how long to wait before one that could not register tries it again, and how long after the last
@@ -120,6 +123,9 @@ func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
 			o.Settle = 5 * time.Second
 		}
 	}
+	if o.MessageFile == "" {
+		o.MessageFile = terminationlog.Path
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -151,6 +157,7 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 	if err != nil {
 		return fail("starting the runner's supervisor: %v", err)
 	}
+	defer terminationlog.Keep(options.MessageFile, options.Log)()
 	s := &supervisor{SuperviseOptions: options, files: filesIn(options.JITFile, options.StatusDir)}
 	if err := s.files.check(); err != nil {
 		return fail("starting the runner's supervisor: %v", err)

@@ -19,6 +19,7 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/volume"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/guard/wire"
+	"github.com/bullpen-ci/bullpen/internal/lib/terminationlog"
 )
 
 const (
@@ -178,7 +179,7 @@ type guard struct {
 
 func newGuard(o Options) *guard {
 	return &guard{
-		name: o.Name, dir: o.Dir, message: messageFile, log: o.Log, children: newChildren(), end: make(chan struct{}, 1),
+		name: o.Name, dir: o.Dir, message: terminationlog.Path, log: o.Log, children: newChildren(), end: make(chan struct{}, 1),
 		service: service{logs: newRing(maxLogs)},
 	}
 }
@@ -199,8 +200,8 @@ func (g *guard) watch(runnerEnded <-chan struct{}, children <-chan os.Signal) (a
 		case <-look.C:
 		}
 		g.children.reap()
-		if err := boundMessage(g.message); err != nil {
-			g.log.Debug("bounding the termination message", "container", g.name, "error", err)
+		if err := terminationlog.Bound(g.message); err != nil {
+			g.log.Debug("keeping the termination message small", "container", g.name, "error", err)
 		}
 	}
 }
