@@ -189,31 +189,57 @@ func returnRepository(ctx context.Context, q *sqlcgen.Queries, accountID int64, 
 	return returned(ctx, q, accountID, rows)
 }
 
-// returnLabelled brings back jobs of the account whose label sets there was no room for, as many as it may have further ones.
+// returnLabelled brings back jobs of the account whose label sets there was no room for: those that have a lane now, and as many as it may have
+// further lanes.
 func (s *Store) returnLabelled(ctx context.Context, q *sqlcgen.Queries, accountID int64) error {
-	lanes, err := q.LanesOfAccount(ctx, accountID, s.mostLanes)
-	if err == nil && lanes >= s.mostLanes {
-		var evicted int64
-		evicted, err = q.EvictLanes(ctx, accountID, blockedAtOnce)
-		lanes -= evicted
+	lanes, err := q.LanesWithHeld(ctx, accountID, blockedAtOnce)
+	if err != nil {
+		return fmt.Errorf("finding held jobs that have a lane: %w", err)
 	}
-	if err != nil || lanes >= s.mostLanes {
+	same := make([]sqlcgen.ReturnHeldRow, len(lanes))
+	for i, lane := range lanes {
+		same[i] = sqlcgen.ReturnHeldRow(lane)
+	}
+	if err := returned(ctx, q, accountID, same); err != nil {
 		return err
 	}
-	rows, err := q.ReturnForLabels(ctx, accountID, int32(min(s.mostLanes-lanes, blockedAtOnce))) //nolint:gosec // at most blockedAtOnce
+	_, err = returnForLabels(ctx, q, accountID, room{lanes: s.mostLanes, evict: blockedAtOnce, jobs: blockedAtOnce})
+	return err
+}
+
+// room bounds what jobs that are held for their label sets are returned to.
+type room struct {
+	lanes int64 // of the account
+	evict int32 // lanes without a job, where it has as many
+	jobs  int32
+}
+
+// returnForLabels gives the room that the account has for further lanes, if need be by evicting some, to the oldest of the jobs that are held for
+// their label sets (TEN-2). It returns the label sets of those.
+func returnForLabels(ctx context.Context, q *sqlcgen.Queries, accountID int64, r room) ([]string, error) {
+	lanes, err := q.LanesOfAccount(ctx, accountID, r.lanes)
+	if err == nil && lanes >= r.lanes {
+		var evicted int64
+		evicted, err = q.EvictLanes(ctx, accountID, r.evict)
+		lanes -= evicted
+	}
+	if err != nil || lanes >= r.lanes {
+		return nil, err
+	}
+	rows, err := q.ReturnForLabels(ctx, accountID, int32(min(r.lanes-lanes, int64(r.jobs)))) //nolint:gosec // at most r.jobs
 	if err != nil {
-		return fmt.Errorf("bringing jobs back whose label sets are new: %w", err)
+		return nil, fmt.Errorf("bringing jobs back whose label sets are new: %w", err)
 	}
-	same := make([]sqlcgen.ReturnHeldRow, len(rows))
+	keys, same := make([]string, len(rows)), make([]sqlcgen.ReturnHeldRow, len(rows))
 	for i, row := range rows {
-		same[i] = sqlcgen.ReturnHeldRow(row)
+		keys[i], same[i] = row.LabelKey, sqlcgen.ReturnHeldRow(row)
 	}
-	return returned(ctx, q, accountID, same)
+	return keys, returned(ctx, q, accountID, same)
 }
 
 // ReturnBlocked brings back, for every account, what its caps have room for: the pass that makes up for room that no end of
 // a claim released. It reads repositories with blocked jobs only. Jobs that are blocked for their label sets come back by
-// it alone.
+// it, and by events of their account.
 func (s *Store) ReturnBlocked(ctx context.Context) error {
 	for after := int64(0); ; {
 		accounts, err := s.queries().HeldAccounts(ctx, blockedAtOnce, after)

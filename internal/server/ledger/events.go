@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
@@ -268,27 +269,19 @@ func (e *eventTx) feed(ctx context.Context) error {
 	if e.facts.State == fleet.JobWaiting { // TEN-7
 		queuedAt = e.now
 	}
-	lane := sqlcgen.FeedLaneParams{LabelKey: key, AccountID: account, QueuedAt: queuedAt, Most: e.mostLanes}
-	fed, err := e.q.FeedLane(ctx, lane)
+	fed, err := feed(ctx, e.q, sqlcgen.FeedLaneParams{LabelKey: key, AccountID: account, QueuedAt: queuedAt, Most: e.mostLanes})
 	if err != nil {
 		return err
 	}
-	if fed == 0 { // TEN-2: lanes without a job keep none out
-		evicted, err := e.q.EvictLanes(ctx, account, evictedAtOnce)
-		if err != nil {
-			return err
-		}
-		if evicted > 0 {
-			if fed, err = e.q.FeedLane(ctx, lane); err != nil {
-				return err
-			}
-		}
+	if fed {
+		return e.q.NotifyWork(ctx, key)
 	}
-	if fed == 0 { // TEN-2
-		e.rec.Queued = false
-		return e.q.HoldForLabels(ctx, e.ev.JobID)
+	if err := e.q.HoldForLabels(ctx, e.ev.JobID); err != nil { // TEN-2: behind those that are held already
+		return err
 	}
-	return e.q.NotifyWork(ctx, key)
+	keys, err := returnForLabels(ctx, e.q, account, room{lanes: e.mostLanes, evict: evictedAtOnce, jobs: returnedAtOnce})
+	e.rec.Queued = slices.Contains(keys, key)
+	return err
 }
 
 // moveClaims applies what the event means for our runners.

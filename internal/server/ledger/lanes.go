@@ -11,10 +11,23 @@ import (
 // evictedAtOnce bounds how many lanes without a job a job is made room by.
 const evictedAtOnce = 100
 
+// returnedAtOnce bounds how many jobs that are held for their label set one event brings back: more than the one that it may add.
+const returnedAtOnce = 10
+
 // feedLane puts a job into its lane that had its place there before, however many lanes its account has.
 func feedLane(ctx context.Context, q *sqlcgen.Queries, key string, accountID int64, queuedAt time.Time) error {
-	_, err := q.FeedLane(ctx, sqlcgen.FeedLaneParams{LabelKey: key, AccountID: accountID, QueuedAt: queuedAt})
+	_, err := feed(ctx, q, sqlcgen.FeedLaneParams{LabelKey: key, AccountID: accountID, QueuedAt: queuedAt})
 	return err
+}
+
+// feed puts a job into its lane, and the jobs that are held though they have this lane now (TEN-2). It returns false if the account gets no
+// further lane.
+func feed(ctx context.Context, q *sqlcgen.Queries, lane sqlcgen.FeedLaneParams) (bool, error) {
+	holds, fed, err := found(q.FeedLane(ctx, lane))
+	if err != nil || !holds {
+		return fed, err
+	}
+	return true, q.ReturnToLane(ctx, lane.LabelKey, lane.AccountID, blockedAtOnce)
 }
 
 // parkEmptied parks those of the lanes that have no queued job left. It locks them all, so a transaction that also locks an account's limits

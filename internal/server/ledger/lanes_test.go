@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/fleet"
-	"github.com/bullpen-ci/bullpen/internal/server/dispatch"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
@@ -173,60 +172,4 @@ func TestUnparkUncharged_OnlyWhatNothingIsChargedTo(t *testing.T) {
 	require.Equal(t, int64(1), parked(), "its pod is there")
 	ledgertest.Exec(t, url, `DELETE FROM runner_claims`) // as a replica does that knows nothing of the charge
 	require.Zero(t, parked())
-}
-
-// TEN-2: an account has lanes for a bounded number of label sets. A job of a further one is held, costs no other, and is unblocked when
-// there is room.
-func TestLabelSets_TEN2_OfOneAccountAreBounded(t *testing.T) {
-	t.Parallel()
-	store, url := retained(t)
-	store.mostLanes = 2
-	queue := func(id, account int64, label string) bool {
-		ev := queuedEvent(id)
-		ev.Labels, ev.QueuedAt = []string{label}, time.Unix(1_700_000_000+id, 0)
-		if account != 1 {
-			ev.Account = dispatch.Account{ID: account, Login: "globex", InstallationID: 102}
-			ev.Repository = "globex/app"
-		}
-		rec, err := store.RecordJob(t.Context(), delivery(), ev)
-		require.NoError(t, err)
-		return rec.Queued
-	}
-	held := func() int64 {
-		return ledgertest.Int(t, url, "SELECT count(*) FROM workflow_jobs WHERE held = 'label_sets'")
-	}
-	require.True(t, queue(1, 1, "a"))
-	require.True(t, queue(2, 1, "b"))
-	require.False(t, queue(3, 1, "c"))
-	require.False(t, queue(4, 1, "c"), "it waits behind the first of its kind")
-	require.True(t, queue(5, 1, "a"), "a label set that it has already")
-	require.True(t, queue(6, 2, "c"), "another account's")
-	require.Equal(t, int64(2), held())
-	require.Equal(t, int64(2), ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes WHERE account_id = 1"))
-
-	require.NoError(t, store.ReturnBlocked(t.Context()))
-	require.Equal(t, int64(2), held(), "there is no room")
-	ended := func(id int64, label string, kinds ...fleet.JobEvent) {
-		for _, kind := range kinds {
-			ev := queuedEvent(id)
-			ev.Kind, ev.Labels, ev.RunnerName = kind, []string{label}, "elsewhere"
-			_, err := store.RecordJob(t.Context(), delivery(), ev)
-			require.NoError(t, err)
-		}
-	}
-	ended(2, "b", fleet.JobEventStarted)
-	require.NoError(t, store.ReturnBlocked(t.Context()))
-	require.Equal(t, int64(2), held(), "a lane whose job runs is kept")
-	ended(2, "b", fleet.JobEventCompleted)
-	require.NoError(t, store.ReturnBlocked(t.Context()))
-	require.Equal(t, int64(1), held())
-	require.Equal(t, int64(1), ledgertest.Int(t, url, `SELECT count(*) FROM job_lanes WHERE account_id = 1 AND label_key = '["c"]'`))
-	require.Equal(t, int64(3), ledgertest.Int(t, url, `SELECT min(id) FROM workflow_jobs WHERE label_key = '["c"]' AND held = '' AND account_id = 1`))
-
-	require.False(t, queue(7, 1, "d"))
-	ended(1, "a", fleet.JobEventStarted, fleet.JobEventCompleted)
-	require.False(t, queue(8, 1, "e"), "another job waits in that lane")
-	ended(5, "a", fleet.JobEventStarted, fleet.JobEventCompleted)
-	require.True(t, queue(9, 1, "e"), "a lane without a job, which retention would remove within an hour, keeps none out")
-	require.Equal(t, int64(2), ledgertest.Int(t, url, "SELECT count(*) FROM job_lanes WHERE account_id = 1"))
 }

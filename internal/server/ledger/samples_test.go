@@ -226,6 +226,8 @@ func variants(size ledgertest.Size, now time.Time) map[string][]variant {
 		"TryRefusal":          {{with: map[string]any{"jobid": int64(0)}}},
 		"StandingRefusal":     {{with: map[string]any{"jobid": int64(0)}}},
 		"ReturnForLabels":     {{before: heldForLabels}},
+		"ReturnToLane":        {{before: heldForLabels}},
+		"LanesWithHeld":       {{before: heldForLabels}},
 		"ReturnJob":           {{with: map[string]any{"id": queued}}},
 		"EndJob":              {{with: map[string]any{"id": executingJob, "expected": "executing", "next": "completed"}}},
 		"ConfirmWaiting":      {{with: map[string]any{"id": waitingJob}}},

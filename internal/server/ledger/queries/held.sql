@@ -58,11 +58,34 @@ UPDATE workflow_jobs SET held = 'label_sets' WHERE id = @id AND state || '' = 'q
 -- name: ReturnForLabels :many
 -- The oldest jobs of the account that are held for their label sets, as many as it may have further ones: each may have one of its own.
 UPDATE workflow_jobs SET held = ''
-WHERE workflow_jobs.id IN (
+WHERE workflow_jobs.id = ANY (ARRAY(
     SELECT w.id FROM workflow_jobs w
-    WHERE w.account_id = @account_id AND w.state = 'queued' AND w.held <> '' AND w.held = 'label_sets'
-    ORDER BY w.queued_at, w.id LIMIT @most FOR UPDATE SKIP LOCKED)
+    WHERE w.account_id = @account_id AND w.state = 'queued' AND w.held = 'label_sets'
+    ORDER BY w.queued_at, w.id LIMIT @most FOR UPDATE SKIP LOCKED))
 RETURNING label_key, queued_at;
+
+-- name: ReturnToLane :exec
+-- Behind FeedLane, which keeps the lane locked: the oldest jobs of the lane that are held for their label set, which needs no further one.
+WITH back AS (
+    UPDATE workflow_jobs SET held = ''
+    WHERE workflow_jobs.id = ANY (ARRAY(
+        SELECT w.id FROM workflow_jobs w
+        WHERE w.label_key = @label_key AND w.account_id = @account_id AND w.state = 'queued' AND w.held = 'label_sets'
+        ORDER BY w.queued_at, w.id LIMIT @most FOR UPDATE SKIP LOCKED))
+    RETURNING queued_at
+)
+UPDATE job_lanes l SET head_at = least(l.head_at, (SELECT min(b.queued_at) FROM back b))
+WHERE l.label_key = @label_key AND l.account_id = @account_id;
+
+-- name: LanesWithHeld :many
+-- Lanes of the account with jobs that are held for their label set: a transaction held them while another made the lane.
+SELECT l.label_key, h.queued_at FROM job_lanes l
+CROSS JOIN LATERAL (
+    SELECT w.queued_at FROM workflow_jobs w
+    WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = 'label_sets'
+    ORDER BY w.queued_at, w.id LIMIT 1
+) h
+WHERE l.account_id = @account_id LIMIT @most;
 
 -- name: HeldAccounts :many
 -- Accounts after that one with jobs set aside, one index probe each, however many jobs and repositories.

@@ -1,14 +1,20 @@
--- name: FeedLane :execrows
+-- name: FeedLane :one
 -- A job was queued, or queued again. The version makes a concurrent parking of the lane void. An account with so many lanes gets no further one
--- (TEN-2); 0: any number. Its lanes are counted only where one would be made.
+-- (TEN-2), and none before the jobs that are held for one; most of 0: any number. Its lanes are counted only where one would be made. No row: the
+-- lane was not fed. Otherwise it says whether jobs of the lane are held for their label set, for ReturnToLane.
 INSERT INTO job_lanes (label_key, account_id, version, head_at)
 SELECT @label_key, @account_id, 1, @queued_at
 WHERE @most::bigint = 0
     OR (SELECT e.account_id FROM job_lanes e WHERE e.label_key = @label_key AND e.account_id = @account_id LIMIT 1) IS NOT NULL
-    OR (SELECT count(*) FROM (SELECT 1 FROM job_lanes o WHERE o.account_id = @account_id LIMIT @most::bigint) few) < @most::bigint
+    OR (SELECT h.id FROM workflow_jobs h WHERE h.account_id = @account_id AND h.state = 'queued' AND h.held = 'label_sets'
+            ORDER BY h.queued_at, h.id LIMIT 1) IS NULL
+        AND (SELECT count(*) FROM (SELECT 1 FROM job_lanes o WHERE o.account_id = @account_id LIMIT @most::bigint) few) < @most::bigint
 ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lanes.version + 1,
     head_at = CASE WHEN job_lanes.parked IN ('empty', 'held') THEN excluded.head_at
-        ELSE least(job_lanes.head_at, excluded.head_at) END;
+        ELSE least(job_lanes.head_at, excluded.head_at) END
+RETURNING ((SELECT h.id FROM workflow_jobs h
+    WHERE h.label_key = @label_key AND h.account_id = @account_id AND h.state = 'queued' AND h.held = 'label_sets'
+    ORDER BY h.queued_at, h.id LIMIT 1) IS NOT NULL)::boolean AS holds;
 
 -- name: LanesOfAccount :one
 SELECT count(*) FROM (SELECT 1 FROM job_lanes o WHERE o.account_id = @account_id LIMIT @most::bigint) few;

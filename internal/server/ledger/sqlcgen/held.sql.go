@@ -98,6 +98,42 @@ func (q *Queries) HoldRemoved(ctx context.Context, now time.Time, accountID int6
 	return err
 }
 
+const lanesWithHeld = `-- name: LanesWithHeld :many
+SELECT l.label_key, h.queued_at FROM job_lanes l
+CROSS JOIN LATERAL (
+    SELECT w.queued_at FROM workflow_jobs w
+    WHERE w.label_key = l.label_key AND w.account_id = l.account_id AND w.state = 'queued' AND w.held = 'label_sets'
+    ORDER BY w.queued_at, w.id LIMIT 1
+) h
+WHERE l.account_id = $1 LIMIT $2
+`
+
+type LanesWithHeldRow struct {
+	LabelKey string
+	QueuedAt time.Time
+}
+
+// Lanes of the account with jobs that are held for their label set: a transaction held them while another made the lane.
+func (q *Queries) LanesWithHeld(ctx context.Context, accountID int64, most int32) ([]LanesWithHeldRow, error) {
+	rows, err := q.db.Query(ctx, lanesWithHeld, accountID, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LanesWithHeldRow
+	for rows.Next() {
+		var i LanesWithHeldRow
+		if err := rows.Scan(&i.LabelKey, &i.QueuedAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const repositoryUsage = `-- name: RepositoryUsage :many
 SELECT c.account_id, j.repository, count(*) AS jobs
 FROM runner_claims c CROSS JOIN LATERAL (SELECT w.repository FROM workflow_jobs w WHERE w.id = c.job_id LIMIT 1) j
@@ -135,10 +171,10 @@ func (q *Queries) RepositoryUsage(ctx context.Context, accounts []int64, platfor
 
 const returnForLabels = `-- name: ReturnForLabels :many
 UPDATE workflow_jobs SET held = ''
-WHERE workflow_jobs.id IN (
+WHERE workflow_jobs.id = ANY (ARRAY(
     SELECT w.id FROM workflow_jobs w
-    WHERE w.account_id = $1 AND w.state = 'queued' AND w.held <> '' AND w.held = 'label_sets'
-    ORDER BY w.queued_at, w.id LIMIT $2 FOR UPDATE SKIP LOCKED)
+    WHERE w.account_id = $1 AND w.state = 'queued' AND w.held = 'label_sets'
+    ORDER BY w.queued_at, w.id LIMIT $2 FOR UPDATE SKIP LOCKED))
 RETURNING label_key, queued_at
 `
 
@@ -250,6 +286,25 @@ func (q *Queries) ReturnNext(ctx context.Context, accountID int64, jobID int64) 
 		return nil, err
 	}
 	return items, nil
+}
+
+const returnToLane = `-- name: ReturnToLane :exec
+WITH back AS (
+    UPDATE workflow_jobs SET held = ''
+    WHERE workflow_jobs.id = ANY (ARRAY(
+        SELECT w.id FROM workflow_jobs w
+        WHERE w.label_key = $1 AND w.account_id = $2 AND w.state = 'queued' AND w.held = 'label_sets'
+        ORDER BY w.queued_at, w.id LIMIT $3 FOR UPDATE SKIP LOCKED))
+    RETURNING queued_at
+)
+UPDATE job_lanes l SET head_at = least(l.head_at, (SELECT min(b.queued_at) FROM back b))
+WHERE l.label_key = $1 AND l.account_id = $2
+`
+
+// Behind FeedLane, which keeps the lane locked: the oldest jobs of the lane that are held for their label set, which needs no further one.
+func (q *Queries) ReturnToLane(ctx context.Context, labelKey string, accountID int64, most int32) error {
+	_, err := q.db.Exec(ctx, returnToLane, labelKey, accountID, most)
+	return err
 }
 
 const setAside = `-- name: SetAside :execrows

@@ -225,15 +225,20 @@ func (q *Queries) EvictLanes(ctx context.Context, accountID int64, most int32) (
 	return result.RowsAffected(), nil
 }
 
-const feedLane = `-- name: FeedLane :execrows
+const feedLane = `-- name: FeedLane :one
 INSERT INTO job_lanes (label_key, account_id, version, head_at)
 SELECT $1, $2, 1, $3
 WHERE $4::bigint = 0
     OR (SELECT e.account_id FROM job_lanes e WHERE e.label_key = $1 AND e.account_id = $2 LIMIT 1) IS NOT NULL
-    OR (SELECT count(*) FROM (SELECT 1 FROM job_lanes o WHERE o.account_id = $2 LIMIT $4::bigint) few) < $4::bigint
+    OR (SELECT h.id FROM workflow_jobs h WHERE h.account_id = $2 AND h.state = 'queued' AND h.held = 'label_sets'
+            ORDER BY h.queued_at, h.id LIMIT 1) IS NULL
+        AND (SELECT count(*) FROM (SELECT 1 FROM job_lanes o WHERE o.account_id = $2 LIMIT $4::bigint) few) < $4::bigint
 ON CONFLICT (label_key, account_id) DO UPDATE SET parked = '', version = job_lanes.version + 1,
     head_at = CASE WHEN job_lanes.parked IN ('empty', 'held') THEN excluded.head_at
         ELSE least(job_lanes.head_at, excluded.head_at) END
+RETURNING ((SELECT h.id FROM workflow_jobs h
+    WHERE h.label_key = $1 AND h.account_id = $2 AND h.state = 'queued' AND h.held = 'label_sets'
+    ORDER BY h.queued_at, h.id LIMIT 1) IS NOT NULL)::boolean AS holds
 `
 
 type FeedLaneParams struct {
@@ -244,18 +249,18 @@ type FeedLaneParams struct {
 }
 
 // A job was queued, or queued again. The version makes a concurrent parking of the lane void. An account with so many lanes gets no further one
-// (TEN-2); 0: any number. Its lanes are counted only where one would be made.
-func (q *Queries) FeedLane(ctx context.Context, arg FeedLaneParams) (int64, error) {
-	result, err := q.db.Exec(ctx, feedLane,
+// (TEN-2), and none before the jobs that are held for one; most of 0: any number. Its lanes are counted only where one would be made. No row: the
+// lane was not fed. Otherwise it says whether jobs of the lane are held for their label set, for ReturnToLane.
+func (q *Queries) FeedLane(ctx context.Context, arg FeedLaneParams) (bool, error) {
+	row := q.db.QueryRow(ctx, feedLane,
 		arg.LabelKey,
 		arg.AccountID,
 		arg.QueuedAt,
 		arg.Most,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	var holds bool
+	err := row.Scan(&holds)
+	return holds, err
 }
 
 const freeRoom = `-- name: FreeRoom :exec
