@@ -14,11 +14,14 @@ func (d *Dispatcher) podDeleted(pod Pod) {
 	if d.opt.CheckPod == nil || !d.deletedPods.begin(pod.UID) {
 		return
 	}
-	if !d.later(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	if !d.later(func(run context.Context) {
+		ctx, cancel := context.WithTimeout(run, 10*time.Second)
 		defer cancel()
 		claim, err := d.opt.Store.Claim(ctx, pod.UID)
 		if err == nil && claim.State.Live() && claim.State != fleet.ClaimExecuting {
+			if wait := claim.LeaseUntil.Sub(d.opt.Now()); claim.Leased(d.opt.Now()) {
+				d.recheckAfter(run, pod.UID, wait+afterLease)
+			}
 			err = d.opt.CheckPod(ctx, pod.UID)
 		}
 		if err != nil { // the next pass sees it
@@ -37,6 +40,20 @@ func (d *Dispatcher) recheckDeleted(podUID string) {
 		d.deletedPods.forget(podUID)
 		d.podDeleted(pod)
 	}
+}
+
+// afterLease is how long after a lease the check comes: the replica that checks has a clock of its own.
+const afterLease = time.Second
+
+// recheckAfter rechecks a pod after a lease that may end on its own: GitHub's response was uncertain, or the replica that took it is gone.
+func (d *Dispatcher) recheckAfter(run context.Context, podUID string, wait time.Duration) {
+	d.running.Go(func() { // by a task: Run waits
+		select {
+		case <-run.Done():
+		case <-d.opt.After(wait):
+			d.recheckDeleted(podUID)
+		}
+	})
 }
 
 // deletedPods remembers which pods that are being deleted were checked.
