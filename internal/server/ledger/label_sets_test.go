@@ -216,3 +216,20 @@ func TestLabelSets_TEN2_AHeldJobWithALaneReturns(t *testing.T) {
 		require.Equal(t, int64(1_699_999_999), ledgertest.Int(t, l.url, `SELECT extract(epoch FROM head_at)::bigint FROM job_lanes WHERE label_key = '["a"]'`), name)
 	}
 }
+
+// TEN-2: lanes that are parked as empty while their jobs run elsewhere, as with runners that register themselves, hide no lane without a job.
+func TestLabelSets_TEN2_LanesWithRunningJobsHideNoEmptyOne(t *testing.T) {
+	t.Parallel()
+	const lanes = evictedAtOnce + 2
+	l := newLabelled(t, lanes)
+	ledgertest.Exec(t, l.url, `INSERT INTO label_sets SELECT '["run-' || n || '"]', ARRAY['run-' || n] FROM generate_series(1, $1::int) n`, lanes)
+	ledgertest.Exec(t, l.url, `INSERT INTO job_lanes (label_key, account_id, head_at, parked)
+		SELECT '["run-' || n || '"]', 1, now(), 'empty' FROM generate_series(1, $1::int) n`, lanes)
+	ledgertest.Exec(t, l.url, `INSERT INTO workflow_jobs (id, account_id, repository, run_id, run_attempt, name, workflow, head_branch, head_sha,
+			label_key, state, runner_name, queued_at, started_at, updated_at)
+		SELECT n, 1, 'acme/app', 1, 1, '', '', '', '', '["run-' || n || '"]', 'executing', 'elsewhere', now(), now(), now()
+		FROM generate_series(1, $1::int - 1) n`, lanes)
+	require.True(t, l.queue(lanes, "new"))
+	require.Equal(t, int64(lanes), l.lanes())
+	require.Zero(t, ledgertest.Int(t, l.url, `SELECT count(*) FROM job_lanes WHERE label_key = '["run-' || $1::int || '"]'`, lanes))
+}

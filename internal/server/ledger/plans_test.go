@@ -261,3 +261,35 @@ func TestPlans_NoBatchIsComparedWithItself(t *testing.T) {
 		require.Contains(t, all, name, "there is no such query any more")
 	}
 }
+
+// TEN-1: a search for lanes without a job reads those of the account, and probes the jobs of each by an index.
+func TestPlans_TEN1_LanesToEvictAreFoundByIndexes(t *testing.T) {
+	url := postgrestest.NewDatabase(t, ledger.Migrate)
+	ledgertest.Fill(t, url, ledgertest.Size{Queued: 10_000, Accounts: 100, Free: 1})
+	pool, err := ledger.OpenPool(t.Context(), url, 1)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	acquired, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(acquired.Release)
+	found := map[string][]string{}
+	plan(t, acquired.Conn(), "EvictLanes", queries(t)["EvictLanes"]).indexes(found)
+	require.Equal(t, map[string][]string{
+		"job_lanes": {"", "job_lanes_account"}, "workflow_jobs": {"workflow_jobs_executing_lane", "workflow_jobs_held_lane", "workflow_jobs_queue"},
+	}, found)
+}
+
+// indexes are those that each table is read by, in order; of a row that was found before: none.
+func (n node) indexes(found map[string][]string) {
+	if n.Relation != "" && n.Type != "ModifyTable" {
+		if n.Type == "Tid Scan" || n.Index != "" {
+			found[n.Relation] = append(found[n.Relation], n.Index)
+		} else {
+			found[n.Relation] = append(found[n.Relation], n.Type)
+		}
+		slices.Sort(found[n.Relation])
+	}
+	for _, below := range n.Plans {
+		below.indexes(found)
+	}
+}

@@ -20,20 +20,20 @@ RETURNING ((SELECT h.id FROM workflow_jobs h
 SELECT count(*) FROM (SELECT 1 FROM job_lanes o WHERE o.account_id = @account_id LIMIT @most::bigint) few;
 
 -- name: EvictLanes :execrows
--- As PruneLanes, earlier, and of an account that has as many lanes as it may have: one without a job keeps no job out (TEN-2). Few are looked at.
+-- As PruneLanes, earlier, and of an account that has as many lanes as it may have: one without a job keeps no job out (TEN-2). At most all lanes of
+-- the account are read: many may be parked as empty whose jobs run elsewhere, and they hide no other.
 DELETE FROM job_lanes WHERE ctid = ANY (ARRAY(
-    SELECT i.ctid
-    FROM (SELECT e.ctid, e.label_key, e.account_id FROM job_lanes e
-        WHERE e.account_id = @account_id AND e.parked || '' = 'empty' AND e.running = 0 -- by the account's index, and not that of all idle lanes
-        LIMIT @most FOR UPDATE SKIP LOCKED) i
-    WHERE (SELECT w.id FROM workflow_jobs w
+    SELECT i.ctid FROM job_lanes i
+    WHERE i.account_id = @account_id AND i.parked || '' = 'empty' AND i.running = 0 -- by the account's index, and not that of all idle lanes
+      AND (SELECT w.id FROM workflow_jobs w
         WHERE w.label_key = i.label_key AND w.account_id = i.account_id AND w.state = 'queued' AND w.held = ''
         ORDER BY w.queued_at, w.id LIMIT 1) IS NULL
       AND (SELECT h.id FROM workflow_jobs h
         WHERE h.label_key = i.label_key AND h.account_id = i.account_id AND h.state = 'queued' AND h.held <> '' LIMIT 1) IS NULL
       AND (SELECT x.id FROM workflow_jobs x
         WHERE x.label_key = i.label_key AND x.account_id = i.account_id AND x.state = 'executing'
-        ORDER BY x.queued_at, x.id LIMIT 1) IS NULL));
+        ORDER BY x.queued_at, x.id LIMIT 1) IS NULL
+    LIMIT @most FOR UPDATE SKIP LOCKED));
 
 -- name: ParkIfEmpty :exec
 -- Behind LockLanes, so that it sees the job of a transaction that has fed one of the lanes: no batch took a job out of them. In a lane that no pool
