@@ -203,7 +203,7 @@ func (s *Store) returnLabelled(ctx context.Context, q *sqlcgen.Queries, accountI
 	if err := returned(ctx, q, accountID, same); err != nil {
 		return err
 	}
-	_, err = returnForLabels(ctx, q, accountID, room{lanes: s.mostLanes, evict: blockedAtOnce, jobs: blockedAtOnce})
+	_, err = returnForLabels(ctx, q, accountID, room{lanes: s.mostLanes, evict: blockedAtOnce, jobs: blockedAtOnce, full: &s.full})
 	return err
 }
 
@@ -212,6 +212,7 @@ type room struct {
 	lanes int64 // of the account
 	evict int32 // lanes without a job, where it has as many
 	jobs  int32
+	full  *fullAccounts // notes whether there was any
 }
 
 // returnForLabels gives the room that the account has for further lanes, if need be by evicting some, to the oldest of the jobs that are held for
@@ -223,8 +224,12 @@ func returnForLabels(ctx context.Context, q *sqlcgen.Queries, accountID int64, r
 		evicted, err = q.EvictLanes(ctx, accountID, r.evict)
 		lanes -= evicted
 	}
-	if err != nil || lanes >= r.lanes {
+	if err != nil {
 		return nil, err
+	}
+	r.full.note(accountID, lanes >= r.lanes)
+	if lanes >= r.lanes {
+		return nil, nil
 	}
 	rows, err := q.ReturnForLabels(ctx, accountID, int32(min(r.lanes-lanes, int64(r.jobs)))) //nolint:gosec // at most r.jobs
 	if err != nil {

@@ -68,7 +68,7 @@ func (s *Store) recordJob(
 		if it, err = s.noteRepository(ctx, q, ev, d); err != nil {
 			return err
 		}
-		e := eventTx{q: q, ev: ev, key: key, now: d.At, rec: &rec, mostLanes: s.mostLanes}
+		e := eventTx{q: q, ev: ev, key: key, now: d.At, rec: &rec, mostLanes: s.mostLanes, full: &s.full}
 		e.ev.Repository = it.name
 		if err := e.apply(ctx); err != nil || it.fresh {
 			return err
@@ -116,6 +116,7 @@ type eventTx struct {
 	rec *dispatch.Recorded
 
 	mostLanes int64 // of one account
+	full      *fullAccounts
 
 	claims map[string]sqlcgen.RunnerClaim
 	job    sqlcgen.LockJobRow // as stored; zero when there is no row
@@ -276,10 +277,11 @@ func (e *eventTx) feed(ctx context.Context) error {
 	if fed {
 		return e.q.NotifyWork(ctx, key)
 	}
-	if err := e.q.HoldForLabels(ctx, e.ev.JobID); err != nil { // TEN-2: behind those that are held already
+	e.rec.Queued = false
+	if err := e.q.HoldForLabels(ctx, e.ev.JobID); err != nil || e.full.has(account) { // TEN-2: behind those that are held already
 		return err
 	}
-	keys, err := returnForLabels(ctx, e.q, account, room{lanes: e.mostLanes, evict: evictedAtOnce, jobs: returnedAtOnce})
+	keys, err := returnForLabels(ctx, e.q, account, room{lanes: e.mostLanes, evict: evictedAtOnce, jobs: returnedAtOnce, full: e.full})
 	e.rec.Queued = slices.Contains(keys, key)
 	return err
 }

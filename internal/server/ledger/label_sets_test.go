@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -22,14 +23,20 @@ type labelled struct {
 	store *Store
 	url   string
 	asked []string // statements of the last event, by name
+	now   time.Time
 }
 
 func newLabelled(t *testing.T, mostLanes int64) *labelled {
 	t.Helper()
 	store, url := retained(t)
 	store.mostLanes = mostLanes
-	return &labelled{T: t, store: store, url: url}
+	l := &labelled{T: t, store: store, url: url, now: time.Now()}
+	store.full.now = func() time.Time { return l.now }
+	return l
 }
+
+// later is when an event searches for room again that an event before did not find.
+func (l *labelled) later() { l.now = l.now.Add(fullFor) }
 
 func (l *labelled) event(id int64, label string, kind fleet.JobEvent) dispatch.JobEvent {
 	ev := queuedEvent(id)
@@ -168,6 +175,7 @@ func TestLabelSets_TEN2_TheOldestHeldJobHasTheRoom(t *testing.T) {
 		require.True(t, l.queue(2, "b"), name)
 		require.False(t, l.queue(3, "c"), name)
 		l.end(1, "a")
+		l.later()
 		require.Equal(t, c.queued, l.queue(4, c.label), name)
 		require.ElementsMatch(t, c.held, l.held(), name)
 		require.Equal(t, int64(2), l.lanes(), name)
@@ -187,6 +195,7 @@ func TestLabelSets_TEN2_ANewJobTakesNoRoomFromHeldOnes(t *testing.T) {
 	require.False(t, l.queue(3, "c"))
 	l.end(1, "a")
 	ledgertest.Exec(t, l.url, `DELETE FROM job_lanes WHERE label_key = '["a"]'`)
+	l.later()
 	require.False(t, l.queue(4, "d"))
 	require.Equal(t, []int64{4}, l.held())
 }
@@ -232,4 +241,50 @@ func TestLabelSets_TEN2_LanesWithRunningJobsHideNoEmptyOne(t *testing.T) {
 	require.True(t, l.queue(lanes, "new"))
 	require.Equal(t, int64(lanes), l.lanes())
 	require.Zero(t, ledgertest.Int(t, l.url, `SELECT count(*) FROM job_lanes WHERE label_key = '["run-' || $1::int || '"]'`, lanes))
+}
+
+// TEN-1: of an account without room for a further lane, one event in some seconds counts the lanes and searches for one without a job. The pass
+// searches all the same.
+func TestLabelSets_TEN1_AFruitlessSearchIsNotRepeatedByEachEvent(t *testing.T) {
+	t.Parallel()
+	l := newLabelled(t, 2)
+	require.True(t, l.queue(1, "a"))
+	require.True(t, l.queue(2, "b"))
+	for round := range int64(3) {
+		searches := 0
+		for i := range int64(5) {
+			require.False(t, l.queue(10*(round+1)+i, fmt.Sprintf("new-%d-%d", round, i)))
+			require.Contains(t, l.asked, "HoldForLabels")
+			for _, name := range l.asked {
+				if name == "LanesOfAccount" || name == "EvictLanes" {
+					searches++
+				}
+			}
+		}
+		require.Equal(t, 2, searches, "one counts the lanes, and searches them")
+		l.later()
+	}
+	require.Len(t, l.held(), 15)
+	require.False(t, l.queue(50, "newest"))
+	l.end(1, "a")
+	l.returnBlocked()
+	require.NotContains(t, l.held(), int64(10), "the oldest has the room")
+	require.Len(t, l.held(), 15)
+}
+
+func TestFullAccounts_AreBoundedAndForgotten(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	full := fullAccounts{now: func() time.Time { return now }}
+	for id := range int64(3 * mostFull) {
+		full.note(id, true)
+		require.LessOrEqual(t, len(full.until), mostFull)
+	}
+	last := int64(3*mostFull - 1)
+	require.True(t, full.has(last))
+	full.note(last, false)
+	require.False(t, full.has(last))
+	full.note(last, true)
+	now = now.Add(fullFor)
+	require.False(t, full.has(last))
 }

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/server/ledger/sqlcgen"
@@ -28,6 +29,39 @@ func feed(ctx context.Context, q *sqlcgen.Queries, lane sqlcgen.FeedLaneParams) 
 		return fed, err
 	}
 	return true, q.ReturnToLane(ctx, lane.LabelKey, lane.AccountID, blockedAtOnce)
+}
+
+// fullFor is how long events search no further room for an account that had none: a search reads all its lanes, in a webhook's transaction (TEN-1).
+const fullFor = 5 * time.Second
+
+// mostFull bounds the accounts that are remembered. One that is forgotten is searched once more.
+const mostFull = 10_000
+
+// fullAccounts are those that had no room for a further lane a moment ago.
+type fullAccounts struct {
+	now   func() time.Time
+	mu    sync.Mutex
+	until map[int64]time.Time
+}
+
+func (f *fullAccounts) has(accountID int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.until[accountID].After(f.now())
+}
+
+// note keeps the outcome of a search.
+func (f *fullAccounts) note(accountID int64, full bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.until, accountID)
+	if !full {
+		return
+	}
+	if f.until == nil || len(f.until) >= mostFull {
+		f.until = map[int64]time.Time{}
+	}
+	f.until[accountID] = f.now().Add(fullFor)
 }
 
 // parkEmptied parks those of the lanes that have no queued job left. It locks them all, so a transaction that also locks an account's limits

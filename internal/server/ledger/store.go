@@ -29,6 +29,7 @@ type Store struct {
 	caps     bool                            // caps per repository are honoured
 
 	mostLanes int64 // of one account
+	full      fullAccounts
 
 	reads *coalescer[string, dispatch.Claim]
 	mints *coalescer[mintAnswer, mintOutcome]
@@ -54,7 +55,7 @@ func Open(ctx context.Context, url string, maxConns int32) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{pool: pool, mostLanes: dispatch.MaxLabelSets, labelSets: map[string]bool{}, repositories: map[fleet.Repository]time.Time{}}
+	s := &Store{pool: pool, mostLanes: dispatch.MaxLabelSets, full: fullAccounts{now: time.Now}, labelSets: map[string]bool{}, repositories: map[fleet.Repository]time.Time{}}
 	s.reads = &coalescer[string, dispatch.Claim]{run: s.readClaims, most: 1, size: 256, patience: statementPatience}
 	s.mints = &coalescer[mintAnswer, mintOutcome]{run: s.recordMints, most: 1, size: 256, patience: statementPatience}
 	return s, nil
