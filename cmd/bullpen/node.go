@@ -130,6 +130,15 @@ func runNode(ctx context.Context, f nodeFlags) error {
 		return err
 	}
 	defer unlock()
+	if opts.Sandbox, err = f.openSandbox(opts.StateDir, opts.Log); err != nil {
+		return err
+	}
+	if closer, ok := opts.Sandbox.(interface{ Close() }); ok {
+		defer closer.Close()
+	}
+	if err := opts.CheckName(ctx); err != nil {
+		return err
+	}
 	if f.bootstrap != "" {
 		own, err := f.ownIdentity(ctx, opts)
 		if err != nil {
@@ -137,12 +146,6 @@ func runNode(ctx context.Context, f nodeFlags) error {
 		}
 		defer own.Close()
 		opts.Config = own.Config()
-	}
-	if opts.Sandbox, err = f.openSandbox(opts.StateDir, opts.Log); err != nil {
-		return err
-	}
-	if closer, ok := opts.Sandbox.(interface{ Close() }); ok {
-		defer closer.Close()
 	}
 	opts.KubeletPort = f.kubelet.port
 	agent, err := node.New(opts)

@@ -1,10 +1,23 @@
 package main
 
 import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/bullpen-ci/bullpen/internal/node/identity"
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
+	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
+	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
 
 func TestNodeFlags(t *testing.T) {
@@ -47,4 +60,33 @@ func TestNodeFlags_BadOnesSayWhatToWrite(t *testing.T) {
 		_, err := f.open(t.TempDir(), nil)
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// Another name would put the former node's certificate aside, and its agent could not return without a valid bootstrap token.
+func TestNode_NODE3_AnotherNameIsRejectedBeforeACertificateIsRequested(t *testing.T) {
+	dir, err := os.MkdirTemp("", "bullpen-node-") // t.TempDir's path may be one that the sandbox does not take
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := process.Cleanup(context.Background(), dir)
+		require.NoError(t, err)
+		require.NoError(t, os.RemoveAll(dir))
+	})
+	sb, err := process.New(process.Options{StateDir: dir})
+	require.NoError(t, err)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "runs", UID: "runs"}, Spec: corev1.PodSpec{NodeName: "former-name"}}
+	require.NoError(t, sb.Prepare(t.Context(), pod))
+	require.NoError(t, sb.Start(t.Context(), pod, sandbox.Container{Name: "main", Command: []string{"sleep", "1000000"}}))
+
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t.Errorf("request %s %s", r.Method, r.URL)
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	t.Cleanup(server.Close)
+	bootstrap := clientcmdapi.NewConfig()
+	bootstrap.Clusters["c"], bootstrap.Contexts["c"] = &clientcmdapi.Cluster{Server: server.URL}, &clientcmdapi.Context{Cluster: "c"}
+	bootstrap.CurrentContext = "c"
+	f := nodeFlags{sandbox: sandboxProcess, name: "new-name", stateDir: dir, bootstrap: filepath.Join(dir, "bootstrap"), pods: 1, minDiskFree: "1"}
+	require.NoError(t, clientcmd.WriteToFile(*bootstrap, f.bootstrap))
+	require.ErrorContains(t, runNode(await.Context(t), f), "Start the node agent with --name former-name")
+	require.NoDirExists(t, identity.Dir(dir))
 }

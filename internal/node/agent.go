@@ -82,7 +82,7 @@ func (a *Agent) machine(podIP string) machine {
 // Run runs the agent until ctx is done. It returns early only with an error that a retry cannot fix; it waits for an API server that is
 // unreachable. The pods' containers continue without it (NODE-3).
 func (a *Agent) Run(ctx context.Context) error {
-	if err := a.checkNode(ctx); err != nil {
+	if err := a.opts.CheckName(ctx); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(a.volumesDir(), 0o700); err != nil {

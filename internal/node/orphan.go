@@ -16,18 +16,19 @@ import (
 // exitPatience is how long a container without an exit on record is given to prove that it has exited, as after a restart of the machine.
 const exitPatience = time.Second
 
-// checkNode refuses a state directory in which pods of another node still run. The API server shows this node its own pods only, so these would
-// look deleted, and be stopped.
-func (a *Agent) checkNode(ctx context.Context) error {
-	refs, err := a.opts.Sandbox.List(ctx)
+// CheckName returns an error if pods of another node still run in the state directory. The API server shows this node its own pods only, so these
+// would look deleted, and be stopped. Call it before a certificate is requested: the one in the state directory belongs to the node of these pods.
+// It reads Name, StateDir, Sandbox and Log.
+func (o Options) CheckName(ctx context.Context) error {
+	refs, err := o.Sandbox.List(ctx)
 	if err != nil {
-		a.opts.Log.Error("listing the sandbox's records failed; the workers check the node of each pod", "error", err)
+		o.Log.Error("listing the sandbox's records failed; the workers check the node of each pod", "error", err)
 		return nil
 	}
 	other, running := "", []string(nil)
 	for _, ref := range refs {
-		state, err := a.opts.Sandbox.Inspect(ctx, ref.UID)
-		if err == nil && ofAnotherNode(state.Terms, a.opts.Name) && a.running(ctx, state) {
+		state, err := o.Sandbox.Inspect(ctx, ref.UID)
+		if err == nil && ofAnotherNode(state.Terms, o.Name) && podRuns(ctx, o.Sandbox, state) {
 			other, running = state.Node, append(running, ref.Namespace+"/"+ref.Name)
 		}
 	}
@@ -36,18 +37,18 @@ func (a *Agent) checkNode(ctx context.Context) error {
 	}
 	return fmt.Errorf("the state directory %s is that of node %s, and pods of it are running: %s. Start the node agent with --name %s, "+
 		"drain that node, and change the name when they have finished; or stop them with `bullpen node cleanup`",
-		a.opts.StateDir, other, strings.Join(running, ", "), other)
+		o.StateDir, other, strings.Join(running, ", "), other)
 }
 
-// running reports whether a container of the pod runs.
-func (a *Agent) running(ctx context.Context, state sandbox.PodState) bool {
+// podRuns reports whether a container of the pod runs.
+func podRuns(ctx context.Context, sb sandbox.Sandbox, state sandbox.PodState) bool {
 	return slices.ContainsFunc(state.Containers, func(c sandbox.ContainerState) bool {
 		if c.Exit != nil {
 			return false
 		}
 		ctx, cancel := context.WithTimeout(ctx, exitPatience)
 		defer cancel()
-		_, err := a.opts.Sandbox.Wait(ctx, state.UID, c.Name)
+		_, err := sb.Wait(ctx, state.UID, c.Name)
 		return err != nil && !errors.Is(err, sandbox.ErrNotFound)
 	})
 }
