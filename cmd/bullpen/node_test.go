@@ -5,7 +5,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/bullpen-ci/bullpen/internal/machost/steps"
 	"github.com/bullpen-ci/bullpen/internal/node/identity"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox/process"
@@ -76,6 +80,10 @@ func TestNode_NODE3_AnotherNameIsRejectedBeforeACertificateIsRequested(t *testin
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "runs", UID: "runs"}, Spec: corev1.PodSpec{NodeName: "former-name"}}
 	require.NoError(t, sb.Prepare(t.Context(), pod))
 	require.NoError(t, sb.Start(t.Context(), pod, sandbox.Container{Name: "main", Command: []string{"sleep", "1000000"}}))
+	processes, err := exec.CommandContext(await.Context(t), "ps", "-axww", "-o", "command=").Output()
+	require.NoError(t, err)
+	shims := slices.DeleteFunc(strings.SplitAfter(string(processes), "\n"), func(line string) bool { return !strings.Contains(line, dir) })
+	require.Equal(t, 1, steps.Running(strings.Join(shims, "")), "a host counts it: %q", shims)
 
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t.Errorf("request %s %s", r.Method, r.URL)

@@ -126,7 +126,13 @@ func (r *run) step(ctx context.Context, step Step) error {
 		return nil
 	default:
 		r.tell(Event{Step: name, Phase: PhaseApplying, Changes: diff.Changes})
-		if err := r.change(ctx, step); err != nil {
+		err := r.change(ctx, step)
+		if errors.Is(err, ErrBusy) {
+			r.report.Deferred = append(r.report.Deferred, name)
+			r.tell(Event{Step: name, Phase: PhaseDeferred, Changes: diff.Changes, Message: err.Error()})
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}

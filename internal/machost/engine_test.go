@@ -194,6 +194,19 @@ func TestApply_DisruptiveChangesWaitForVirtualMachines(t *testing.T) {
 	}
 }
 
+// A machine has started since the engine has counted them, or one of another kind runs.
+func TestApply_AStepThatFindsVirtualMachinesIsDeferred(t *testing.T) {
+	b := newBench(t)
+	one, two := b.step("one"), b.step("two")
+	one.differs, one.failApply, two.differs = true, fmt.Errorf("%w: 1", machost.ErrBusy), true
+	report, err := machost.Apply(t.Context(), b.options(one, two))
+	require.ErrorIs(t, err, machost.ErrBusy)
+	require.Equal(t, machost.Report{Changed: []string{"two"}, Deferred: []string{"one"}}, report)
+	require.Equal(t, "one Applying set one\none Deferred set one\ntwo Applying set two\ntwo Applied\nDeferred", b.sequence())
+	_, err = machost.ReadApplied(b.host)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
 // A host that was A, failed to become B, and is configured as A again must not be taken for A.
 func TestApply_TheRecordIsVoidFromTheFirstChangeOn(t *testing.T) {
 	b := newBench(t)

@@ -15,7 +15,8 @@ type Step interface {
 	Name() string
 	// Check says what differs from what is wanted. It changes nothing.
 	Check(ctx context.Context, h Host) (Diff, error)
-	// Apply changes what differs. It is called after a Check that found something, and after it Check must find nothing.
+	// Apply changes what differs. It is called after a Check that found something, and after it Check must find nothing. An error that wraps
+	// ErrBusy defers the step: Apply found virtual machines that its change would end, and has left the host as it was.
 	Apply(ctx context.Context, h Host) error
 	// Verify verifies that the configuration is in force. It is called in every apply, also where nothing differed (HOST-3), and in no
 	// plan.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -93,6 +94,21 @@ func Machines(ctx context.Context, h machost.Host) (int, error) {
 		return 0, fmt.Errorf("looking for virtual machines: %w", err)
 	}
 	return macvms.Count(said), nil
+}
+
+// shim is how the supervisor of a container of a node agent looks among processes; its argument is the container's directory.
+var shim = regexp.MustCompile(`^\S+ node shim (/\S+)/containers/[^/\s]+$`)
+
+// Running counts what a node agent runs, in the output of `ps -axww -o command=`: virtual machines, regardless of who started them, or pods that have
+// a container on the host, whichever is more. A pod's machine may start while its other containers run already.
+func Running(processes string) int {
+	pods := map[string]bool{}
+	for line := range strings.Lines(processes) {
+		if found := shim.FindStringSubmatch(strings.TrimSuffix(line, "\n")); found != nil {
+			pods[found[1]] = true
+		}
+	}
+	return max(macvms.Count(processes), len(pods))
 }
 
 // rootFile is a world-readable file that only root may change.

@@ -42,7 +42,7 @@ func (s logRotation) Check(ctx context.Context, h machost.Host) (machost.Diff, e
 		}
 		return diff, nil
 	}
-	user, err := findAccount(ctx, h, s.config.User)
+	user, err := s.account(ctx, h)
 	if err != nil {
 		return diff, err
 	}
@@ -61,10 +61,23 @@ func (s logRotation) Check(ctx context.Context, h machost.Host) (machost.Diff, e
 		return diff, err
 	case info.IsDir || info.Target != "" || info.Attributes != logFile(user):
 		diff.Changes = append(diff.Changes, fmt.Sprintf("make %s a file of mode 0644 of %s", NodeLog, user.Name))
-		// A node agent of another user could not write it, and would not start again; its change waits, too.
-		diff.Disruptive = info.UID != 0 && info.UID != user.UID
 	}
 	return diff, nil
+}
+
+// account is the user who writes the log. As long as the job's file names another one than the configuration, it is that one, whose agent could not
+// open the log again otherwise: the step node-agent changes the file and then the log.
+func (s logRotation) account(ctx context.Context, h machost.Host) (account, error) {
+	former, found, err := formerIdentity(h)
+	if err != nil {
+		return account{}, err
+	}
+	if found && former.User != "" && former.User != s.config.User {
+		if user, err := findAccount(ctx, h, former.User); err == nil {
+			return user, nil
+		}
+	}
+	return findAccount(ctx, h, s.config.User)
 }
 
 func logFile(user account) machost.Attributes {
@@ -76,7 +89,7 @@ func (s logRotation) Apply(ctx context.Context, h machost.Host) error {
 	if !s.config.WantsNode() {
 		return h.Remove(newsyslogFile)
 	}
-	user, err := findAccount(ctx, h, s.config.User)
+	user, err := s.account(ctx, h)
 	if err != nil {
 		return err
 	}

@@ -12,14 +12,14 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
 
 // nodeAgent runs `bullpen node` as a launchd job of the console's user. Its restart ends no virtual machine (NODE-3), so nothing here is
-// disruptive but a changed identity: an agent of another user, node or state directory does not know the machines that run.
+// disruptive but a changed identity: an agent of another user, node or state directory does not know the machines that run. For it the job is
+// unloaded, and what runs is counted, before any file is written: so launchd never runs an agent of another identity than that of the job's file.
 //
 // launchd does not report which plist it has loaded, nor which program the running process was started from: a record does. It is voided
 // before the first change and written after the new process has stayed (HOST-5): an apply that was killed, or failed, is seen by the next.
@@ -45,8 +45,6 @@ type agentState struct {
 	Loaded string `json:"loaded"`
 	// Running is all that the process was started from. Empty: it has not been seen to stay.
 	Running string `json:"running"`
-	// Identities are those that launchd may have loaded: several while a change of it is not known to be complete. Empty: not recorded.
-	Identities []agentIdentity `json:"identities,omitempty"`
 }
 
 // files are what the job is made of.
@@ -94,11 +92,10 @@ func (s nodeAgent) Check(ctx context.Context, h machost.Host) (machost.Diff, err
 	if diff.Empty() {
 		return diff, nil
 	}
-	former, err := formerIdentities(h, state)
-	for _, i := range former {
-		if i != want.identity {
-			diff.Changes, diff.Disruptive = append(diff.Changes, i.change(want.identity)), true
-		}
+	former, found, err := formerIdentity(h)
+	if found && former != want.identity {
+		// Without an agent no machine can start. If one runs, Apply loads the job of before: an apply may have been killed that had unloaded it.
+		diff.Changes, diff.Disruptive = append(diff.Changes, former.change(want.identity)), loaded
 	}
 	return diff, err
 }
@@ -241,12 +238,6 @@ func (s nodeAgent) Apply(ctx context.Context, h machost.Host) error {
 	if err != nil {
 		return err
 	}
-	if state.Identities, err = formerIdentities(h, state); err != nil {
-		return err
-	}
-	if !slices.Contains(state.Identities, want.identity) {
-		state.Identities = append(state.Identities, want.identity)
-	}
 	state.Running = ""
 	if state.Loaded != digest(want.plist) {
 		state.Loaded = ""
@@ -254,8 +245,22 @@ func (s nodeAgent) Apply(ctx context.Context, h machost.Host) error {
 	if err := writeAgentState(h, state); err != nil {
 		return err
 	}
+	former, found, err := formerIdentity(h)
+	if err != nil {
+		return err
+	}
+	if found && former != want.identity {
+		if err := s.release(ctx, h); err != nil {
+			return err
+		}
+	}
 	if err := s.write(h, want); err != nil {
 		return err
+	}
+	if found && former.User != want.identity.User {
+		if err := (logRotation{s.config}).Apply(ctx, h); err != nil {
+			return err
+		}
 	}
 	loaded, before, err := s.job.state(ctx, h)
 	if err != nil {
@@ -274,8 +279,36 @@ func (s nodeAgent) Apply(ctx context.Context, h machost.Host) error {
 	if err := s.settle(ctx, h, before); err != nil {
 		return err
 	}
-	state.Running, state.Identities = want.running, []agentIdentity{want.identity}
+	state.Running = want.running
 	return writeAgentState(h, state)
+}
+
+// release unloads the agent of another identity, which is loaded again unless nothing of it runs, also after the end of ctx.
+func (s nodeAgent) release(ctx context.Context, h machost.Host) error {
+	err := s.unloadIdle(ctx, h)
+	if err == nil {
+		return nil
+	}
+	if again := s.job.load(context.WithoutCancel(ctx), h); again != nil {
+		return &machost.StepError{File: NodePlist, Remedy: "Apply again: pods may be running without a node agent.",
+			Err: fmt.Errorf("loading the former job of the node agent again: %w", again)}
+	}
+	return err
+}
+
+// unloadIdle counts what runs once the agent is unloaded: only then can nothing start any more.
+func (s nodeAgent) unloadIdle(ctx context.Context, h machost.Host) error {
+	if err := s.job.unload(ctx, h); err != nil {
+		return err
+	}
+	said, err := run(ctx, h, "/bin/ps", "-axww", "-o", "command=")
+	if err != nil {
+		return fmt.Errorf("looking for pods and virtual machines: %w", err)
+	}
+	if running := Running(said); running > 0 {
+		return fmt.Errorf("%w: %d pods or virtual machines, counted while the node agent was unloaded", machost.ErrBusy, running)
+	}
+	return nil
 }
 
 func (s nodeAgent) write(h machost.Host, want files) error {

@@ -2,12 +2,10 @@ package steps
 
 import (
 	"bytes"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"encoding/xml"
 	"fmt"
@@ -37,6 +35,8 @@ type fakeLaunchd struct {
 	lives []time.Duration
 	// deaf ignores kickstart and bootstrap: the process of before stays.
 	deaf bool
+	// onBootout happens before a job is unloaded.
+	onBootout func()
 }
 
 func newLaunchd(h *scripted) *fakeLaunchd {
@@ -73,6 +73,9 @@ func (l *fakeLaunchd) run(args, _ string) machost.Result {
 	case verb == "kickstart":
 		l.start()
 	case verb == "bootout":
+		if l.onBootout != nil {
+			l.onBootout()
+		}
 		l.loaded = false
 	}
 	return machost.Result{}
@@ -329,79 +332,4 @@ func TestNodeAgent_HOST6_TakesAKubeconfigThatStaysFromTheSightOfOthers(t *testin
 	require.NoError(t, err)
 	require.Equal(t, before.Attributes, after.Attributes)
 	require.Equal(t, "token-1", l.h.content(bootstrapFile))
-}
-
-// An agent of another user, node or state directory knows nothing of the machines that run: it would report their pods failed, and end the
-// session that they run in.
-func TestNodeAgent_NODE3_AnotherIdentityWaitsUntilNoMachineRuns(t *testing.T) {
-	busy := func(context.Context) (int, error) { return 2, nil }
-	for name, change := range map[string]func(*machost.Config){
-		"user":            func(c *machost.Config) { c.User = "runner" },
-		"node":            func(c *machost.Config) { c.Node.Name = "mac-2" },
-		"state directory": func(c *machost.Config) { c.Node.StateDir = "/Users/ci/elsewhere" },
-	} {
-		for _, release := range []string{"this release", "an earlier release"} {
-			t.Run(name+" after "+release, func(t *testing.T) {
-				l := newAgentHost(t)
-				_, err := l.h.converge(l.step(agentConfig(), "token"))
-				require.NoError(t, err)
-				if release != "this release" { // its record has no identity
-					var state agentState
-					require.NoError(t, json.Unmarshal([]byte(l.h.content(agentRecord)), &state))
-					state.Identities = nil
-					require.NoError(t, writeAgentState(l.h, state))
-				}
-				l.calls()
-				c := agentConfig()
-				change(&c)
-				report, err := machost.Apply(t.Context(), machost.Options{Host: l.h, Steps: []machost.Step{l.step(c, "token")}, Busy: busy})
-				require.ErrorIs(t, err, machost.ErrBusy)
-				require.Equal(t, []string{"node-agent"}, report.Deferred)
-				require.Empty(t, l.calls())
-				require.Contains(t, l.h.content(NodePlist), "<string>mac-1</string>")
-
-				changed, err := l.h.converge(l.step(c, "token"))
-				require.NoError(t, err)
-				require.True(t, changed)
-				require.Equal(t, "bootout enable bootstrap", l.calls())
-				c.Node.Memory = "20Gi"
-				report, err = machost.Apply(t.Context(), machost.Options{Host: l.h, Steps: []machost.Step{l.step(c, "token")}, Busy: busy})
-				require.NoError(t, err, "the same identity, other arguments")
-				require.Equal(t, []string{"node-agent"}, report.Changed)
-			})
-		}
-	}
-}
-
-// A change that failed halfway, and is taken back: launchd may have loaded either.
-func TestNodeAgent_NODE3_AnIdentityWhoseChangeFailedIsStillKnown(t *testing.T) {
-	l := newAgentHost(t)
-	_, err := l.h.converge(l.step(agentConfig(), "token"))
-	require.NoError(t, err)
-	c := agentConfig()
-	c.Node.Name = "mac-2"
-	l.lives = []time.Duration{time.Second}
-	_, err = l.h.converge(l.step(c, "token"))
-	require.Error(t, err)
-	for _, config := range []machost.Config{agentConfig(), c} {
-		diff, err := l.step(config, "token").Check(t.Context(), l.h)
-		require.NoError(t, err)
-		require.True(t, diff.Disruptive, "%v", diff.Changes)
-	}
-}
-
-// The agent that runs could not open the log of another user again.
-func TestLogRotation_NODE3_TheLogChangesItsOwnerWhileNoMachineRuns(t *testing.T) {
-	l := newAgentHost(t)
-	l.h.says(newsyslog, "")
-	step, err := newLogRotation(machost.Payload{Config: agentConfig()}, Facts{})
-	require.NoError(t, err)
-	require.NoError(t, l.h.WriteFile(NodeLog, strings.NewReader("said\n"), machost.Attributes{Mode: 0o644, UID: 501, GID: 20}))
-	busy := func(context.Context) (int, error) { return 1, nil }
-	_, err = machost.Apply(t.Context(), machost.Options{Host: l.h, Steps: []machost.Step{step}, Busy: busy})
-	require.ErrorIs(t, err, machost.ErrBusy)
-	changed, err := l.h.converge(step)
-	require.NoError(t, err)
-	require.True(t, changed)
-	require.Equal(t, "said\n", l.h.content(NodeLog))
 }

@@ -11,10 +11,7 @@ import (
 // agentIdentity is by what a node agent finds its virtual machines again: the user's home has them, the state directory their records, and the API
 // server their pods, by the node's name.
 type agentIdentity struct {
-	User     string `json:"user"`
-	Home     string `json:"home"`
-	Node     string `json:"node"`
-	StateDir string `json:"stateDir"`
+	User, Home, Node, StateDir string
 }
 
 func identityOf(c machost.Config, user account) agentIdentity {
@@ -26,19 +23,16 @@ func (i agentIdentity) change(to agentIdentity) string {
 	return fmt.Sprintf("run it as %s, node %s, state directory %s (was: %s, node %s, state directory %s)", to.User, to.Node, to.StateDir, i.User, i.Node, i.StateDir)
 }
 
-// formerIdentities are those that launchd may have loaded: as recorded or, by an earlier release, as the job's file has it. None before the first apply.
-func formerIdentities(h machost.Host, state agentState) ([]agentIdentity, error) {
-	if len(state.Identities) > 0 {
-		return state.Identities, nil
-	}
+// formerIdentity is that of the job's file, the only one that launchd may have loaded. There is none before the first apply.
+func formerIdentity(h machost.Host) (former agentIdentity, found bool, err error) {
 	content, err := h.ReadFile(NodePlist)
 	if isMissing(err) {
-		return nil, nil
+		return agentIdentity{}, false, nil
 	}
 	if err != nil {
-		return nil, err
+		return agentIdentity{}, false, err
 	}
-	return []agentIdentity{plistIdentity(content)}, nil
+	return plistIdentity(content), true, nil
 }
 
 // plistIdentity reads the identity in a job's file as nodePlist renders it. What it does not find is empty, and differs from whatever is wanted.
