@@ -43,7 +43,7 @@ type MacHost struct {
 // MacHostSpec is the Mac, how to connect to it, and its configuration.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.config) != has(self.configRef)",message="set exactly one of configRef, a ConfigMap that many Macs can share, and config"
-// +kubebuilder:validation:XValidation:rule="has(self.nodeName) == has(oldSelf.nodeName) && (!has(self.nodeName) || self.nodeName == oldSelf.nodeName)",message="nodeName cannot be changed, because the Mac would register another Node: delete this MacHost and the old Node, and create another MacHost"
+// +kubebuilder:validation:XValidation:rule="has(self.nodeName) == has(oldSelf.nodeName) && (!has(self.nodeName) || self.nodeName == oldSelf.nodeName)",message="nodeName cannot be changed, because the Mac would register another Node: cordon its Node, wait until it has no runners, delete this MacHost, create another one, and delete the old Node when the new one is ready"
 type MacHostSpec struct {
 	// Address is the Mac's host name or IP address for SSH from the controller.
 	// +required

@@ -183,7 +183,7 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName) (time.D
 	}
 	if a.Do == attempt {
 		o.memory = o.begin(o.WantedNow, now, r.options.Random()).risking(o.memory, o.riskedAccount(w))
-		w.Request.Hold = o.Node.inService()
+		w.Request.Hold = o.Node.inService() || o.FormerNode != ""
 	}
 	return a.Again, r.act(ctx, host, before, job, ended, o, w, a, now)
 }
@@ -280,7 +280,8 @@ func (r *Reconciler) observe(ctx context.Context, host *v1alpha1.MacHost, hosts 
 		return o, w, err
 	}
 	o.Turn = turnOf(host, all, hosts)
-	return o, w, nil
+	o.FormerNode, err = r.formerNode(ctx, host, hosts, all)
+	return o, w, err
 }
 
 // writeStatus writes what has changed, if anything has. The version must still hold: a person who corrects the status is heard.

@@ -67,6 +67,8 @@ type observed struct {
 	memory
 	Node nodeView
 	node *corev1.Node // the source of the view; not an input of decide
+	// FormerNode is the Node of another name that is still in service on the Mac, if any.
+	FormerNode string
 	// Problem rules attempts out. Without one, WantedNow is the hash of all that is wanted.
 	Problem   *problem
 	WantedNow string
@@ -240,6 +242,9 @@ func (o observed) waiting(now time.Time, due string) (action, bool) {
 func (o observed) draining(now time.Time, left time.Duration, due string) (action, bool) {
 	n := o.Node
 	switch {
+	case o.FormerNode != "": // not cordoned: it belongs to no MacHost
+		return action{State: StateDraining, Again: drainLook, Due: due, keep: true,
+			Why: fmt.Sprintf("the Mac is still the Node %[1]s: a disruptive change waits until that is cordoned and has no runners (kubectl cordon %[1]s)", o.FormerNode)}, true
 	case !n.Exists:
 		if left == 0 {
 			return action{}, false

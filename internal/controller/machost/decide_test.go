@@ -46,9 +46,16 @@ func TestDecide(t *testing.T) {
 		state State
 		says  string
 	}{
-		"nothing is wanted":      {o: applied(), state: StateReady},
-		"a new Mac":              {o: observed{WantedNow: "a", Room: true, Node: nodeView{Wanted: true}}, do: attempt, state: StateApplying, says: "not been prepared"},
-		"a changed hash":         {o: with(drifted), do: attempt, state: StateApplying, says: "has changed"},
+		"nothing is wanted": {o: applied(), state: StateReady},
+		"a new Mac":         {o: observed{WantedNow: "a", Room: true, Node: nodeView{Wanted: true}}, do: attempt, state: StateApplying, says: "not been prepared"},
+		"a changed hash":    {o: with(drifted), do: attempt, state: StateApplying, says: "has changed"},
+		"a new Mac that is another Node": {
+			o: observed{
+				WantedNow: "a", Room: true, Node: nodeView{Wanted: true}, FormerNode: "mac-1",
+				memory: memory{Wanted: "a"}.begin("a", noon.Add(-time.Hour), middle).end(OutcomeDeferred, "", noon.Add(-time.Hour), middle),
+			},
+			state: StateDraining, says: "kubectl cordon mac-1",
+		},
 		"no room":                {o: with(drifted, func(o *observed) { o.Room = false }), state: StateQueued},
 		"under way":              {o: with(drifted, func(o *observed) { o.Working = true }), state: StateApplying},
 		"paused":                 {o: with(drifted, func(o *observed) { o.Paused = true }), state: StatePaused},

@@ -1,9 +1,12 @@
 package machost
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -90,6 +93,27 @@ func (r *Reconciler) viewNode(ctx context.Context, host *v1alpha1.MacHost, node 
 		}
 	}
 	return view, nil
+}
+
+// formerNode is the Node in service under which the Mac is still registered, if another MacHost once gave it another name: a Node with the Mac's
+// address that belongs to no MacHost. Without spec.nodeIP it has that address only if the node agent was given it.
+func (r *Reconciler) formerNode(ctx context.Context, host *v1alpha1.MacHost, hosts []v1alpha1.MacHost, all map[string]*corev1.Node) (string, error) {
+	address := cmp.Or(host.Spec.NodeIP, host.Spec.Address)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		node := all[name]
+		at := slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP && a.Address == address })
+		if !at || slices.ContainsFunc(hosts, func(h v1alpha1.MacHost) bool { return nodeNameOf(&h) == name }) {
+			continue
+		}
+		view, err := r.viewNode(ctx, host, node, true)
+		if err != nil {
+			return "", err
+		}
+		if view.inService() {
+			return name, nil
+		}
+	}
+	return "", nil
 }
 
 // setCordon cordons a Node for a host, or reverts that. The resource version must match: a concurrent change is observed first.

@@ -24,7 +24,7 @@ func marks(node *corev1.Node) map[string]string {
 	return map[string]string{AnnotationCordonedBy: by, AnnotationCordonedAt: node.Annotations[AnnotationCordonedAt]}
 }
 
-// TrimNode removes the fields of a node that Bullpen does not read, before the node enters a cache (P8): images, addresses, managed fields,
+// TrimNode removes the fields of a node that Bullpen does not read, before the node enters a cache (P8): images, addresses of other nodes than Macs, managed fields,
 // and heartbeat times, so that a heartbeat is no change. Other objects are returned unchanged.
 func TrimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
@@ -49,6 +49,10 @@ func TrimNode(object any) (any, error) {
 			conditions = append(conditions, kept)
 		}
 	}
+	var addresses []corev1.NodeAddress
+	if node.Labels[corev1.LabelOSStable] == "darwin" {
+		addresses = node.Status.Addresses
+	}
 	return &corev1.Node{
 		TypeMeta: node.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{
@@ -56,7 +60,7 @@ func TrimNode(object any) (any, error) {
 			CreationTimestamp: node.CreationTimestamp, DeletionTimestamp: node.DeletionTimestamp,
 		},
 		Spec:   corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},
-		Status: corev1.NodeStatus{Allocatable: offered, Conditions: conditions},
+		Status: corev1.NodeStatus{Allocatable: offered, Conditions: conditions, Addresses: addresses},
 	}, nil
 }
 
