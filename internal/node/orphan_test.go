@@ -126,6 +126,47 @@ func TestOrphan_NODE3_ABusyOneHasThePodsOwnGracePeriod(t *testing.T) {
 	require.True(t, machine.Has("orphan-uid"))
 }
 
+// termless is a sandbox with records of an earlier release, until a pod is prepared again.
+type termless struct {
+	sandbox.Sandbox
+	again    atomic.Bool
+	prepared chan sandbox.Terms
+}
+
+func (s *termless) Inspect(ctx context.Context, podUID string) (sandbox.PodState, error) {
+	state, err := s.Sandbox.Inspect(ctx, podUID)
+	if !s.again.Load() {
+		state.Terms = sandbox.Terms{}
+	}
+	return state, err
+}
+
+func (s *termless) Prepare(ctx context.Context, pod *corev1.Pod) error {
+	err := s.Sandbox.Prepare(ctx, pod)
+	if !s.again.Swap(true) {
+		s.prepared <- sandbox.TermsOf(pod)
+	}
+	return err
+}
+
+// The API server loses the pod after an upgrade of the agent: only what was recorded before tells how long its job may take.
+func TestAdopt_NODE3_RecordsTheTermsOfAnEarlierReleasesPod(t *testing.T) {
+	f := newFixture(t)
+	machine := synthetic.NewMachine(nil)
+	machine.Install("main", synthetic.Program{Run: func(ctx context.Context, _ <-chan struct{}, _ *corev1.Pod, _ sandbox.Container) int32 {
+		<-ctx.Done()
+		return 137
+	}})
+	t.Cleanup(machine.Off)
+	pod := f.create(func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To(int64(3600)) }, corev1.Container{Name: "main", Image: "none", Command: []string{"main"}})
+	sb := &termless{Sandbox: synthetic.New(machine), prepared: make(chan sandbox.Terms, 1)}
+	require.NoError(t, sb.Sandbox.Prepare(t.Context(), pod))
+	require.NoError(t, sb.Start(t.Context(), pod, sandbox.Container{Name: "main"}))
+	f.agent(sb)
+	require.Equal(t, sandbox.Terms{Node: f.name, GracePeriodSeconds: ptr.To(int64(3600))}, await.Receive(t, sb.prepared, "the terms are recorded"))
+	require.True(t, machine.Has(string(pod.UID)))
+}
+
 func TestRun_NODE3_RefusesTheStateOfAnotherNodeWhileItsPodsRun(t *testing.T) {
 	f := newFixture(t)
 	machine, sb, _ := f.busyOrphan("former-name")

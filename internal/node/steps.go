@@ -62,6 +62,7 @@ func (w *worker) adopt(ctx context.Context) {
 			return nil
 		}
 		if err == nil {
+			w.recordTerms(ctx, pod, &state)
 			faultpoint.Reached(faultpoint.Adopting)
 			for _, c := range state.Containers {
 				if c.Exit != nil {
@@ -86,6 +87,19 @@ func (w *worker) adopt(ctx context.Context) {
 			w.tokensDue = w.a.opts.Clock.Now() // their age is unknown
 		}
 	})
+}
+
+// recordTerms has the sandbox record the terms of a pod that an earlier release of the agent has started: if the API server loses the pod, they are
+// the only ones.
+func (w *worker) recordTerms(ctx context.Context, pod *corev1.Pod, state *sandbox.PodState) {
+	if pod == nil || state.Terms != (sandbox.Terms{}) {
+		return
+	}
+	if err := w.a.opts.Sandbox.Prepare(ctx, pod); err != nil {
+		w.log.Warn("recording the pod's grace period failed; the next start of the node agent tries it again", "error", err)
+		return
+	}
+	state.Terms = sandbox.TermsOf(pod)
 }
 
 // record takes over what the sandbox says of a container.

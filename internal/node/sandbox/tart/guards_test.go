@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/bullpen-ci/bullpen/internal/dev/tart"
 	"github.com/bullpen-ci/bullpen/internal/node/sandbox"
@@ -218,4 +219,28 @@ func TestGhostSlot_NODE5_IsLearnedOfLate(t *testing.T) {
 	require.Equal(t, corev1.ConditionTrue, condition(s, ConditionGhostSlots).Status)
 	require.Equal(t, int64(1), allocatable(s))
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+}
+
+// A record of an earlier release names neither node nor grace period; they are recorded when its pod is prepared again.
+func TestPrepare_NODE3_CompletesARecordWithoutTerms(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	s := m.open()
+	pod := m.start(s, runs)
+	uid := string(pod.UID)
+	_, err := s.update(uid, func(r *record) { r.Terms = sandbox.Terms{} })
+	require.NoError(t, err)
+	before, err := s.load(uid)
+	require.NoError(t, err)
+	pod.Spec.NodeName, pod.Spec.TerminationGracePeriodSeconds = "mac-1", ptr.To(int64(21600))
+	want := before
+	want.Terms = sandbox.TermsOf(pod)
+	for range 2 {
+		require.NoError(t, s.Prepare(t.Context(), pod))
+		after, err := s.load(uid)
+		require.NoError(t, err)
+		require.Equal(t, want, after)
+		pod.Spec.NodeName = "mac-2" // what is recorded stays
+	}
+	require.NoError(t, s.Remove(t.Context(), uid))
 }

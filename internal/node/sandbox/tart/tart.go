@@ -265,12 +265,15 @@ func (s *Sandbox) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	if err := os.MkdirAll(s.statusDir(uid), 0o700); err != nil {
 		return fmt.Errorf("making the pod's directory: %w", err)
 	}
-	if _, err := s.load(uid); errors.Is(err, sandbox.ErrNotFound) {
-		r := record{PodRef: sandbox.PodRef{UID: uid, Namespace: pod.Namespace, Name: pod.Name}, Terms: sandbox.TermsOf(pod), Owner: s.owner}
-		if err := s.save(r); err != nil {
-			return err
-		}
-	} else if err != nil {
+	r, err := s.load(uid)
+	switch {
+	case errors.Is(err, sandbox.ErrNotFound):
+		r = record{PodRef: sandbox.PodRef{UID: uid, Namespace: pod.Namespace, Name: pod.Name}, Terms: sandbox.TermsOf(pod), Owner: s.owner}
+		err = s.save(r)
+	case err == nil && r.Terms == sandbox.Terms{}: // of an earlier release
+		_, err = s.update(uid, func(r *record) { r.Terms = sandbox.TermsOf(pod) })
+	}
+	if err != nil {
 		return err
 	}
 	s.opts.reached("prepared")
