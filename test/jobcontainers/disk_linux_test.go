@@ -7,17 +7,21 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 )
 
 // The files of containers that have exited stay on the node until the pod is deleted, and no kubelet counts them: a job of many steps could fill
 // its disk. JOB-5.
 func TestContainerSteps_JOB5_GiveTheirDiskBack(t *testing.T) {
 	const leftover = "file-of-a-container-that-has-exited"
-	j := startJob(t, debian(), Image{Name: "acme/action:1"})
+	// A runtime makes the working directory when it makes the container, in no layer of the image.
+	action := Image{Name: "acme/action:1", Config: jobcontainer.ImageConfig{WorkingDir: "/made/by/the-runtime"}}
+	j := startJob(t, debian(), action)
 	j.prepared(jobContainer("debian:12", nil))
 	j.pod.WriteWork(t, "_temp/fill.sh", `set -e
 		mkdir -p /tmp/deep/er
-		for at in /tmp /tmp/deep/er /etc; do cat /bullpen-row >$at/`+leftover+`; done
+		for at in /tmp /tmp/deep/er /etc /made/by/the-runtime; do cat /bullpen-row >$at/`+leftover+`; done
 	`, 0o755)
 	for range 2 {
 		step := container("acme/action:1", object{"entryPoint": "/bin/sh", "entryPointArgs": []string{"/__w/_temp/fill.sh"}})

@@ -125,9 +125,11 @@ func (v View) Count(role jobcontainer.Role) int {
 func (v View) Uncleared() int {
 	count := 0
 	for _, c := range v.Containers {
-		if t := c.State.Terminated; t != nil && t.ExitCode != 0 && t.StartedAt.Unix() > 0 { // a runtime gives one that never ran the time 0, or none
-			count++
+		t := c.State.Terminated
+		if t == nil || t.ExitCode == 0 || t.StartedAt.Unix() <= 0 || t.Reason == "StartError" || t.Reason == "ContainerCannotRun" {
+			continue // containerd gives one that never ran the time 0; a kubelet that has lost one gives none
 		}
+		count++
 	}
 	return count
 }

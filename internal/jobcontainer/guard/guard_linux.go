@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -55,7 +56,7 @@ func Run(ctx context.Context, o Options) error {
 	if os.Getpid() != 1 {
 		return fmt.Errorf("guarding container %s: %w", o.Name, errNotFirst)
 	}
-	since := kernelTime()
+	began := startOfLayer()
 	signals := IgnoreSignals()
 	syscall.Umask(jobcontainer.Umask)
 	debug.SetMemoryLimit(memoryGoal)
@@ -71,27 +72,16 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("guarding container %s: %w", o.Name, err)
 	}
 	g := newGuard(o)
-	if err := hideFromChildren(); err != nil {
-		return fmt.Errorf("guarding container %s: %w", o.Name, err)
-	}
 	go g.accept(listener) // ends with this process
 	if !g.watch(runnerEnded, signals) {
 		return nil // the pod ends with its runner, and its files with it
 	}
-	return g.clear(ctx, runnerEnded, since)
-}
-
-// hideFromChildren keeps processes of the container that have the guard's own user from tracing it, and so from deciding how it ends.
-func hideFromChildren() error {
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("refusing to be traced: %w", err)
-	}
-	return nil
+	return g.clear(ctx, runnerEnded, began)
 }
 
 // clear gives back the disk of a container that a client has asked to end, in a pod that goes on. An error makes the exit code show that files
 // may be left: the controller counts those containers (JOB-5).
-func (g *guard) clear(ctx context.Context, runnerEnded <-chan struct{}, since unix.Timespec) error {
+func (g *guard) clear(ctx context.Context, runnerEnded <-chan struct{}, began layerStart) error {
 	if g.dir != jobcontainer.Dir {
 		g.log.Info("removing no files: the volume is not at a pod's place", "container", g.name, "dir", g.dir)
 		return nil
@@ -105,8 +95,11 @@ func (g *guard) clear(ctx context.Context, runnerEnded <-chan struct{}, since un
 		case <-ctx.Done():
 		}
 	}()
+	g.closing.Lock() // after the requests that write to it
+	g.closed = true
+	g.closing.Unlock()
 	g.children.end(ctx)
-	files, err := openLayer("/", g.dir, since)
+	files, err := openLayer("/", g.dir, began.since())
 	if err == nil {
 		err = files.clear(ctx)
 	}
@@ -174,6 +167,8 @@ type guard struct {
 	service  service
 	relays   relays
 	left     leftovers
+	closing  sync.RWMutex  // read-locked by what writes to the container's own file system
+	closed   bool          // nothing does any more
 	end      chan struct{} // one element: a client has asked for the end, and has its answer
 }
 
@@ -204,6 +199,16 @@ func (g *guard) watch(runnerEnded <-chan struct{}, children <-chan os.Signal) (a
 			g.log.Debug("keeping the termination message small", "container", g.name, "error", err)
 		}
 	}
+}
+
+// writing does what changes the container's own file system, unless that is being cleared.
+func (g *guard) writing(do func() error) error {
+	g.closing.RLock()
+	defer g.closing.RUnlock()
+	if g.closed {
+		return wire.Failf(wire.FailNotRunning, "the container is ending")
+	}
+	return do()
 }
 
 // accept serves connections until the process ends.
@@ -279,7 +284,7 @@ func (g *guard) answer(conn *wire.Conn, request *wire.Request) (any, error) {
 	case request.End != nil:
 		return g.stopService(request.End.Grace)
 	case request.Links != nil:
-		return wire.Empty{}, link(request.Links.Links)
+		return wire.Empty{}, g.writing(func() error { return link(request.Links.Links) })
 	case request.Hosts != nil:
 		return wire.Empty{}, addHosts(hostsFile, request.Hosts.Entries)
 	case request.Relay != nil:

@@ -19,6 +19,9 @@ const (
 	clearPatience = 5 * time.Minute
 	// clearDepth is the depth of directories that are searched; each needs an open file. Trees of packages have some tens.
 	clearDepth = 500
+	// clearMargin is how much earlier than the guard the container runtime may have made directories in the layer: mount points, and the working
+	// directory.
+	clearMargin = time.Minute
 	// clearBatch is how many names of a directory are read at a time.
 	clearBatch = 64
 )
@@ -28,8 +31,8 @@ const (
 type layer struct {
 	root string
 	// since is when the container's processes began. What is older came with the image.
-	since unix.Timespec
-	// device is the file system of root. Everything on another one belongs to a volume, or to the kubelet.
+	since time.Duration // since 1970
+	// device is the file system of root. Without marks, everything on another one belongs to a volume, or to the kubelet.
 	device uint64
 	// copies says that root is an overlay: a change below a directory of the image has then made a new one in its place, so one that is older
 	// than the container has nothing new below it.
@@ -38,17 +41,29 @@ type layer struct {
 	marks bool
 }
 
-// kernelTime is the time that the kernel gives to files that are written now.
-func kernelTime() unix.Timespec {
+// layerStart is when the container's processes began, by two clocks.
+type layerStart struct{ stamp, boot time.Duration }
+
+func startOfLayer() layerStart {
+	// The coarse clock is the one of which the kernel gives times to files.
+	return layerStart{clock(unix.CLOCK_REALTIME_COARSE), clock(unix.CLOCK_BOOTTIME)}
+}
+
+func clock(id int32) time.Duration {
 	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
-		return unix.NsecToTimespec(time.Now().UnixNano())
+	if err := unix.ClockGettime(id, &now); err != nil {
+		return time.Duration(time.Now().UnixNano())
 	}
-	return now
+	return time.Duration(now.Nano())
+}
+
+// since is the earliest time that a file of these processes may have, also if the node's clock was set back.
+func (s layerStart) since() time.Duration {
+	return min(s.stamp, clock(unix.CLOCK_REALTIME_COARSE)-(clock(unix.CLOCK_BOOTTIME)-s.boot))
 }
 
 // openLayer opens the writable layer below root, where dir is a mount of the pod's. Its error says that nothing may be removed there.
-func openLayer(root, dir string, since unix.Timespec) (*layer, error) {
+func openLayer(root, dir string, since time.Duration) (*layer, error) {
 	stat, err := statAt(unix.AT_FDCWD, root)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", root, err)
@@ -154,23 +169,30 @@ func (c *clearing) clearEntry(ctx context.Context, dir *os.File, name, path stri
 		return
 	}
 	isDir := stat.Mode&unix.S_IFMT == unix.S_IFDIR
-	if c.mount(&stat) || isDir && device(&stat) != c.device {
+	if c.mount(&stat) || isDir && !c.marks && device(&stat) != c.device {
 		return
 	}
-	changed := !before(stat.Ctime, c.since)
+	changed := changedAt(&stat) >= c.since
 	if !isDir {
 		if changed {
 			c.remove(at, name, path, &stat)
 		}
 		return
 	}
-	if c.copies && !changed && depth > 0 {
+	if c.copies && depth > 0 && changedAt(&stat) < c.since-clearMargin {
 		return
 	}
+	own := changed && int(stat.Uid) == os.Geteuid()
 	below, err := openDir(at, name)
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.EACCES) && !own && !(changed && unix.Faccessat(at, name, unix.X_OK, 0) == nil):
+		return // of the image, and without anything new: all processes had this user
+	case err != nil:
 		c.fail(path, err)
 		return
+	}
+	if own {
+		_ = below.Chmod(0o700) // it may deny its owner to remove what is in it
 	}
 	c.clearDir(ctx, below, path, depth+1)
 	_ = below.Close()
@@ -185,10 +207,13 @@ func (c *clearing) remove(at int, name, path string, stat *unix.Statx_t) {
 	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EBUSY) { // busy: a mount
 		return
 	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Blocks == 0 || !c.marks && device(stat) != c.device {
+	if stat.Blocks == 0 || !c.marks && device(stat) != c.device {
 		return // it has no content, or it may be another mount's
 	}
-	if err := emptyFile(at, name); err != nil {
+	if stat.Mode&unix.S_IFMT == unix.S_IFREG {
+		err = emptyFile(at, name)
+	}
+	if err != nil {
 		c.fail(path, err)
 	}
 }
@@ -235,6 +260,6 @@ func statAt(at int, name string) (stat unix.Statx_t, err error) {
 
 func device(stat *unix.Statx_t) uint64 { return unix.Mkdev(stat.Dev_major, stat.Dev_minor) }
 
-func before(t unix.StatxTimestamp, limit unix.Timespec) bool {
-	return t.Sec < limit.Sec || t.Sec == limit.Sec && int64(t.Nsec) < limit.Nsec
+func changedAt(stat *unix.Statx_t) time.Duration {
+	return time.Duration(stat.Ctime.Sec)*time.Second + time.Duration(stat.Ctime.Nsec)
 }

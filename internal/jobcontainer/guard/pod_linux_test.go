@@ -280,6 +280,7 @@ func (c *container) makeRoot() {
 	for _, dir := range []string{"usr", "proc", "dev", "etc", "tmp", "home/builder", jobcontainer.Dir} {
 		require.NoError(t, os.MkdirAll(filepath.Join(c.root, dir), 0o755)) //nolint:gosec // of a container
 	}
+	require.NoError(t, os.Mkdir(filepath.Join(c.root, "root"), 0o700))
 	require.NoError(t, os.Chmod(filepath.Join(c.root, "tmp"), os.ModeSticky|0o777)) //nolint:gosec // of a container
 	for _, name := range []string{"bin", "sbin", "lib", "lib64"} {
 		require.NoError(t, os.Symlink("usr/"+name, filepath.Join(c.root, name)))

@@ -70,7 +70,8 @@ func (g *guard) prepare(p *wire.Process) (*prepared, error) {
 		dir = "/"
 	}
 	if p.MakeDir {
-		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a directory of the image, as Docker makes it
+		err := g.writing(func() error { return os.MkdirAll(dir, 0o755) }) //nolint:gosec // a directory of the image, as Docker makes it
+		if err != nil {
 			return nil, cannotStart(exitNotExecutable, "creating working directory %s: %v", dir, withoutPath(err))
 		}
 	}
