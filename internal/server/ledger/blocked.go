@@ -203,7 +203,12 @@ func (s *Store) returnLabelled(ctx context.Context, q *sqlcgen.Queries, accountI
 	if err := returned(ctx, q, accountID, same); err != nil {
 		return err
 	}
-	_, err = returnForLabels(ctx, q, accountID, room{lanes: s.mostLanes, evict: blockedAtOnce, jobs: blockedAtOnce, full: &s.full})
+	for _, lane := range same { // locked now
+		if _, err := q.ReturnToLane(ctx, lane.LabelKey, accountID, blockedAtOnce); err != nil {
+			return fmt.Errorf("bringing held jobs back that have a lane: %w", err)
+		}
+	}
+	_, err = returnForLabels(ctx, q, accountID, room{lanes: s.mostLanes, evict: blockedAtOnce, jobs: blockedAtOnce})
 	return err
 }
 
@@ -212,29 +217,31 @@ type room struct {
 	lanes int64 // of the account
 	evict int32 // lanes without a job, where it has as many
 	jobs  int32
-	full  *fullAccounts // notes whether there was any
+	full  *fullAccounts // notes whether there is more; nil: nobody does
 }
 
 // returnForLabels gives the room that the account has for further lanes, if need be by evicting some, to the oldest of the jobs that are held for
 // their label sets (TEN-2). It returns the label sets of those.
 func returnForLabels(ctx context.Context, q *sqlcgen.Queries, accountID int64, r room) ([]string, error) {
 	lanes, err := q.LanesOfAccount(ctx, accountID, r.lanes)
-	if err == nil && lanes >= r.lanes {
-		var evicted int64
+	searched, evicted := err == nil && lanes >= r.lanes, int64(0)
+	if searched {
 		evicted, err = q.EvictLanes(ctx, accountID, r.evict)
 		lanes -= evicted
 	}
 	if err != nil {
 		return nil, err
 	}
-	r.full.note(accountID, lanes >= r.lanes)
 	if lanes >= r.lanes {
+		r.full.note(accountID, true)
 		return nil, nil
 	}
 	rows, err := q.ReturnForLabels(ctx, accountID, int32(min(r.lanes-lanes, int64(r.jobs)))) //nolint:gosec // at most r.jobs
 	if err != nil {
 		return nil, fmt.Errorf("bringing jobs back whose label sets are new: %w", err)
 	}
+	// A search that has found fewer than it might has read all lanes, and these jobs may need what it has found.
+	r.full.note(accountID, searched && evicted < int64(r.evict) && int64(len(rows)) >= r.lanes-lanes)
 	keys, same := make([]string, len(rows)), make([]sqlcgen.ReturnHeldRow, len(rows))
 	for i, row := range rows {
 		keys[i], same[i] = row.LabelKey, sqlcgen.ReturnHeldRow(row)

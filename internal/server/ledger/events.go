@@ -270,9 +270,15 @@ func (e *eventTx) feed(ctx context.Context) error {
 	if e.facts.State == fleet.JobWaiting { // TEN-7
 		queuedAt = e.now
 	}
-	fed, err := feed(ctx, e.q, sqlcgen.FeedLaneParams{LabelKey: key, AccountID: account, QueuedAt: queuedAt, Most: e.mostLanes})
+	fed, more, err := feed(ctx, e.q, sqlcgen.FeedLaneParams{LabelKey: key, AccountID: account, QueuedAt: queuedAt, Most: e.mostLanes})
 	if err != nil {
 		return err
+	}
+	if more { // TEN-7: those that are left are older
+		if err := e.q.HoldForLabels(ctx, e.ev.JobID); err != nil {
+			return err
+		}
+		e.rec.Queued = false
 	}
 	if fed {
 		return e.q.NotifyWork(ctx, key)

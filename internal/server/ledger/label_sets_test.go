@@ -152,6 +152,7 @@ func TestLabelSets_TEN2_OfOneAccountAreBounded(t *testing.T) {
 
 	l.end(3, "c")
 	l.end(4, "c")
+	l.later()
 	require.True(t, l.queue(7, "d"), "a lane without a job, which retention would remove within an hour, keeps none out")
 	l.end(1, "a")
 	require.False(t, l.queue(8, "e"), "another job waits in that lane")
@@ -224,6 +225,56 @@ func TestLabelSets_TEN2_AHeldJobWithALaneReturns(t *testing.T) {
 		require.Equal(t, int64(2), l.lanes(), name)
 		require.Equal(t, int64(1_699_999_999), ledgertest.Int(t, l.url, `SELECT extract(epoch FROM head_at)::bigint FROM job_lanes WHERE label_key = '["a"]'`), name)
 	}
+}
+
+// TEN-1: an event returns few of the jobs that are held for its lane. TEN-7: as long as older ones are held, its own job is, too.
+func TestLabelSets_TEN1_AnEventReturnsAFewHeldJobs(t *testing.T) {
+	t.Parallel()
+	l := newLabelled(t, 2)
+	require.True(t, l.queue(1, "a"))
+	require.True(t, l.queue(2, "b"))
+	const held = 2*returnedAtOnce + 3
+	for id := range int64(held) {
+		require.False(t, l.queue(10+id, "c"))
+	}
+	l.end(1, "a")
+	l.later()
+	require.True(t, l.queue(100, "a"), "it has its lane")
+	l.end(100, "a")
+	l.later()
+	l.queue(101, "c")
+	require.Equal(t, []int64{21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 101}, l.held(), "one has the room, and a few are in its lane")
+	require.False(t, l.queue(102, "c"), "older ones are held")
+	require.Equal(t, []int64{31, 32, 101, 102}, l.held())
+	l.returnBlocked()
+	require.Empty(t, l.held(), "the pass returns all")
+}
+
+// TEN-1: a search that found some room, all of which the oldest held jobs needed, is not repeated by the next event either.
+func TestLabelSets_TEN1_ASearchWhoseRoomIsUsedIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	l := newLabelled(t, 2)
+	require.True(t, l.queue(1, "a"))
+	require.True(t, l.queue(2, "b"))
+	require.False(t, l.queue(3, "c"))
+	l.end(1, "a")
+	l.later()
+	require.False(t, l.queue(4, "d"))
+	require.Contains(t, l.asked, "EvictLanes")
+	require.False(t, l.queue(5, "e"))
+	require.NotContains(t, l.asked, "LanesOfAccount")
+	require.NotContains(t, l.asked, "EvictLanes")
+}
+
+// A job that is held for another reason stays so when its account has no further lane: room for one would return it.
+func TestLabelSets_TEN2_AnotherHoldStays(t *testing.T) {
+	t.Parallel()
+	l := newLabelled(t, 1)
+	require.True(t, l.queue(1, "a"))
+	require.False(t, l.queue(2, "b"))
+	ledgertest.Exec(t, l.url, `UPDATE workflow_jobs SET held = 'repository_removed' WHERE id = 2`)
+	require.NoError(t, l.store.queries().HoldForLabels(t.Context(), 2))
+	require.Empty(t, l.held())
 }
 
 // TEN-2: lanes that are parked as empty while their jobs run elsewhere, as with runners that register themselves, hide no lane without a job.

@@ -12,23 +12,25 @@ import (
 // evictedAtOnce bounds how many lanes without a job a job is made room by.
 const evictedAtOnce = 100
 
-// returnedAtOnce bounds how many jobs that are held for their label set one event brings back: more than the one that it may add.
+// returnedAtOnce bounds how many jobs that are held for their label set one event brings back to a lane, and to how many lanes: more than the one
+// that it may add.
 const returnedAtOnce = 10
 
 // feedLane puts a job into its lane that had its place there before, however many lanes its account has.
 func feedLane(ctx context.Context, q *sqlcgen.Queries, key string, accountID int64, queuedAt time.Time) error {
-	_, err := feed(ctx, q, sqlcgen.FeedLaneParams{LabelKey: key, AccountID: accountID, QueuedAt: queuedAt})
+	_, _, err := feed(ctx, q, sqlcgen.FeedLaneParams{LabelKey: key, AccountID: accountID, QueuedAt: queuedAt})
 	return err
 }
 
-// feed puts a job into its lane, and the jobs that are held though they have this lane now (TEN-2). It returns false if the account gets no
-// further lane.
-func feed(ctx context.Context, q *sqlcgen.Queries, lane sqlcgen.FeedLaneParams) (bool, error) {
+// feed puts a job into its lane, and before it the oldest of the jobs that are held though they have this lane now (TEN-2): a few, because an event
+// waits for it. more says that further ones may be held. fed is false if the account gets no further lane.
+func feed(ctx context.Context, q *sqlcgen.Queries, lane sqlcgen.FeedLaneParams) (fed, more bool, err error) {
 	holds, fed, err := found(q.FeedLane(ctx, lane))
 	if err != nil || !holds {
-		return fed, err
+		return fed, false, err
 	}
-	return true, q.ReturnToLane(ctx, lane.LabelKey, lane.AccountID, blockedAtOnce)
+	back, err := q.ReturnToLane(ctx, lane.LabelKey, lane.AccountID, returnedAtOnce)
+	return true, back == returnedAtOnce, err
 }
 
 // fullFor is how long events search no further room for an account that had none: a search reads all its lanes, in a webhook's transaction (TEN-1).
@@ -52,6 +54,9 @@ func (f *fullAccounts) has(accountID int64) bool {
 
 // note keeps the outcome of a search.
 func (f *fullAccounts) note(accountID int64, full bool) {
+	if f == nil {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.until, accountID)

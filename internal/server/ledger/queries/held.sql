@@ -53,7 +53,8 @@ WHERE workflow_jobs.id IN (
 RETURNING label_key, queued_at;
 
 -- name: HoldForLabels :exec
-UPDATE workflow_jobs SET held = 'label_sets' WHERE id = @id AND state || '' = 'queued';
+-- A job that is held for another reason stays so: it returns when that has ended, whatever lanes its account has then.
+UPDATE workflow_jobs SET held = 'label_sets' WHERE id = @id AND state || '' = 'queued' AND held = '';
 
 -- name: ReturnForLabels :many
 -- The oldest jobs of the account that are held for their label sets, as many as it may have further ones: each may have one of its own.
@@ -64,8 +65,9 @@ WHERE workflow_jobs.id = ANY (ARRAY(
     ORDER BY w.queued_at, w.id LIMIT @most FOR UPDATE SKIP LOCKED))
 RETURNING label_key, queued_at;
 
--- name: ReturnToLane :exec
--- Behind FeedLane, which keeps the lane locked: the oldest jobs of the lane that are held for their label set, which needs no further one.
+-- name: ReturnToLane :one
+-- Behind FeedLane, which keeps the lane locked: the oldest jobs of the lane that are held for their label set, which needs no further one. Their
+-- number.
 WITH back AS (
     UPDATE workflow_jobs SET held = ''
     WHERE workflow_jobs.id = ANY (ARRAY(
@@ -75,7 +77,8 @@ WITH back AS (
     RETURNING queued_at
 )
 UPDATE job_lanes l SET head_at = least(l.head_at, (SELECT min(b.queued_at) FROM back b))
-WHERE l.label_key = @label_key AND l.account_id = @account_id;
+WHERE l.label_key = @label_key AND l.account_id = @account_id
+RETURNING (SELECT count(*) FROM back)::bigint;
 
 -- name: LanesWithHeld :many
 -- Lanes of the account with jobs that are held for their label set: a transaction held them while another made the lane.

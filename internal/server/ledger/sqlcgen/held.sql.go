@@ -80,9 +80,10 @@ func (q *Queries) HeldRepositoriesOfAccount(ctx context.Context, most int32, acc
 }
 
 const holdForLabels = `-- name: HoldForLabels :exec
-UPDATE workflow_jobs SET held = 'label_sets' WHERE id = $1 AND state || '' = 'queued'
+UPDATE workflow_jobs SET held = 'label_sets' WHERE id = $1 AND state || '' = 'queued' AND held = ''
 `
 
+// A job that is held for another reason stays so: it returns when that has ended, whatever lanes its account has then.
 func (q *Queries) HoldForLabels(ctx context.Context, id int64) error {
 	_, err := q.db.Exec(ctx, holdForLabels, id)
 	return err
@@ -288,7 +289,7 @@ func (q *Queries) ReturnNext(ctx context.Context, accountID int64, jobID int64) 
 	return items, nil
 }
 
-const returnToLane = `-- name: ReturnToLane :exec
+const returnToLane = `-- name: ReturnToLane :one
 WITH back AS (
     UPDATE workflow_jobs SET held = ''
     WHERE workflow_jobs.id = ANY (ARRAY(
@@ -299,12 +300,16 @@ WITH back AS (
 )
 UPDATE job_lanes l SET head_at = least(l.head_at, (SELECT min(b.queued_at) FROM back b))
 WHERE l.label_key = $1 AND l.account_id = $2
+RETURNING (SELECT count(*) FROM back)::bigint
 `
 
-// Behind FeedLane, which keeps the lane locked: the oldest jobs of the lane that are held for their label set, which needs no further one.
-func (q *Queries) ReturnToLane(ctx context.Context, labelKey string, accountID int64, most int32) error {
-	_, err := q.db.Exec(ctx, returnToLane, labelKey, accountID, most)
-	return err
+// Behind FeedLane, which keeps the lane locked: the oldest jobs of the lane that are held for their label set, which needs no further one. Their
+// number.
+func (q *Queries) ReturnToLane(ctx context.Context, labelKey string, accountID int64, most int32) (int64, error) {
+	row := q.db.QueryRow(ctx, returnToLane, labelKey, accountID, most)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const setAside = `-- name: SetAside :execrows
