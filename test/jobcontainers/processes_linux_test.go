@@ -105,9 +105,8 @@ func (processes) Start(t *testing.T, images ...Image) Pod {
 		require.NoError(t, os.Chown(p.at(volume), 0, runnerUser))
 		require.NoError(t, os.Chmod(p.at(volume), 0o777|os.ModeSetgid)) // as a kubelet makes an emptyDir with an fsGroup
 	}
-	content, err := os.ReadFile(program(t, "bullpen-agent"))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(p.at("job"), filepath.Base(jobcontainer.Binary)), content, 0o755))
+	// A link, and no copy: a program that this process writes is busy for as long as a process has it open that is started meanwhile.
+	require.NoError(t, os.Link(program(t, "bullpen-agent"), filepath.Join(p.at("job"), filepath.Base(jobcontainer.Binary))))
 	require.NoError(t, os.WriteFile(p.at("hosts"), []byte(hostsFile), 0o644))
 	_, err = netns.Ensure(p.at("net"))
 	require.NoError(t, err)

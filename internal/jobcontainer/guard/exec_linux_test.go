@@ -157,9 +157,9 @@ func TestExec_SignalsReachTheProcessGroup(t *testing.T) {
 	returned := make(chan ended, 1)
 	go func() {
 		exit, err := c.Exec(t.Context(), shell(`trap 'echo got > /tmp/got; exit 9' TERM
-sh -c 'trap "sleep 0.2; echo child > /tmp/child; exit" TERM; while :; do sleep 0.05; done' &
+sh -c 'trap "sleep 0.2; echo child > /tmp/child; exit" TERM; echo up > /tmp/child-up; while :; do sleep 0.05; done' &
 setsid sh -c 'trap "" INT TERM; while :; do sleep 1; done' &
-sleep 0.2; echo up > /tmp/up; while :; do sleep 0.05; done`), client.Streams{Signals: signals})
+until [ -s /tmp/child-up ]; do sleep 0.05; done; echo up > /tmp/up; while :; do sleep 0.05; done`), client.Streams{Signals: signals})
 		returned <- ended{exit, err}
 	}()
 	c.await("tmp/up")

@@ -178,9 +178,8 @@ func unheldPod(t testing.TB) *pod {
 	p := &pod{TB: t, dir: tempDir(t)}
 	require.NoError(t, os.Chown(p.dir, 0, fsGroup))
 	require.NoError(t, os.Chmod(p.dir, os.ModeSetgid|0o777)) //nolint:gosec // as the kubelet makes it with fsGroup
-	content, err := os.ReadFile(agentBinary(t))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(p.dir, filepath.Base(jobcontainer.Binary)), content, 0o755)) //nolint:gosec // a program
+	// A link, and no copy: a program that this process writes is busy for as long as a process has it open that a parallel test starts meanwhile.
+	require.NoError(t, os.Link(agentBinary(t), filepath.Join(p.dir, filepath.Base(jobcontainer.Binary))))
 	return p
 }
 
