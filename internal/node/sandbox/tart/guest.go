@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/agent/guestshare"
@@ -154,6 +155,28 @@ func (s *Sandbox) orderTerminate(r record) error {
 	}
 	return nil
 }
+
+// stopsIdle reports whether a machine has been asked to stop and has no job for certain: no configuration was released to its runner, and none can be
+// any more. Only what the host has on record counts, so the guest has no say in it.
+func (s *Sandbox) stopsIdle(r record) bool {
+	if _, err := os.Stat(filepath.Join(r.Shared, guestshare.FileTerminate)); err != nil || r.Shared == "" {
+		return false
+	}
+	jit, err := os.Lstat(filepath.Join(r.Shared, runnerpod.FileJIT))
+	if err == nil {
+		return jit.Mode().IsRegular() && jit.Size() == 0 // the server had nothing to do for the pod
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	onHost, err := s.host.Inspect(s.ctx, r.UID)
+	return err == nil && slices.ContainsFunc(onHost.Containers, func(c sandbox.ContainerState) bool {
+		return c.Name == runnerpod.ContainerPoller && c.Exit != nil && c.Exit.Code == pollerStopped
+	})
+}
+
+// pollerStopped is the exit code of a poller that was stopped before it had an answer: nothing was staged then (agent.Poll).
+const pollerStopped = 128 + int32(syscall.SIGTERM)
 
 // removeTaken removes the configuration once the supervisor, which may not, has taken it (NET-3).
 func (s *Sandbox) removeTaken(r record) bool {

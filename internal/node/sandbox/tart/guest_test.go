@@ -5,6 +5,7 @@ package tart
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -199,4 +200,69 @@ if touch "$BULLPEN_SHARED_DIR/x" 2>/dev/null; then exit 15; fi`
 	}
 	require.Zero(t, exit.Code, "%+v", exit)
 	require.NoError(t, s.Remove(t.Context(), string(pod.UID)))
+}
+
+// Nothing shortens the grace period of a pod that never had a job: its machine would keep one of two slots for hours.
+func TestGuest_ASilentOneWithoutAConfigurationIsEndedWhenItShouldStop(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	s := m.open(func(o *Options) { o.GuestSilence, o.LookEvery = 500*time.Millisecond, 20*time.Millisecond })
+	pod := m.start(s, `cd "$BULLPEN_STATUS_DIR"; while [ ! -e go ]; do sleep 0.02; done; kill -9 $PPID; rm -f heartbeat; `+runs)
+	uid := string(pod.UID)
+	require.NoError(t, s.Start(t.Context(), pod, sandbox.Container{Name: runnerpod.ContainerPoller, Command: []string{"sh", "-c", "exit 143"}}))
+	_, err := s.Wait(t.Context(), uid, runnerpod.ContainerPoller)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { r, err := s.load(uid); return err == nil && r.Heard }, patience, 5*time.Millisecond)
+	require.NoError(t, os.WriteFile(filepath.Join(m.status(uid), "go"), nil, 0o600))
+	require.Eventually(t, func() bool { return guestshare.Absent(m.status(uid), guestshare.FileHeartbeat) }, patience, 5*time.Millisecond)
+	require.NoError(t, s.Signal(t.Context(), uid, runnerpod.ContainerRunner, sandbox.Terminate))
+	exit := m.wait(s, pod)
+	require.Equal(t, reasonSilent, exit.Reason, "%+v", exit)
+	require.NoError(t, s.Remove(t.Context(), uid))
+}
+
+// EXCL-1: a machine is ended by this agent only if no configuration can have reached it.
+func TestStopsIdle_OnlyWithoutAConfiguration(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	s := m.open()
+	for name, c := range map[string]struct {
+		poller string // the command; none: a runner whose configuration comes from elsewhere
+		jit    string // the file's content; "-": there is none
+		asked  bool   // to stop
+		idle   bool
+	}{
+		"stopped before an answer":   {"exit 143", "-", true, true},
+		"not asked to stop":          {"exit 143", "-", false, false},
+		"nothing to do":              {"exit 0", "", true, true},
+		"released":                   {"exit 0", "{}", true, false},
+		"released and taken":         {"exit 0", "-", true, false},
+		"killed":                     {"exit 137", "-", true, false},
+		"killed by a signal":         {"kill -9 $$", "-", true, false},
+		"stopped before its handler": {"kill -15 $$", "-", true, true},
+		"released, then stopped":     {"exit 143", "{}", true, false},
+		"without a poller":           {"", "-", true, false},
+		"a poller that still asks":   {"sleep 1000000", "-", true, false},
+	} {
+		pod, _ := m.newPod(runs)
+		uid, shared := string(pod.UID), t.TempDir()
+		require.NoError(t, s.Prepare(t.Context(), pod))
+		if c.poller != "" {
+			require.NoError(t, s.Start(t.Context(), pod, sandbox.Container{Name: runnerpod.ContainerPoller, Command: []string{"sh", "-c", c.poller}}))
+			if !strings.HasPrefix(c.poller, "sleep") {
+				_, err := s.Wait(t.Context(), uid, runnerpod.ContainerPoller)
+				require.NoError(t, err)
+			}
+		}
+		if c.jit != "-" {
+			require.NoError(t, os.WriteFile(filepath.Join(shared, runnerpod.FileJIT), []byte(c.jit), 0o600))
+		}
+		r := record{PodRef: sandbox.PodRef{UID: uid}, Shared: shared}
+		if c.asked {
+			require.NoError(t, s.orderTerminate(r))
+		}
+		require.Equal(t, c.idle, s.stopsIdle(r), name)
+		require.NoError(t, s.Remove(t.Context(), uid))
+	}
+	require.False(t, s.stopsIdle(record{}))
 }

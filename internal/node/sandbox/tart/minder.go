@@ -188,6 +188,10 @@ func (w *watch) look() {
 	case !w.contacted && now.Sub(w.since) > s.opts.GuestPatience && guestshare.Absent(s.statusDir(w.r.UID), guestshare.FileHeartbeat):
 		w.giveUp("GuestUnreachable", "the guest's agent could not be started in the virtual machine: "+text(w.lastError))
 	case w.contacted && now.Sub(w.beatSeen) > s.opts.GuestSilence:
+		if s.stopsIdle(w.r) {
+			w.giveUp(reasonSilent, "the agent in the guest no longer reports, and does not stop the virtual machine, which no job can be in")
+			return
+		}
 		w.noteSilence()
 	case !w.contacted:
 		w.start(now)
@@ -203,7 +207,7 @@ func (w *watch) recordContact() {
 	w.recorded = err == nil // a disk that is full is tried again
 }
 
-// noteSilence reports a guest whose agent has reported and no longer does. That ends no machine, also one that should stop: the host's disk may
+// noteSilence reports a guest whose agent has reported and no longer does. That ends no machine that may have a job, also one that should stop: the host's disk may
 // be full, or a job may have killed the agent, and the job runs on. GitHub knows whether the job has ended, and the server asks; it then has
 // the pod deleted with a short grace period. A machine that does not stop is killed when its pod's grace period is over.
 func (w *watch) noteSilence() {
