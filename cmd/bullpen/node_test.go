@@ -83,7 +83,7 @@ func TestNode_NODE3_AnotherNameIsRejectedBeforeACertificateIsRequested(t *testin
 	processes, err := exec.CommandContext(await.Context(t), "ps", "-axww", "-o", "command=").Output()
 	require.NoError(t, err)
 	shims := slices.DeleteFunc(strings.SplitAfter(string(processes), "\n"), func(line string) bool { return !strings.Contains(line, dir) })
-	require.Equal(t, 1, steps.Running(strings.Join(shims, "")), "a host counts it: %q", shims)
+	require.Equal(t, 1, steps.Running(strings.Join(shims, ""), ""), "a host counts it: %q", shims)
 
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t.Errorf("request %s %s", r.Method, r.URL)

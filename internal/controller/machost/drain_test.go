@@ -98,7 +98,7 @@ func TestDrain_NODE3_AMacThatIsStillAnotherNodeIsHeld(t *testing.T) {
 		n.Labels[corev1.LabelOSStable] = "darwin"
 		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
 	})
-	b.mac("one", func(m *v1alpha1.MacHost) { m.Spec.Address = address })
+	b.mac("one", func(m *v1alpha1.MacHost) { m.Spec.NodeIP = address })
 	require.Contains(t, b.is("one", machost.StateDraining), "kubectl cordon "+b.node("former"))
 	require.True(t, b.macs.requests()[0].Hold)
 	b.stays("one", time.Minute, func() { require.Equal(t, 1, b.macs.count(), "there is nothing to try until it is cordoned") })

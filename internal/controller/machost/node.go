@@ -1,7 +1,6 @@
 package machost
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -96,9 +95,13 @@ func (r *Reconciler) viewNode(ctx context.Context, host *v1alpha1.MacHost, node 
 }
 
 // formerNode is the Node in service under which the Mac is still registered, if another MacHost once gave it another name: a Node with the Mac's
-// address that belongs to no MacHost. Without spec.nodeIP it has that address only if the node agent was given it.
+// spec.nodeIP that belongs to no MacHost. Without spec.nodeIP nothing says so: node agents then give their Nodes one address. A Mac has one node
+// agent, so there is none while the Mac's own Node is ready.
 func (r *Reconciler) formerNode(ctx context.Context, host *v1alpha1.MacHost, hosts []v1alpha1.MacHost, all map[string]*corev1.Node) (string, error) {
-	address := cmp.Or(host.Spec.NodeIP, host.Spec.Address)
+	address := host.Spec.NodeIP
+	if own := all[nodeNameOf(host)]; address == "" || own != nil && nodes.Ready(own) {
+		return "", nil
+	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		node := all[name]
 		at := slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP && a.Address == address })

@@ -99,12 +99,14 @@ func Machines(ctx context.Context, h machost.Host) (int, error) {
 // shim is how the supervisor of a container of a node agent looks among processes; its argument is the container's directory.
 var shim = regexp.MustCompile(`^\S+ node shim (/\S+)/containers/[^/\s]+$`)
 
-// Running counts what a node agent runs, in the output of `ps -axww -o command=`: virtual machines, regardless of who started them, or pods that have
-// a container on the host, whichever is more. A pod's machine may start while its other containers run already.
-func Running(processes string) int {
+// Running counts what the node agent of a state directory runs, in the output of `ps -axww -o command=`: virtual machines, regardless of who started
+// them, or its pods that have a container on the host, whichever is more. A pod's machine may start while its other containers run already. Where the
+// state directory is not known (empty), it counts pods of all.
+func Running(processes, stateDir string) int {
 	pods := map[string]bool{}
 	for line := range strings.Lines(processes) {
-		if found := shim.FindStringSubmatch(strings.TrimSuffix(line, "\n")); found != nil {
+		found := shim.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		if found != nil && (stateDir == "" || strings.HasPrefix(found[1], strings.TrimSuffix(stateDir, "/")+"/")) {
 			pods[found[1]] = true
 		}
 	}

@@ -40,8 +40,13 @@ const (
 	goneWait   = 30 * time.Second // bootout answers before the process has ended
 )
 
-// load makes launchd read the job's file, whatever it knew of it.
+// load makes launchd read the job's file, whatever it knew of it. It finishes what it has begun, also after the end of ctx: a job that was only
+// unloaded would leave machines without an agent.
 func (j job) load(ctx context.Context, h machost.Host) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
 	if err := j.unload(ctx, h); err != nil {
 		return err
 	}

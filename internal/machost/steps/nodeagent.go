@@ -13,6 +13,7 @@ import (
 	"io"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
@@ -192,7 +193,7 @@ func secretFile(user account) machost.Attributes {
 	return machost.Attributes{Mode: 0o600, UID: user.UID, GID: user.GID}
 }
 
-// hasIdentity reports whether the node has a valid certificate. The directory is the user's: anything unexpected in it counts as no
+// hasIdentity reports whether the node has a valid certificate of its own name. The directory is the user's: anything unexpected in it counts as no
 // certificate, and the kubeconfig is written, which is harmless.
 func (s nodeAgent) hasIdentity(h machost.Host) bool {
 	// client-go keeps dated files, and a link to the one in use, which Local would not follow: the link is the user's.
@@ -220,7 +221,8 @@ func (s nodeAgent) hasIdentity(h machost.Host) bool {
 		}
 		if block.Type == "CERTIFICATE" {
 			certificate, err := x509.ParseCertificate(block.Bytes)
-			return err == nil && s.job.clock.Now().Before(certificate.NotAfter)
+			// That of another node is refused by the node agent, which requests one then.
+			return err == nil && certificate.Subject.CommonName == "system:node:"+s.config.Node.Name && s.job.clock.Now().Before(certificate.NotAfter)
 		}
 	}
 }
@@ -250,7 +252,7 @@ func (s nodeAgent) Apply(ctx context.Context, h machost.Host) error {
 		return err
 	}
 	if found && former != want.identity {
-		if err := s.release(ctx, h); err != nil {
+		if err := s.release(ctx, h, former); err != nil {
 			return err
 		}
 	}
@@ -284,20 +286,33 @@ func (s nodeAgent) Apply(ctx context.Context, h machost.Host) error {
 }
 
 // release unloads the agent of another identity, which is loaded again unless nothing of it runs, also after the end of ctx.
-func (s nodeAgent) release(ctx context.Context, h machost.Host) error {
-	err := s.unloadIdle(ctx, h)
+func (s nodeAgent) release(ctx context.Context, h machost.Host, former agentIdentity) error {
+	err := s.unloadIdle(ctx, h, former)
 	if err == nil {
 		return nil
 	}
-	if again := s.job.load(context.WithoutCancel(ctx), h); again != nil {
+	if again := s.loadAgain(context.WithoutCancel(ctx), h); again != nil {
 		return &machost.StepError{File: NodePlist, Remedy: "Apply again: pods may be running without a node agent.",
 			Err: fmt.Errorf("loading the former job of the node agent again: %w", again)}
 	}
 	return err
 }
 
+// loadAgain tries for a while: launchd may refuse a job that it has just unloaded.
+func (s nodeAgent) loadAgain(ctx context.Context, h machost.Host) error {
+	for deadline := s.job.clock.Now().Add(goneWait); ; {
+		err := s.job.load(ctx, h)
+		if err == nil || s.job.clock.Now().After(deadline) {
+			return err
+		}
+		if err := wait(ctx, s.job.clock, time.Second); err != nil {
+			return err
+		}
+	}
+}
+
 // unloadIdle counts what runs once the agent is unloaded: only then can nothing start any more.
-func (s nodeAgent) unloadIdle(ctx context.Context, h machost.Host) error {
+func (s nodeAgent) unloadIdle(ctx context.Context, h machost.Host, former agentIdentity) error {
 	if err := s.job.unload(ctx, h); err != nil {
 		return err
 	}
@@ -305,7 +320,7 @@ func (s nodeAgent) unloadIdle(ctx context.Context, h machost.Host) error {
 	if err != nil {
 		return fmt.Errorf("looking for pods and virtual machines: %w", err)
 	}
-	if running := Running(said); running > 0 {
+	if running := Running(said, former.StateDir); running > 0 {
 		return fmt.Errorf("%w: %d pods or virtual machines, counted while the node agent was unloaded", machost.ErrBusy, running)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"encoding/xml"
 	"fmt"
@@ -252,15 +253,19 @@ func TestNodeAgent_TheBootstrapKubeconfigIsTheUsersAlone(t *testing.T) {
 func TestNodeAgent_ANodeWithACertificateKeepsItsKubeconfig(t *testing.T) {
 	for name, c := range map[string]struct {
 		until   time.Duration
+		of      string
 		written bool
-	}{"it holds": {time.Hour, false}, "it has ended": {-time.Hour, true}} {
+	}{
+		"it holds": {time.Hour, "mac-1", false}, "it has ended": {-time.Hour, "mac-1", true},
+		"it is another node's": {time.Hour, "mac-0", true}, // the node agent is refused with it, and requests one
+	} {
 		t.Run(name, func(t *testing.T) {
 			l := newAgentHost(t)
 			_, err := l.h.converge(l.step(agentConfig(), "token-1"))
 			require.NoError(t, err)
 			l.calls()
 			dir := "/Users/ci/bullpen/identity/"
-			l.h.put(dir+"bullpen-node-2026-01-01.pem", certificate(t, l.clock.now.Add(c.until)), 0o600)
+			l.h.put(dir+"bullpen-node-2026-01-01.pem", certificate(t, c.of, l.clock.now.Add(c.until)), 0o600)
 			require.NoError(t, l.h.Symlink("/Users/ci/bullpen/identity/bullpen-node-2026-01-01.pem", dir+"bullpen-node-current.pem"))
 			changed, err := l.h.converge(l.step(agentConfig(), "token-2"))
 			require.NoError(t, err)
@@ -270,11 +275,11 @@ func TestNodeAgent_ANodeWithACertificateKeepsItsKubeconfig(t *testing.T) {
 	}
 }
 
-func certificate(t *testing.T, until time.Time) string {
+func certificate(t *testing.T, node string, until time.Time) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: until}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "system:node:" + node}, NotAfter: until}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	require.NoError(t, err)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))

@@ -108,6 +108,23 @@ func TestNodeAgent_NODE3_AnAgentWhosePodsCannotBeCountedIsLoadedAgain(t *testing
 	})
 }
 
+// Machines keep running while the agent is replaced, so an apply that is interrupted meanwhile finishes that.
+func TestNodeAgent_NODE3_AnInterruptedReloadLeavesAnAgent(t *testing.T) {
+	l := newAgentHost(t)
+	_, err := l.h.converge(l.step(agentConfig(), "token"))
+	require.NoError(t, err)
+	l.h.says("/bin/ps", aMachine)
+	l.calls()
+	c := agentConfig()
+	c.Node.Memory = "20Gi"
+	ctx, cancel := context.WithCancel(t.Context())
+	l.onBootout = cancel
+	_, err = l.apply(ctx, c, 1)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, "bootout enable bootstrap", l.calls())
+	require.True(t, l.loaded)
+}
+
 // An apply was killed that had unloaded the agent, and pods run.
 func TestNodeAgent_NODE3_AnUnloadedAgentIsLoadedAgainWhileItsPodsRun(t *testing.T) {
 	eachMove(t, func(t *testing.T, l *fakeLaunchd, moved machost.Config) {
@@ -203,6 +220,8 @@ func TestRunning_CountsPodsAndMachines(t *testing.T) {
 		aPoller + strings.ReplaceAll(aPoller, "9f2", "a01"):                                   2,
 		"vim node shim /Users/ci/containers/poller/x\n/usr/local/bin/bullpen node --name a\n": 0,
 	} {
-		require.Equal(t, want, Running(processes), processes)
+		require.Equal(t, want, Running(processes, ""), processes)
 	}
+	require.Equal(t, 1, Running(aPoller, "/Users/ci/bullpen"))
+	require.Zero(t, Running(aPoller, "/Users/ci/bull"), "of another state directory")
 }
