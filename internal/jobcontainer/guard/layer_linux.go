@@ -59,7 +59,11 @@ func clock(id int32) time.Duration {
 
 // since is the earliest time that a file of these processes may have, also if the node's clock was set back.
 func (s layerStart) since() time.Duration {
-	return min(s.stamp, clock(unix.CLOCK_REALTIME_COARSE)-(clock(unix.CLOCK_BOOTTIME)-s.boot))
+	shifted := clock(unix.CLOCK_REALTIME_COARSE) - (clock(unix.CLOCK_BOOTTIME) - s.boot)
+	if s.stamp-shifted > time.Second { // less is the grain of the coarse clock
+		return shifted
+	}
+	return s.stamp
 }
 
 // openLayer opens the writable layer below root, where dir is a mount of the pod's. Its error says that nothing may be removed there.
