@@ -105,7 +105,7 @@ func (processes) Start(t *testing.T, images ...Image) Pod {
 		require.NoError(t, os.Chown(p.at(volume), 0, runnerUser))
 		require.NoError(t, os.Chmod(p.at(volume), 0o777|os.ModeSetgid)) // as a kubelet makes an emptyDir with an fsGroup
 	}
-	// A link, and no copy: a program that this process writes is busy for as long as a process has it open that is started meanwhile.
+	// A link instead of a copy: a process that is started in parallel inherits the open file, and a program that is open for writing cannot be executed.
 	require.NoError(t, os.Link(program(t, "bullpen-agent"), filepath.Join(p.at("job"), filepath.Base(jobcontainer.Binary))))
 	require.NoError(t, os.WriteFile(p.at("hosts"), []byte(hostsFile), 0o644))
 	_, err = netns.Ensure(p.at("net"))

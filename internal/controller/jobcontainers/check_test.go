@@ -43,7 +43,7 @@ func TestCheck_JOB5_AJobHasLimits(t *testing.T) {
 	require.Empty(t, check(jobcontainer.Request{Containers: wanted(jobcontainer.RoleStep, 1)}, f.view()))
 }
 
-// What containers that have exited leave on the node is counted by nobody else.
+// Kubernetes does not count the files of containers that have exited.
 func TestCheck_JOB5_FilesThatAreLeftAreCounted(t *testing.T) {
 	f := newFixture(t)
 	one := jobcontainer.Request{Containers: []jobcontainer.Wanted{{Role: jobcontainer.RoleStep, Image: "x"}}}

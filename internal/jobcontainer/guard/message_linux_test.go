@@ -33,7 +33,7 @@ func TestTheTerminationMessageStaysSmall(t *testing.T) {
 			select {
 			case asked := <-done:
 				if asked {
-					t.Fatal("the runner ended, and nobody asked")
+					t.Fatal("the runner ended, and the guard reports a request")
 				}
 			case <-time.After(time.Minute):
 				t.Fatal("the guard did not end")

@@ -178,7 +178,7 @@ func unheldPod(t testing.TB) *pod {
 	p := &pod{TB: t, dir: tempDir(t)}
 	require.NoError(t, os.Chown(p.dir, 0, fsGroup))
 	require.NoError(t, os.Chmod(p.dir, os.ModeSetgid|0o777)) //nolint:gosec // as the kubelet makes it with fsGroup
-	// A link, and no copy: a program that this process writes is busy for as long as a process has it open that a parallel test starts meanwhile.
+	// A link instead of a copy: a process that a parallel test starts inherits the open file, and a program that is open for writing cannot be executed.
 	require.NoError(t, os.Link(agentBinary(t), filepath.Join(p.dir, filepath.Base(jobcontainer.Binary))))
 	return p
 }

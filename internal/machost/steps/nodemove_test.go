@@ -108,7 +108,7 @@ func TestNodeAgent_NODE3_AnAgentWhosePodsCannotBeCountedIsLoadedAgain(t *testing
 	})
 }
 
-// Machines keep running while the agent is replaced, so an apply that is interrupted meanwhile finishes that.
+// Virtual machines run while the node agent is reloaded. An apply that is interrupted finishes the reload first.
 func TestNodeAgent_NODE3_AnInterruptedReloadLeavesAnAgent(t *testing.T) {
 	l := newAgentHost(t)
 	_, err := l.h.converge(l.step(agentConfig(), "token"))

@@ -217,7 +217,7 @@ type room struct {
 	lanes int64 // of the account
 	evict int32 // lanes without a job, where it has as many
 	jobs  int32
-	full  *fullAccounts // notes whether there is more; nil: nobody does
+	full  *fullAccounts // records accounts without further room; optional
 }
 
 // returnForLabels gives the room that the account has for further lanes, if need be by evicting some, to the oldest of the jobs that are held for
