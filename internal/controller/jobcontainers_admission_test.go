@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bullpen-ci/bullpen/api/v1alpha1"
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/ephemeral"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -132,13 +133,21 @@ func TestAddedContainers_JOB1_OnlyTheImageIsFree(t *testing.T) {
 		spoil func(*corev1.EphemeralContainer)
 		says  string
 	}{
-		"another name":           {func(c *corev1.EphemeralContainer) { c.Name = "debugger" }, "is named job-N-P"},
-		"no guard":               {func(c *corev1.EphemeralContainer) { c.Command = []string{"/bin/sh"} }, "started by the agent's guard"},
-		"the image's entrypoint": {func(c *corev1.EphemeralContainer) { c.Command = nil }, "started by the agent's guard"},
-		"another one's guard":    {func(c *corev1.EphemeralContainer) { c.Command[3] = "job-2-0" }, "started by the agent's guard"},
-		"arguments":              {func(c *corev1.EphemeralContainer) { c.Args = []string{"--and"} }, "started by the agent's guard"},
-		"a tag":                  {func(c *corev1.EphemeralContainer) { c.Image = "alpine:latest" }, "has a digest"},
-		"privileged":             {func(c *corev1.EphemeralContainer) { c.SecurityContext.Privileged = ptr.To(true) }, "privileged"},
+		"another name":                          {func(c *corev1.EphemeralContainer) { c.Name = "debugger" }, "is named job-N-P"},
+		"no guard":                              {func(c *corev1.EphemeralContainer) { c.Command = []string{"/bin/sh"} }, "started by the agent's guard"},
+		"the image's entrypoint":                {func(c *corev1.EphemeralContainer) { c.Command = nil }, "started by the agent's guard"},
+		"the guard of a volume that jobs write": {func(c *corev1.EphemeralContainer) { c.Command[0] = jobcontainer.Dir + "/bullpen-agent" }, "started by the agent's guard"},
+		"the image's own guard": {func(c *corev1.EphemeralContainer) {
+			c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == runnerpod.VolumeGuard })
+		}, "started by the agent's guard"},
+		"writes the guard": {func(c *corev1.EphemeralContainer) {
+			at := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == runnerpod.VolumeGuard })
+			c.VolumeMounts[at].ReadOnly = false
+		}, "where jobs expect them"},
+		"another one's guard": {func(c *corev1.EphemeralContainer) { c.Command[3] = "job-2-0" }, "started by the agent's guard"},
+		"arguments":           {func(c *corev1.EphemeralContainer) { c.Args = []string{"--and"} }, "started by the agent's guard"},
+		"a tag":               {func(c *corev1.EphemeralContainer) { c.Image = "alpine:latest" }, "has a digest"},
+		"privileged":          {func(c *corev1.EphemeralContainer) { c.SecurityContext.Privileged = ptr.To(true) }, "privileged"},
 		"a capability": {func(c *corev1.EphemeralContainer) {
 			c.SecurityContext.Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}}
 		}, "adds no capabilities"},

@@ -71,7 +71,7 @@ func TestJobContainers_JOB6_ARunnerThatRegistersItselfHasWhatItsRunnerPermits(t 
 		}))
 	}
 	refusal := func(courier, id string) string {
-		b.ask(courier, jobcontainer.Request{ID: id, Containers: []jobcontainer.Wanted{{Role: jobcontainer.RoleStep, Image: "postgres"}}})
+		b.ask(courier, jobcontainer.Request{ID: id, Containers: []jobcontainer.Wanted{{Role: jobcontainer.RoleService, Image: "postgres"}}})
 		return b.response(id).Refusal
 	}
 	require.Empty(t, refusal("courier-1", "r-2"))

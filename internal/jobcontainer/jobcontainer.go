@@ -80,11 +80,13 @@ type Healthcheck struct {
 
 // Where the containers of a pod find what they share with its runner.
 const (
-	// Dir is the volume of sockets, the lock and the agent's binary (its own copy: a container of the job may be root, and is never
-	// given the volume that other containers of the pod run from).
+	// Dir is the volume of sockets and the lock.
 	Dir = "/bullpen/job"
+	// GuardDir is the volume of the agent's binary that containers of the job run. They cannot write to it, whatever users they have, and the runner's
+	// container does not have it: otherwise a job could replace the first process of its next container.
+	GuardDir = "/bullpen/guard"
 	// Binary is the agent in it.
-	Binary = Dir + "/bullpen-agent"
+	Binary = GuardDir + "/bullpen-agent"
 	// Lock is held by the runner's supervisor for as long as the runner runs (flock). A guard ends when it is free.
 	Lock = Dir + "/lock"
 	// BuildKitSocket is where the pod's BuildKit daemon listens, if it has one.
@@ -108,6 +110,10 @@ const DefaultShm = 64 << 20
 
 // MaxTries is how often containers are asked for that do not start.
 const MaxTries = 3
+
+// ExitRunnerEnded is the exit code of a guard that has ended with its runner, and has removed no files. It is not 0: a job can make it seem so to a
+// guard while its pod goes on, and containers whose files are left are counted.
+const ExitRunnerEnded = 3
 
 // Umask of the runner and of everything in a container: they may have different users, and write the same files by their common group.
 const Umask = 0o002

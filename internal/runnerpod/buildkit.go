@@ -81,7 +81,7 @@ func addBuildKit(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool) {
 	spec.Volumes = append(spec.Volumes, buildKitVolume(kit))
 	alone := template.JobContainers == nil // otherwise addJobContainers does the same
 	if alone {
-		spec.Volumes = append(spec.Volumes, jobVolume())
+		spec.Volumes = append(spec.Volumes, emptyVolume(VolumeJob), emptyVolume(VolumeGuard))
 	}
 	installBuilder(named(spec.InitContainers, ContainerAgent), alone)
 	runner := named(spec.Containers, ContainerRunner)
@@ -107,7 +107,7 @@ func (r *Registered) addBuildKit(a *additions, runner *corev1.Container) {
 	a.absent = append(a.absent, buildKitEnv()...)
 	a.set = append(a.set, corev1.EnvVar{Name: podenv.AwaitSocket, Value: jobcontainer.BuildKitSocket})
 	if alone {
-		a.volumes, a.mounts = append(a.volumes, jobVolume()), append(a.mounts, jobMount())
+		a.volumes, a.mounts = append(a.volumes, emptyVolume(VolumeJob), emptyVolume(VolumeGuard)), append(a.mounts, jobMount())
 		a.set = append(a.set, corev1.EnvVar{Name: podenv.JobDir, Value: jobcontainer.Dir})
 	} else {
 		joinActions(&daemon)
@@ -131,19 +131,25 @@ func buildKitVolume(kit *v1alpha1.BuildKit) corev1.Volume {
 	return corev1.Volume{Name: volumeBuildKit, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(kit.Storage.DeepCopy())}}}
 }
 
-func jobVolume() corev1.Volume {
-	return corev1.Volume{Name: VolumeJob, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
+func emptyVolume(name string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
 }
 
 func jobMount() corev1.VolumeMount {
 	return corev1.VolumeMount{Name: VolumeJob, MountPath: jobcontainer.Dir}
 }
 
-// installBuilder has the agent's init container write the configuration of docker buildx.
-func installBuilder(agent *corev1.Container, mount bool) {
+// guardMount is that of the container that writes the volume, or of those that run what is in it.
+func guardMount(readOnly bool) corev1.VolumeMount {
+	return corev1.VolumeMount{Name: VolumeGuard, MountPath: jobcontainer.GuardDir, ReadOnly: readOnly}
+}
+
+// installBuilder has the agent's init container write the configuration of docker buildx and, if no hook is installed, its own binary for BuildKit.
+func installBuilder(agent *corev1.Container, alone bool) {
 	agent.Command = append(agent.Command, "--buildx-config", jobcontainer.BuildxConfig, "--buildkit-host", buildKitAddress)
-	if mount {
-		agent.VolumeMounts = append(agent.VolumeMounts, jobMount())
+	if alone {
+		agent.Command = append(agent.Command, jobcontainer.Binary)
+		agent.VolumeMounts = append(agent.VolumeMounts, jobMount(), guardMount(false))
 	}
 }
 
@@ -158,12 +164,13 @@ func buildKitEnv() []corev1.EnvVar {
 
 // buildKitContainer runs the daemon as root of the pod's user namespace. Of all that its node has, this root may mount file systems that
 // Linux lets user namespaces mount, and nothing more: mounting layers is what builders need SYS_ADMIN for. The seccomp profile and the
-// other capabilities stay the container runtime's. It has no token (NET-3).
+// other capabilities stay the container runtime's. It has no token (NET-3). Its program is one that jobs cannot write to: it would run with more
+// rights than a job has.
 func buildKitContainer(kit *v1alpha1.BuildKit, runner corev1.ResourceList) corev1.Container {
 	return corev1.Container{
 		Name:      ContainerBuildKit,
 		Image:     kit.Image,
-		Command:   []string{agentBinary, "buildkit", "--storage", strconv.FormatInt(kit.Storage.Value(), 10)},
+		Command:   []string{jobcontainer.Binary, "buildkit", "--storage", strconv.FormatInt(kit.Storage.Value(), 10)},
 		Resources: daemonResources(runner, kit.Resources), // POD-1
 		// What keeps it from starting is in its log, and with this in the pod's status.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
@@ -176,8 +183,8 @@ func buildKitContainer(kit *v1alpha1.BuildKit, runner corev1.ResourceList) corev
 			AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}, // the runtime's own refuses every mount
 		},
 		VolumeMounts: []corev1.VolumeMount{
-			{Name: VolumeShared, MountPath: MountShared, ReadOnly: true},
-			{Name: VolumeJob, MountPath: jobcontainer.Dir},
+			guardMount(true),
+			jobMount(),
 			{Name: volumeBuildKit, MountPath: mountBuildKit},
 		},
 	}

@@ -48,12 +48,14 @@ func TestBuild_NET7_BuildKitGetsOneCapabilityAndNoToken(t *testing.T) {
 			var mounts []string
 			for _, m := range kit.VolumeMounts {
 				mounts = append(mounts, m.Name)
-				require.Equal(t, m.Name == VolumeShared || m.Name == VolumeExternals, m.ReadOnly, m.Name)
+				require.Equal(t, m.Name == VolumeGuard || m.Name == VolumeExternals, m.ReadOnly, m.Name)
 			}
-			want := []string{VolumeShared, VolumeJob, volumeBuildKit}
+			want := []string{VolumeGuard, VolumeJob, volumeBuildKit}
 			if pool.Spec.Template.JobContainers != nil { // actions with a Dockerfile run there (JOB-1)
 				want = append(want, VolumeWork, VolumeGitHub, VolumeExternals)
 			}
+			requireGuardFenced(t, pod)
+			require.Equal(t, jobcontainer.Binary, kit.Command[0])
 			require.Equal(t, pool.Spec.Template.JobContainers != nil, slices.Contains(kit.Command, "--actions-socket"))
 			require.ElementsMatch(t, want, mounts, "not the token (NET-3)")
 			for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -99,7 +101,9 @@ func TestBuild_JobsFindBuildKit(t *testing.T) {
 	require.Equal(t, jobcontainer.Dir, mountOf(t, *runner, VolumeJob))
 	agent := named(pod.Spec.InitContainers, ContainerAgent)
 	require.Equal(t, jobcontainer.Dir, mountOf(t, *agent, VolumeJob))
-	require.Subset(t, agent.Command, []string{"--buildx-config", jobcontainer.BuildxConfig, "--buildkit-host"})
+	require.Equal(t, []string{
+		DefaultAgentCommand, "install", "--to", agentBinary, "--buildx-config", jobcontainer.BuildxConfig, "--buildkit-host", buildKitAddress, jobcontainer.Binary,
+	}, agent.Command, "files follow the flags")
 }
 
 func TestBuild_TEN6_BuildKitIsBounded(t *testing.T) {

@@ -20,7 +20,7 @@ const leastEphemeralStorage = 1 << 30
 // What the other parts of a pod may write. A kubelet bounds a pod by the sum of its containers' limits, and each emptyDir by its own.
 const (
 	helperDisk    = 128 << 20 // a container's logs, which the kubelet rotates at 50 MiB
-	sharedDisk    = 1 << 30   // VolumeShared: the agent's binary and the runner's signs
+	sharedDisk    = 1 << 30   // VolumeShared and VolumeGuard: the agent's binary, and the runner's signs
 	socketDisk    = 256 << 20 // the state of the Docker daemon's containers
 	externalsDisk = 2 << 30   // the runner's own programs; half a gibibyte in GitHub's image
 )
@@ -105,7 +105,7 @@ func (d disk) boundVolume(v *corev1.Volume) {
 	}
 	size := d.runner.DeepCopy()
 	switch v.Name {
-	case VolumeShared:
+	case VolumeShared, VolumeGuard:
 		size = *resource.NewQuantity(sharedDisk, resource.BinarySI)
 	case volumeSocket:
 		size = *resource.NewQuantity(socketDisk, resource.BinarySI)

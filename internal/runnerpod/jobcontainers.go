@@ -21,7 +21,8 @@ import (
 
 // Volumes of a pod whose job may have containers. They share VolumeWork and VolumeExternals with their runner as well.
 const (
-	VolumeJob     = "bullpen-job"     // sockets, the lock and the agent's binary of the job's containers
+	VolumeJob     = "bullpen-job"     // sockets and the lock
+	VolumeGuard   = "bullpen-guard"   // the agent's binary of the job's containers and of BuildKit's; no job can write to it
 	VolumeCourier = "bullpen-courier" // requests and responses; in the runner and in couriers alone
 	VolumeGitHub  = "bullpen-github"  // /github
 	VolumeShm     = "bullpen-shm"     // /dev/shm, if it has a size of its own
@@ -110,8 +111,8 @@ var jobMounts = []string{jobcontainer.Dir, courier.Dir, jobcontainer.GitHubDir, 
 // container that carries the first request.
 func addJobContainers(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool, options Options) {
 	template := pool.Spec.Template.DeepCopy()
-	for _, volume := range []string{VolumeJob, VolumeCourier, VolumeGitHub, VolumeExternals} {
-		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	for _, volume := range []string{VolumeJob, VolumeGuard, VolumeCourier, VolumeGitHub, VolumeExternals} {
+		spec.Volumes = append(spec.Volumes, emptyVolume(volume))
 	}
 	spec.Volumes = append(spec.Volumes, shmVolume(template.JobContainers)...)
 	// Files of the runner and of a container are each other's by this group, with jobcontainer.Umask, whichever user a container has.
@@ -132,7 +133,7 @@ func addJobContainers(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool, options O
 // installHook has the agent's init container write the hook, and its own binary for the containers of the job.
 func installHook(agent *corev1.Container) {
 	agent.Command = append(agent.Command, "--container-hook", ContainerHook, jobcontainer.Binary)
-	agent.VolumeMounts = append(agent.VolumeMounts, jobMount())
+	agent.VolumeMounts = append(agent.VolumeMounts, jobMount(), guardMount(false))
 }
 
 // runnerMounts are what the runner shares with the containers of its job. The work directory is where GitHub's runner has it, with
@@ -181,7 +182,7 @@ func limitCourier(spec *corev1.PodSpec) {
 // argLimit is an argument of the courier.
 const argLimit = "--limit"
 
-// courierContainer runs the binary of its own image: the volume of the job's containers is theirs to change.
+// courierContainer runs the binary of its own image, which needs no volume.
 func courierContainer(options Options, resources *v1alpha1.ContainerResources) corev1.Container {
 	return corev1.Container{
 		Name:            ContainerCourier,
@@ -203,7 +204,7 @@ func CourierMounts() []corev1.VolumeMount {
 
 // JobMounts are those of every container of a job (JOB-1), in a pod with these volumes. The externals are the runner's.
 func JobMounts(volumes []corev1.Volume) []corev1.VolumeMount {
-	mounts := sharedMounts()
+	mounts := append(sharedMounts(), guardMount(true))
 	if slices.ContainsFunc(volumes, func(v corev1.Volume) bool { return v.Name == VolumeShm }) {
 		mounts = append(mounts, corev1.VolumeMount{Name: VolumeShm, MountPath: "/dev/shm"})
 	}

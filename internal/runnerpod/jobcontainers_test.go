@@ -82,12 +82,32 @@ func TestBuild_JOB1_APodIsMadeForContainers(t *testing.T) {
 		require.Empty(t, m.SubPath, "ephemeral containers have none")
 	}
 	requireLimited(t, "job containers", pod)
+	requireGuardFenced(t, pod)
 
 	cluster := jobPool()
 	cluster.Spec.Template.UserAssignment = v1alpha1.UserFromCluster
 	pod, _, err = Build(cluster, withKey("key"), "abcd1234")
 	require.NoError(t, err)
 	require.Nil(t, pod.Spec.SecurityContext.FSGroup, "the cluster assigns it")
+}
+
+// requireGuardFenced requires that nothing but the init container can write to the program that runs as the first process of a job's container (JOB-1).
+func requireGuardFenced(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	guard := corev1.VolumeMount{Name: VolumeGuard, MountPath: jobcontainer.GuardDir}
+	require.Contains(t, container(t, pod, ContainerAgent).VolumeMounts, guard)
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for _, c := range list {
+			for _, m := range c.VolumeMounts {
+				require.True(t, m.Name != VolumeGuard || c.Name == ContainerAgent || c.Name == ContainerBuildKit && m.ReadOnly, "%s mounts the guard's program", c.Name)
+			}
+		}
+	}
+	guard.ReadOnly = true
+	require.Contains(t, JobMounts(pod.Spec.Volumes), guard)
+	for _, m := range JobMounts(pod.Spec.Volumes) {
+		require.True(t, m == guard || !overlaps(m.MountPath, jobcontainer.Binary), "%s is another mount", m.MountPath)
+	}
 }
 
 func TestBuild_JOB5_RefusesPodsThatWouldNotBeBounded(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 
 // addJobContainers prepares the pod of a self-registering runner for containers of its job, as addJobContainers does for pools.
 func (r *Registered) addJobContainers(a *additions, spec *corev1.PodSpec, runner *corev1.Container, options Options) {
-	for _, name := range []string{VolumeWork, VolumeJob, VolumeCourier, VolumeGitHub, VolumeExternals} {
-		a.volumes = append(a.volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	for _, name := range []string{VolumeWork, VolumeJob, VolumeGuard, VolumeCourier, VolumeGitHub, VolumeExternals} {
+		a.volumes = append(a.volumes, emptyVolume(name))
 	}
 	a.volumes = append(a.volumes, shmVolume(r.Spec.JobContainers)...)
 	installHook(named(a.first, ContainerAgent))

@@ -63,6 +63,7 @@ func TestBuildRegistered_JOB1_APodIsMadeForContainers(t *testing.T) {
 		require.Contains(t, volumes, m.Name)
 	}
 	requireLimited(t, "job containers", pod)
+	requireGuardFenced(t, pod)
 }
 
 // RUN-5: from its own pod it makes the same one, whatever else is in it.
@@ -108,9 +109,10 @@ func TestBuildRegistered_JOB1_BuildKitRunsActionsWithADockerfile(t *testing.T) {
 	pod := buildWithKey(t, registered(registeredSpec(builds, containers)))
 	kit := container(t, pod, ContainerBuildKit)
 	require.Contains(t, kit.Command, "--actions-socket")
-	for _, m := range JobMounts(pod.Spec.Volumes) {
+	for _, m := range sharedMounts() {
 		require.Equal(t, m.MountPath, mountOf(t, kit, m.Name))
 	}
+	requireGuardFenced(t, pod)
 	names := map[string]int{}
 	for _, v := range pod.Spec.Volumes {
 		names[v.Name]++

@@ -10,8 +10,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
+	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 	"github.com/bullpen-ci/bullpen/test/kit/await"
 )
+
+// runnerAgent is where the runner's container has the agent.
+const runnerAgent = runnerpod.MountShared + "/" + runnerpod.FileAgent
+
+// runnerEnvironment is as in the recordings of GitHub's worker.
+func runnerEnvironment() []string {
+	return []string{
+		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/runner", "ACTIONS_RUNNER_CONTAINER_HOOKS=/home/runner/hook.sh", "CI=true", "GITHUB_ACTIONS=true",
+		"GITHUB_JOB=t", "GITHUB_REPOSITORY=acme/app", "GITHUB_WORKSPACE=/home/runner/_work/app/app", "RUNNER_TEMP=/home/runner/_work/_temp",
+		"RUNNER_TOOL_CACHE=/home/runner/_work/_tool", "RUNNER_WORKSPACE=/home/runner/_work/app", "RUNNER_NAME=runner-7", "RUNNER_OS=Linux", "RUNNER_ARCH=X64",
+		"BULLPEN_POD_NAME=runner-7", "BULLPEN_RESOURCES=8 CPU, 16Gi",
+	}
+}
 
 // object is a JSON object as GitHub's worker writes it.
 type object = map[string]any

@@ -100,13 +100,13 @@ func (processes) Start(t *testing.T, images ...Image) Pod {
 	for _, image := range images {
 		p.images[image.Name] = image
 	}
-	for _, volume := range []string{"job", "work", "github", "externals", "courier", "runner"} {
+	for _, volume := range []string{"job", "guard", "work", "github", "externals", "courier", "runner"} {
 		require.NoError(t, os.Mkdir(p.at(volume), 0o755))
 		require.NoError(t, os.Chown(p.at(volume), 0, runnerUser))
 		require.NoError(t, os.Chmod(p.at(volume), 0o777|os.ModeSetgid)) // as a kubelet makes an emptyDir with an fsGroup
 	}
 	// A link instead of a copy: a process that is started in parallel inherits the open file, and a program that is open for writing cannot be executed.
-	require.NoError(t, os.Link(program(t, "bullpen-agent"), filepath.Join(p.at("job"), filepath.Base(jobcontainer.Binary))))
+	require.NoError(t, os.Link(program(t, "bullpen-agent"), filepath.Join(p.at("guard"), filepath.Base(jobcontainer.Binary))))
 	require.NoError(t, os.WriteFile(p.at("hosts"), []byte(hostsFile), 0o644))
 	_, err = netns.Ensure(p.at("net"))
 	require.NoError(t, err)
@@ -145,7 +145,7 @@ func (p *processPod) prepareRunner(t *testing.T) {
 			}
 		}
 	}
-	script := "#!/bin/sh\nexec " + jobcontainer.Binary + " container-hook\n"
+	script := "#!/bin/sh\nexec " + runnerAgent + " container-hook\n"
 	require.NoError(t, os.WriteFile(p.at("runner", "hook.sh"), []byte(script), 0o755))
 }
 
@@ -239,7 +239,7 @@ func (p *processPod) addContainer(name string, image Image) error {
 	}
 	r := room{
 		Root: root, Dir: "/", Argv: jobcontainer.Command(name), Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, image.Config.Env...),
-		Mounts: append(p.volumes(), mount{Source: p.program, Target: Program, ReadOnly: true}),
+		Mounts: append(p.volumes(), mount{Source: p.at("guard"), Target: jobcontainer.GuardDir, ReadOnly: true}, mount{Source: p.program, Target: Program, ReadOnly: true}),
 	}
 	declared, err := p.declaredVolumes(root, image)
 	if err != nil {
@@ -356,19 +356,9 @@ func (p *processPod) runnerRoom(argv []string, env []string, stdin []byte) (room
 	}
 	mounts := append(p.volumes(),
 		mount{Source: p.at("runner"), Target: "/home/runner"}, mount{Source: p.at("work"), Target: "/home/runner/_work"}, mount{Source: p.at("externals"), Target: "/home/runner/externals"},
-		mount{Source: p.at("courier"), Target: courier.Dir},
+		mount{Source: p.at("courier"), Target: courier.Dir}, mount{Source: p.at("guard", filepath.Base(jobcontainer.Binary)), Target: runnerAgent, ReadOnly: true},
 		mount{Source: "/usr", Target: "/usr", ReadOnly: true}, mount{Source: p.program, Target: Program, ReadOnly: true})
 	return room{Root: root, Dir: "/home/runner", Argv: argv, Env: slices.Concat(runnerEnvironment(), p.broker.environment(), env), User: runnerUser, Group: runnerUser, Stdin: stdin, Mounts: mounts}, nil
-}
-
-// runnerEnvironment is as in the recordings of GitHub's worker.
-func runnerEnvironment() []string {
-	return []string{
-		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/runner", "ACTIONS_RUNNER_CONTAINER_HOOKS=/home/runner/hook.sh", "CI=true", "GITHUB_ACTIONS=true",
-		"GITHUB_JOB=t", "GITHUB_REPOSITORY=acme/app", "GITHUB_WORKSPACE=/home/runner/_work/app/app", "RUNNER_TEMP=/home/runner/_work/_temp",
-		"RUNNER_TOOL_CACHE=/home/runner/_work/_tool", "RUNNER_WORKSPACE=/home/runner/_work/app", "RUNNER_NAME=runner-7", "RUNNER_OS=Linux", "RUNNER_ARCH=X64",
-		"BULLPEN_POD_NAME=runner-7", "BULLPEN_RESOURCES=8 CPU, 16Gi",
-	}
 }
 
 // Runner runs a program in the runner's container.

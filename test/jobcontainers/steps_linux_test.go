@@ -234,3 +234,26 @@ func TestContainerSteps_AreCancelled(t *testing.T) {
 	require.Equal(t, 5, hook.Wait(t).Code)
 	j.ended("step-1-0")
 }
+
+// The first process of a container is the guard, whatever the job has written before (JOB-1): otherwise its own program could report that a
+// container has removed its files, for example.
+func TestContainerSteps_JOB1_AJobCannotReplaceTheirGuard(t *testing.T) {
+	action := Image{Name: "acme/action:1"}
+	j := startJob(t, debian(), action)
+	j.prepared(jobContainer("debian:12", nil))
+	answer := j.run(j.script(`id -u
+		for agent in `+jobcontainer.Binary+` /bullpen/job/bullpen-agent; do
+			rm -f $agent 2>/dev/null || true
+			if cp `+Program+` $agent 2>/dev/null; then echo "wrote $agent"; fi
+		done`, nil))
+	require.Zero(t, answer.Code, answer.Log)
+	require.Equal(t, "0\nwrote /bullpen/job/bullpen-agent\n", answer.Log, "as root")
+	output, code := j.pod.Runner(t, "/bin/sh", "-ec", "test ! -e "+jobcontainer.GuardDir)
+	require.Zero(t, code, "the runner's container does not have it: %s", output)
+	j.pod.WriteWork(t, "_temp/first.sh", "ls -l /proc/1/exe; exec /proc/1/exe --version", 0o755)
+	answer = j.run(j.call("run_container_step", container("acme/action:1", object{"entryPoint": "/bin/sh", "entryPointArgs": []string{"/__w/_temp/first.sh"}})))
+	require.Zero(t, answer.Code, answer.Log)
+	require.Contains(t, answer.Log, jobcontainer.Binary)
+	require.Contains(t, answer.Log, "bullpen-agent version")
+	j.cleanup()
+}

@@ -18,12 +18,14 @@ func guardCommand(name string) Command {
 steps, when the runner asks for it through the socket NAME/guard.sock of the volume that they share.
 
 When the runner asks it to end, it kills all processes, removes the files that they have written to the container's own file system, and exits.
-Code 1 says that some are left.
 
 It ends when the runner has ended, and at once if the container is not wanted any more when it starts. TERM and other signals have no
 effect: the kubelet sends them to all containers of a pod that is being deleted, while the job still runs.
 
-With --nofile it is not a guard: it sets its limit of open files and becomes the program in its arguments.`,
+With --nofile it is not a guard: it sets its limit of open files and becomes the program in its arguments.
+
+Exit codes: 0 all files are removed, or the container was not needed; 1 it failed, or files are left; 3 the runner ended while processes could run:
+the files stay until the pod is deleted; with --nofile that of the program.`,
 		Example: "  " + name + " guard --name job-1",
 		Args:    AnyArgs,
 		Define: func(flags *flag.FlagSet) Run {

@@ -2,6 +2,7 @@ package jobcontainers
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -10,12 +11,16 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
 )
 
-// limits are how many containers of each role a job may have (JOB-5), and ask for at once. Over all of its requests there are MaxTries of each.
+// limits are how many containers of each role a job may have (JOB-5). Over all of its requests there are MaxTries of each.
 var limits = map[jobcontainer.Role]int{jobcontainer.RoleJob: 1, jobcontainer.RoleService: 16, jobcontainer.RoleStep: 32}
 
 // maxUncleared is how many containers of a job may end without having removed their files before it gets no more (JOB-5). Each may have written up
 // to the pod's limit.
 const maxUncleared = 4
+
+// maxOpenSteps is how many containers of steps may be open at a time. The runner runs one step after the other, but a guard with many files to remove
+// ends later than its step. Without this limit a job could have all of its containers first, and have one after the other leave its files.
+const maxOpenSteps = 8
 
 // maxSpec is how large a pod may become, in bytes. etcd refuses objects of more than 1.5 MiB, and a kubelet adds statuses.
 const maxSpec = 900 << 10
@@ -37,6 +42,9 @@ func check(request jobcontainer.Request, v ephemeral.View) string {
 	if count := v.Uncleared(); count >= maxUncleared {
 		return fmt.Sprintf("This job gets no more containers, because %d of its containers have ended without removing their files from the node's disk.", count)
 	}
+	if open := v.Open(jobcontainer.RoleStep); open >= maxOpenSteps && asksForSteps(request) {
+		return fmt.Sprintf("This job has %d containers for steps that have not ended, or not started yet, which is the most that is allowed at a time.", open)
+	}
 	asked := map[jobcontainer.Role]int{}
 	for _, c := range request.Containers {
 		limit, known := limits[c.Role]
@@ -48,6 +56,9 @@ func check(request jobcontainer.Request, v ephemeral.View) string {
 		}
 		asked[c.Role]++
 		had := v.Count(c.Role)
+		if c.Role == jobcontainer.RoleStep && asked[c.Role] > 1 {
+			return "This request is for more than one step."
+		}
 		if asked[c.Role] <= limit && had+asked[c.Role] <= jobcontainer.MaxTries*limit {
 			continue
 		}
@@ -61,4 +72,8 @@ func check(request jobcontainer.Request, v ephemeral.View) string {
 		}
 	}
 	return ""
+}
+
+func asksForSteps(request jobcontainer.Request) bool {
+	return slices.ContainsFunc(request.Containers, func(c jobcontainer.Wanted) bool { return c.Role == jobcontainer.RoleStep })
 }

@@ -26,7 +26,7 @@ func TestCheck_JOB5_AJobHasLimits(t *testing.T) {
 		"names no container":                nil,
 		"more than 16 services":             wanted(jobcontainer.RoleService, 17),
 		"a job container already":           append(wanted(jobcontainer.RoleJob, 1), jobcontainer.Wanted{Role: jobcontainer.RoleJob, Position: 1}),
-		"has started 0 containers":          wanted(jobcontainer.RoleStep, 33),
+		"more than one step":                wanted(jobcontainer.RoleStep, 2),
 		`unknown role "root"`:               {{Role: "root"}},
 		"at position 1, where 0 was":        {{Role: jobcontainer.RoleService, Position: 1}},
 		"at position 0, where 1 was":        {{Role: jobcontainer.RoleService}, {Role: jobcontainer.RoleService}},
@@ -43,6 +43,34 @@ func TestCheck_JOB5_AJobHasLimits(t *testing.T) {
 	require.Empty(t, check(jobcontainer.Request{Containers: wanted(jobcontainer.RoleStep, 1)}, f.view()))
 }
 
+// Kubernetes counts the files of containers while they run: a job that had all of its containers first could have each leave its files.
+func TestCheck_JOB5_StepsFollowOneAnother(t *testing.T) {
+	f := newFixture(t)
+	one := jobcontainer.Request{Containers: []jobcontainer.Wanted{{Role: jobcontainer.RoleStep, Image: "x"}}}
+	add := func() string {
+		f.add(grant(f.pod, f.view(), one, resolved(one), ""))
+		containers := f.view().Containers
+		return containers[len(containers)-1].Name
+	}
+	var last string
+	for range maxOpenSteps {
+		require.Empty(t, check(one, f.view()))
+		last = add()
+	}
+	require.Contains(t, check(one, f.view()), "8 containers for steps that have not ended")
+	f.state(last, running)
+	require.NotEmpty(t, check(one, f.view()))
+	require.Empty(t, check(oneServed, f.view()), "services are not steps")
+	f.unstarted(last)
+	require.Empty(t, check(one, f.view()), "it is never started")
+	f.state(last, exited(0, ""))
+	for had := maxOpenSteps; had < jobcontainer.MaxTries*limits[jobcontainer.RoleStep]; had++ {
+		require.Empty(t, check(one, f.view()))
+		f.state(add(), exited(0, ""))
+	}
+	require.Contains(t, check(one, f.view()), "has started 96 containers for steps")
+}
+
 // Kubernetes does not count the files of containers that have exited.
 func TestCheck_JOB5_FilesThatAreLeftAreCounted(t *testing.T) {
 	f := newFixture(t)
@@ -53,8 +81,8 @@ func TestCheck_JOB5_FilesThatAreLeftAreCounted(t *testing.T) {
 		{ExitCode: 128, Reason: "StartError", StartedAt: metav1.NewTime(time.Unix(0, 0))}, // containerd: it never ran
 		{ExitCode: 1, Reason: "Error", StartedAt: began},
 		{ExitCode: 0, Reason: "Completed", StartedAt: began},
-		{ExitCode: 137, Reason: "ContainerStatusUnknown"}, // the runtime does not have it any more
-		{ExitCode: 1, Reason: "Error", StartedAt: began},
+		{ExitCode: 137, Reason: "ContainerStatusUnknown"},                           // the runtime does not have it any more
+		{ExitCode: jobcontainer.ExitRunnerEnded, Reason: "Error", StartedAt: began}, // but the runner has not
 		{ExitCode: 2, Reason: "Error", StartedAt: began},
 	} {
 		require.Empty(t, check(one, f.view()))

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/ephemeral"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
 	"github.com/bullpen-ci/bullpen/internal/runnerpod"
@@ -225,8 +226,8 @@ func failureOf(c ephemeral.Container) (letter.Failure, bool) {
 		return f, true
 	}
 	t := c.State.Terminated
-	if t == nil || t.ExitCode == 0 {
-		return f, false
+	if t == nil || t.ExitCode == 0 || t.ExitCode == jobcontainer.ExitRunnerEnded {
+		return f, false // asked to end, or with the runner, whose end is not known yet
 	}
 	f.Final = true
 	switch t.Reason {

@@ -385,6 +385,7 @@ func TestFailureOf_SaysWhatTheKubeletReports(t *testing.T) {
 		"not reported yet":        {silent: true},
 		"being made":              {state: waiting("ContainerCreating", ""), silent: true},
 		"has ended":               {state: exited(0, ""), silent: true},
+		"its runner has ended":    {state: exited(jobcontainer.ExitRunnerEnded, ""), silent: true},
 		"no such image":           {state: waiting("ErrImagePull", "not found"), text: "Image 'x' could not be pulled: not found"},
 		"never pulled":            {state: waiting("ErrImageNeverPull", ""), text: "Image 'x' could not be pulled: ErrImageNeverPull", final: true},
 		"no Secret":               {state: waiting("CreateContainerConfigError", "secret \"x\" not found"), text: "could not be started: secret \"x\" not found"},

@@ -63,7 +63,9 @@ func mounts() []specs.Mount {
 		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: append([]string{"mode=1777", "size=65536k"}, plain...)},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: plain},
 		{Destination: "/sys", Type: "bind", Source: "/sys", Options: append([]string{"rbind", "ro"}, plain...)}, // a user namespace can't mount another
-		{Destination: jobcontainer.ExternalsDir, Type: "bind", Source: jobcontainer.ExternalsDir, Options: []string{"rbind", "ro"}},
+	}
+	for _, path := range []string{jobcontainer.ExternalsDir, jobcontainer.GuardDir} {
+		all = append(all, specs.Mount{Destination: path, Type: "bind", Source: path, Options: []string{"rbind", "ro"}})
 	}
 	for _, path := range []string{jobcontainer.Dir, jobcontainer.WorkDir, jobcontainer.GitHubDir, "/etc/hosts", "/etc/resolv.conf"} {
 		all = append(all, specs.Mount{Destination: path, Type: "bind", Source: path, Options: []string{"rbind", "rw"}})

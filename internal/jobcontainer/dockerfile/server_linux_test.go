@@ -380,14 +380,16 @@ func TestSpecification_NET7_HasNoMoreThanOtherContainers(t *testing.T) {
 	for _, n := range spec.Linux.Namespaces {
 		require.Empty(t, n.Path)
 	}
+	fixed := []string{"/sys", jobcontainer.ExternalsDir, jobcontainer.GuardDir} // JOB-1
 	var shared []string
 	for _, m := range spec.Mounts {
 		if m.Type == "bind" {
 			shared = append(shared, m.Destination)
+			require.Equal(t, slices.Contains(fixed, m.Destination), slices.Contains(m.Options, "ro"), m.Destination)
 		}
 		require.NotContains(t, m.Source, "buildkit", "the daemon's files are its own")
 	}
 	require.ElementsMatch(t, []string{
-		"/sys", jobcontainer.ExternalsDir, jobcontainer.Dir, jobcontainer.WorkDir, jobcontainer.GitHubDir, "/etc/hosts", "/etc/resolv.conf",
+		"/sys", jobcontainer.ExternalsDir, jobcontainer.GuardDir, jobcontainer.Dir, jobcontainer.WorkDir, jobcontainer.GitHubDir, "/etc/hosts", "/etc/resolv.conf",
 	}, shared)
 }

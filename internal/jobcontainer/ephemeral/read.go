@@ -120,8 +120,20 @@ func (v View) Count(role jobcontainer.Role) int {
 	return count
 }
 
+// Open is how many containers of a role run, or may start yet: also those whose images the kubelet goes on pulling. One that the container runtime
+// has, and has not started, is never started.
+func (v View) Open(role jobcontainer.Role) int {
+	count := 0
+	for _, c := range v.Containers {
+		if c.Role == role && c.State.Terminated == nil && !c.Unstarted {
+			count++
+		}
+	}
+	return count
+}
+
 // Uncleared is how many containers of the job have run and have ended without having removed their files, which stay on the node until the pod is
-// deleted. Their guards' exit codes say it; one that was killed has another than 0, too.
+// deleted. Their guards' exit codes say it; one that was killed has another than 0, too, and one to which a job has shown an end of its runner.
 func (v View) Uncleared() int {
 	count := 0
 	for _, c := range v.Containers {

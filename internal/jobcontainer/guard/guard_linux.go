@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -40,8 +41,8 @@ const (
 var errNotFirst = errors.New("the guard is not the first process of its container: " +
 	"a pod with job containers must not set shareProcessNamespace, and containers of it must not set targetContainerName")
 
-// Run guards the container until the runner has ended, or a client asks for the end, and returns nil. The caller must exit then. The end of
-// ctx changes nothing, as it is a signal's (JOB-2).
+// Run guards the container until a client asks for the end, and returns nil if the files of its processes are removed, or until the runner has ended,
+// and returns a RunnerEndedError. The caller must exit then. The end of ctx changes nothing, as it is a signal's (JOB-2).
 func Run(ctx context.Context, o Options) error {
 	ctx = context.WithoutCancel(ctx)
 	if o.Dir == "" {
@@ -74,7 +75,7 @@ func Run(ctx context.Context, o Options) error {
 	g := newGuard(o)
 	go g.accept(listener) // ends with this process
 	if !g.watch(runnerEnded, signals) {
-		return nil // the pod ends with its runner, and its files with it
+		return RunnerEndedError{} // the pod ends with its runner, and its files with it
 	}
 	return g.clear(ctx, runnerEnded, began)
 }
@@ -105,7 +106,7 @@ func (g *guard) clear(ctx context.Context, runnerEnded <-chan struct{}, began la
 	}
 	select {
 	case <-runnerEnded:
-		return nil // see Run
+		return RunnerEndedError{}
 	default:
 	}
 	if err != nil {
@@ -124,8 +125,11 @@ func notNeeded(o Options, err error) error {
 }
 
 // IgnoreSignals leaves every signal without an effect, and has SIGCHLD delivered to the channel: it is for the first process of a container.
-// The signals are not set to be ignored, which children would inherit. The runtime needs SIGURG for itself.
+// The signals are not set to be ignored, which children would inherit. Go's runtime needs SIGURG for itself.
 func IgnoreSignals() <-chan os.Signal {
+	if os.Getpid() == 1 {
+		defaultFaults()
+	}
 	var all []os.Signal
 	for number := unix.Signal(1); number <= 64; number++ {
 		if number != unix.SIGKILL && number != unix.SIGSTOP && number != unix.SIGURG && number != unix.SIGCHLD {
@@ -136,6 +140,17 @@ func IgnoreSignals() <-chan os.Signal {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)
 	return children
+}
+
+// defaultFaults sets the default action for the signals of faults. Go's runtime takes one that a process has queued with a code of its own for a fault
+// of the program, and ends. The kernel discards those that have the default action, for the first process of a PID namespace, unless it has the fault.
+func defaultFaults() {
+	var action [4]uint64 // struct sigaction of the kernel: SIG_DFL, and neither flags nor a mask
+	for _, number := range []unix.Signal{unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, unix.SIGSTKFLT, unix.SIGSYS} {
+		const maskSize = 8
+		//nolint:gosec // the standard library has no function for it
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(number), uintptr(unsafe.Pointer(&action)), 0, maskSize, 0, 0)
+	}
 }
 
 // listen makes the socket, which every user of the pod's containers may use. It appears under its name when they may: a client that finds

@@ -87,7 +87,6 @@ func TestGuard_JOB5_AnEndedContainerGivesItsDiskBack(t *testing.T) {
 				require.Contains(t, c.files(), path, "of the image")
 			}
 			require.FileExists(t, filepath.Join(p.dir, "of-the-volume"))
-			require.FileExists(t, filepath.Join(p.dir, filepath.Base(jobcontainer.Binary)))
 			p.hold.Release()
 		})
 	}
@@ -116,6 +115,7 @@ func TestGuard_JOB2_FilesStayWhenTheRunnerEnds(t *testing.T) {
 	require.Zero(t, c.sh(": >/tmp/file").Code)
 	p.hold.Release()
 	c.requireGone("it ends with its runner")
+	require.Equal(t, jobcontainer.ExitRunnerEnded, c.cmd.ProcessState.ExitCode())
 	require.FileExists(t, c.at("tmp/file"))
 }
 

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -125,6 +126,7 @@ func TestGuard_JOB2_AForgedSupervisorEndsWithTheRunner(t *testing.T) {
 	misled := p.add("step-1")
 	require.NoError(t, forger.Process.Kill())
 	misled.requireGone("the guard ends with the process that listened")
+	require.Equal(t, jobcontainer.ExitRunnerEnded, misled.cmd.ProcessState.ExitCode(), "so that its files are counted (JOB-5)")
 }
 
 // listenInAnotherProcess returns a socket on which a process listens that has ended.
@@ -149,6 +151,7 @@ func TestGuard_JOB2_IsDeafToSignals(t *testing.T) {
 		if number != unix.SIGKILL && number != unix.SIGSTOP && number != 32 && number != 33 {
 			require.NoError(t, syscall.Kill(c.cmd.Process.Pid, number))
 			c.sh("kill -" + fmt.Sprint(int(number)) + " 1")
+			c.queue(number)
 		}
 	}
 	require.Equal(t, "on\n", c.sh("echo on").stdout)
@@ -162,6 +165,14 @@ func TestGuard_JOB2_IsDeafToSignals(t *testing.T) {
 	// What make starts ignores 32 and 33, which are glibc's own: its posix_spawn does that.
 	const glibc = 1<<31 | 1<<32
 	require.Zero(t, ignored&^glibc, masks)
+}
+
+// queue sends the guard a signal with a code of the sender's own, as sigqueue(3) does. Of the signals of faults, Go's runtime goes by the code.
+func (c *container) queue(number syscall.Signal) {
+	c.p.Helper()
+	info := [32]int32{0: int32(number), 2: -1}                                                                                         // siginfo_t: si_signo, and SI_QUEUE as si_code
+	_, _, errno := unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(c.cmd.Process.Pid), uintptr(number), uintptr(unsafe.Pointer(&info))) //nolint:gosec // the kernel's interface
+	require.Zero(c.p, errno)
 }
 
 func TestGuard_JOB2_EndsAtOnceIfItIsNotWanted(t *testing.T) {

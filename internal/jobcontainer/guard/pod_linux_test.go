@@ -60,6 +60,9 @@ func runTests(m *testing.M) int {
 		panic(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // containers have other users
+		panic(err)
+	}
 	programs = dir
 	return m.Run()
 }
@@ -68,7 +71,7 @@ func runTests(m *testing.M) int {
 func runMode(mode string, args []string) error {
 	switch mode {
 	case "enter":
-		return enter(args[0], args[1], args[2:])
+		return enter(args[0], args[1], args[2], args[3:])
 	case "supervise": // holds the volume until it is killed
 		hold, err := volume.Take(args[0])
 		if err != nil {
@@ -109,7 +112,7 @@ func forever() error {
 }
 
 // enter makes a container's mounts below root in this process's own namespace, and becomes its first process.
-func enter(root, volume string, argv []string) error {
+func enter(root, volume, agent string, argv []string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
@@ -120,6 +123,8 @@ func enter(root, volume string, argv []string) error {
 		{"/usr", "/usr", "", unix.MS_BIND | unix.MS_REC},
 		{"/dev", "/dev", "", unix.MS_BIND | unix.MS_REC},
 		{volume, jobcontainer.Dir, "", unix.MS_BIND},
+		{agent, jobcontainer.GuardDir, "", unix.MS_BIND},
+		{"", jobcontainer.GuardDir, "", unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY},
 		{"proc", "/proc", "proc", 0},
 	} {
 		if err := unix.Mount(m.source, filepath.Join(root, m.target), m.kind, m.flags, ""); err != nil {
@@ -178,8 +183,6 @@ func unheldPod(t testing.TB) *pod {
 	p := &pod{TB: t, dir: tempDir(t)}
 	require.NoError(t, os.Chown(p.dir, 0, fsGroup))
 	require.NoError(t, os.Chmod(p.dir, os.ModeSetgid|0o777)) //nolint:gosec // as the kubelet makes it with fsGroup
-	// A link instead of a copy: a process that a parallel test starts inherits the open file, and a program that is open for writing cannot be executed.
-	require.NoError(t, os.Link(agentBinary(t), filepath.Join(p.dir, filepath.Base(jobcontainer.Binary))))
 	return p
 }
 
@@ -256,7 +259,7 @@ func (p *pod) begin(name string, options ...func(*exec.Cmd)) *container {
 	p.Helper()
 	c := &container{Client: client.New(p.socket(name)), p: p, name: name, root: tempDir(p), log: &lockedBuffer{}, done: make(chan struct{})}
 	c.makeRoot()
-	c.cmd = exec.Command(os.Args[0], append([]string{c.root, p.dir}, jobcontainer.Command(name)...)...) //nolint:gosec // this program
+	c.cmd = exec.Command(os.Args[0], append([]string{c.root, p.dir, filepath.Dir(agentBinary(p))}, jobcontainer.Command(name)...)...) //nolint:gosec // this program
 	c.cmd.Env = append(os.Environ(), modeEnv+"=enter")
 	for _, option := range options {
 		option(c.cmd)
@@ -276,7 +279,7 @@ func (p *pod) begin(name string, options ...func(*exec.Cmd)) *container {
 func (c *container) makeRoot() {
 	t := c.p
 	require.NoError(t, os.Chmod(c.root, 0o755)) //nolint:gosec // of a container
-	for _, dir := range []string{"usr", "proc", "dev", "etc", "tmp", "home/builder", jobcontainer.Dir} {
+	for _, dir := range []string{"usr", "proc", "dev", "etc", "tmp", "home/builder", jobcontainer.Dir, jobcontainer.GuardDir} {
 		require.NoError(t, os.MkdirAll(filepath.Join(c.root, dir), 0o755)) //nolint:gosec // of a container
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(c.root, "root"), 0o700))
