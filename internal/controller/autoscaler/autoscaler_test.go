@@ -427,7 +427,7 @@ func TestMetrics_TellWhatIsDecidedAndForgetWhatIsGone(t *testing.T) {
 	require.Equal(t, map[string]float64{"f": float64(oldest.Unix())}, b.series("bullpen_runnerpool_oldest_queued_timestamp_seconds"))
 	require.Equal(t, map[string]float64{"a": 9}, b.series("bullpen_autoscaler_desired_runners"))
 	require.Equal(t, map[string]float64{"a": 22}, b.series("bullpen_autoscaler_target_runners"))
-	require.Equal(t, map[string]float64{"a load": 3, "a blocked": 0, "a floor": 2, "a head_room": 4, "a cooldown": 0}, b.series("bullpen_autoscaler_granted_runners"))
+	require.Equal(t, map[string]float64{"a load": 3, "a blocked": 0, "a min_idle": 2, "a head_room": 4, "a cooldown": 0}, b.series("bullpen_autoscaler_granted_runners"))
 	require.Equal(t, map[string]float64{"a": 0}, b.series("bullpen_autoscaler_no_data"))
 	require.Equal(t, map[string]float64{"up a": 1}, b.series("bullpen_autoscaler_decisions_total"))
 	b.down = errors.New("down")

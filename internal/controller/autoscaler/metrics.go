@@ -36,7 +36,7 @@ type verdictCollector struct{ autoscaler *Autoscaler }
 var (
 	desiredDesc = prometheus.NewDesc("bullpen_autoscaler_desired_runners", "Desired number of runners.", []string{"pool"}, nil)
 	targetDesc  = prometheus.NewDesc("bullpen_autoscaler_target_runners", "Number of runners that the pool would have, ignoring node capacity.", []string{"pool"}, nil)
-	grantedDesc = prometheus.NewDesc("bullpen_autoscaler_granted_runners", "Desired number of runners, by purpose.", []string{"pool", "tier"}, nil)
+	grantedDesc = prometheus.NewDesc("bullpen_autoscaler_granted_runners", "Desired number of runners, by purpose.", []string{"pool", "purpose"}, nil)
 	queuedDesc  = prometheus.NewDesc("bullpen_runnerpool_queued_jobs", "Queued jobs.", []string{"pool"}, nil)
 	heldDesc    = prometheus.NewDesc("bullpen_runnerpool_blocked_jobs", "Blocked jobs.", []string{"pool"}, nil)
 	oldestDesc  = prometheus.NewDesc("bullpen_runnerpool_oldest_queued_timestamp_seconds", "Time when the oldest queued job was queued.", []string{"pool"}, nil)
@@ -76,10 +76,10 @@ func (c verdictCollector) Collect(found chan<- prometheus.Metric) {
 		gauge(desiredDesc, v.Desired)
 		gauge(targetDesc, v.target)
 		gauge(blindDesc, 0)
-		for tier, n := range map[string]int{
-			"load": v.share.Load, "blocked": v.share.Blocked, "floor": v.share.Floor, "head_room": v.share.HeadRoom, "cooldown": v.share.Cooldown,
+		for purpose, n := range map[string]int{
+			"load": v.share.Load, "blocked": v.share.Blocked, "min_idle": v.share.Floor, "head_room": v.share.HeadRoom, "cooldown": v.share.Cooldown,
 		} {
-			gauge(grantedDesc, n, tier)
+			gauge(grantedDesc, n, purpose)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func loadRecovery(c *Console, v *visitor, _ location) (string, any, error) {
 			for _, m := range family.GetMetric() {
 				view.Started = time.Unix(int64(m.GetGauge().GetValue()), 0)
 			}
-		case "bullpen_recovery_doubtful":
+		case "bullpen_recovery_unknown":
 			for _, m := range family.GetMetric() {
 				view.Doubtful += int64(m.GetGauge().GetValue())
 			}

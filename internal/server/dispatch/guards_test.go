@@ -117,7 +117,7 @@ func TestAcknowledge_CLAIM6_GivesUpAfterThreeAttempts(t *testing.T) {
 	go d.Label(await.Context(t), pod)
 	h.eventually("it gives up", func() bool {
 		h.timers.fire(100 * time.Millisecond)
-		return counted(t, registry, "bullpen_dispatch_owner_stamps_total")
+		return counted(t, registry, "bullpen_dispatch_owner_label_writes_total")
 	})
 	require.Len(t, h.cluster.Stamped(), 3)
 }

@@ -30,7 +30,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		polls:       vec("bullpen_dispatch_polls_total", "Polls, by response.", "answer"),
 		claims:      one("bullpen_dispatch_claims_total", "Pods claimed."),
 		mints:       vec("bullpen_dispatch_registrations_total", "Requests for JIT configurations, by outcome.", "outcome"),
-		stamps:      vec("bullpen_dispatch_owner_stamps_total", "Writes of owner labels, by outcome.", "outcome"),
+		stamps:      vec("bullpen_dispatch_owner_label_writes_total", "Writes of owner labels, by outcome.", "outcome"),
 		retires:     vec("bullpen_dispatch_retires_total", "Retirements requested by the controller, by verdict.", "verdict"),
 		adoptions:   vec("bullpen_dispatch_adoptions_total", "Runners reported by GitHub without a live claim, by outcome.", "outcome"),
 		matchErrors: one("bullpen_dispatch_match_errors_total", "Claim batches that failed and were retried."),

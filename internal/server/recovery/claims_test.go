@@ -33,7 +33,7 @@ func TestPass_RECV2_AStaleClaimIsReleased(t *testing.T) {
 	require.Equal(t, dispatch.ProofRegistrationsGone, claim.Proof, "the controller removes the pod on it")
 	require.Zero(t, w.runnersAtGitHub(), "EXCL-6")
 	require.Equal(t, fleet.JobQueued, w.jobState(job))
-	require.Equal(t, 301, w.counted("bullpen_recovery_stranded_seconds_sum")["stale_claim"], "RECV-9")
+	require.Equal(t, 301, w.counted("bullpen_recovery_delay_seconds_sum")["stale_claim"], "RECV-9")
 	require.Empty(t, w.pass(), "once is enough")
 	next := w.pod()
 	w.served(next)

@@ -48,12 +48,12 @@ func newMetrics(reg prometheus.Registerer, doubtful func() float64) (*metrics, e
 			Name: "bullpen_recovery_capped_total", Help: "Passes that reached their limit of repairs, by kind.",
 		}, []string{"kind"}),
 		stranded: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "bullpen_recovery_stranded_seconds",
+			Name:    "bullpen_recovery_delay_seconds",
 			Help:    "Time from the first sign of a problem to its repair, by kind.",
 			Buckets: []float64{1, 5, 15, 60, 150, 300, 420, 600, 1200, 3600, 4 * 3600, 24 * 3600},
 		}, []string{"kind"}),
 		doubtful: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "bullpen_recovery_doubtful",
+			Name: "bullpen_recovery_unknown",
 			Help: "Pods and jobs that this replica cannot judge, because GitHub is unreachable or contradicts the pod.",
 		}, doubtful),
 	}

@@ -57,7 +57,7 @@ func TestPass_RECV1_AStampedPodWithoutAClaimGoes(t *testing.T) {
 	require.Equal(t, "acme", w.cluster.get(pod.UID).OwnerLabel, "it is not un-stamped")
 	require.Equal(t, map[string]string{pod.UID: dispatch.ProofUnregistered}, w.removable())
 	require.Empty(t, w.pass(), "once is enough")
-	require.Equal(t, 301, w.counted("bullpen_recovery_stranded_seconds_sum")["orphaned_labelled_pod"], "RECV-9")
+	require.Equal(t, 301, w.counted("bullpen_recovery_delay_seconds_sum")["orphaned_labelled_pod"], "RECV-9")
 }
 
 // RECV-1: live claims, claimed as well as running, keep their pods; only the orphans of a mixed batch go.

@@ -107,7 +107,7 @@ func TestPass_RECV5_DoubtDoesNotUseUpTheQuestions(t *testing.T) {
 	w.advance(patience + time.Second)
 	for range 30 {
 		require.NoError(t, w.r.Pass(t.Context()))
-		require.EqualValues(t, 1, w.gauge("bullpen_recovery_doubtful"))
+		require.EqualValues(t, 1, w.gauge("bullpen_recovery_unknown"))
 		w.advance(time.Minute)
 	}
 	require.LessOrEqual(t, times, 9)
@@ -116,7 +116,7 @@ func TestPass_RECV5_DoubtDoesNotUseUpTheQuestions(t *testing.T) {
 	require.NoError(t, w.r.CheckPod(t.Context(), pod.UID))
 	require.Equal(t, before+1, times, "a replica with news of it asks at once")
 	w.advance(3 * patience)
-	require.Zero(t, w.gauge("bullpen_recovery_doubtful"), "another replica has checked it since")
+	require.Zero(t, w.gauge("bullpen_recovery_unknown"), "another replica has checked it since")
 }
 
 // A replica that has made no round yet begins anywhere in it.

@@ -64,7 +64,7 @@ func constants(text string) []string {
 }
 
 // histograms are those of the names that do not end as counters do. A description does not tell; the tests compare with what is exported.
-var histograms = []string{"_duration_seconds", "bullpen_job_wait_seconds", "bullpen_job_phase_seconds", "bullpen_recovery_stranded_seconds"}
+var histograms = []string{"_duration_seconds", "bullpen_job_wait_seconds", "bullpen_job_phase_seconds", "bullpen_recovery_delay_seconds"}
 
 // Type is counter, gauge or histogram, by the name.
 func (m Metric) Type() string {

@@ -77,7 +77,7 @@ func (c *CatchUp) refused(ctx context.Context, a Ask, err error) (answered bool,
 	if over(ctx) { // no failure: the pass was cut off
 		return true, nil
 	}
-	c.metrics.deliveries.WithLabelValues("refused").Inc()
+	c.metrics.deliveries.WithLabelValues("failed").Inc()
 	c.opt.Log.WarnContext(ctx, "requesting a missing delivery failed, retrying later", "delivery", a.GUID, "event", a.Event,
 		"attempts", a.Attempts+1, "error", err)
 	return false, c.again(ctx, a)
@@ -120,7 +120,7 @@ func (c *CatchUp) redeliver(ctx context.Context, a Ask) error {
 	if err != nil {
 		return err
 	}
-	c.recovered(ctx, a, "asked")
+	c.recovered(ctx, a, "requested")
 	return c.again(ctx, a)
 }
 
@@ -148,7 +148,7 @@ func (c *CatchUp) fetch(ctx context.Context, a Ask) error {
 }
 
 func (c *CatchUp) recovered(ctx context.Context, a Ask, how string) {
-	if how == "asked" {
+	if how == "requested" {
 		c.metrics.deliveries.WithLabelValues(how).Inc()
 	}
 	c.opt.Count(recovery.Redelivered)
@@ -158,7 +158,7 @@ func (c *CatchUp) recovered(ctx context.Context, a Ask, how string) {
 func (c *CatchUp) forgotten(ctx context.Context, a Ask) error {
 	c.opt.Log.WarnContext(ctx, "GitHub no longer has a delivery that never arrived: the sweeps must find what it reported",
 		"delivery", a.GUID, "event", a.Event, "delivered_at", a.DeliveredAt)
-	return c.settle(ctx, a, "forgotten")
+	return c.settle(ctx, a, "expired")
 }
 
 // forgetOld drops what GitHub has forgotten, with a margin.
@@ -168,7 +168,7 @@ func (c *CatchUp) forgetOld(ctx context.Context) error {
 		return fmt.Errorf("dropping old deliveries: %w", err)
 	}
 	if n > 0 {
-		c.metrics.deliveries.WithLabelValues("forgotten").Add(float64(n))
+		c.metrics.deliveries.WithLabelValues("expired").Add(float64(n))
 		c.opt.Log.WarnContext(ctx, "deliveries were not recovered while GitHub kept them", "deliveries", n)
 	}
 	return nil

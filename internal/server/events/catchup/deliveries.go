@@ -194,7 +194,7 @@ func (c *CatchUp) note(ctx context.Context, pos Position, page []github.Delivery
 	if err != nil {
 		return fmt.Errorf("noting deliveries that are missing: %w", err)
 	}
-	c.metrics.deliveries.WithLabelValues("noted").Add(float64(fresh))
+	c.metrics.deliveries.WithLabelValues("found").Add(float64(fresh))
 	return nil
 }
 

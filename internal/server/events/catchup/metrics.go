@@ -17,7 +17,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "bullpen_catchup_deliveries_total",
-			Help: "Webhook deliveries that were missed, by outcome: noted, asked, fetched, refused, forgotten.",
+			Help: "Webhook deliveries that were missed, by outcome: found, requested, fetched, failed, expired.",
 		}, []string{"outcome"}),
 		spent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "bullpen_catchup_quota_exhausted_total",
