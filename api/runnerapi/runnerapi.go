@@ -149,8 +149,8 @@ type PoolSignals struct {
 	Claimed int `json:"claimed"`
 	// Queued jobs would be handed out now if there were runners: their accounts have room for them (SCALE-2).
 	Queued int `json:"queued"`
-	// Withheld jobs wait for something else than a runner, by reason; one job counts under one reason.
-	Withheld map[WithheldReason]int `json:"withheld,omitempty"`
+	// Blocked jobs wait for something else than a runner, by reason; one job counts under one reason.
+	Blocked map[BlockedReason]int `json:"blocked,omitempty"`
 	// P95LastHour is the 95th percentile of the number of runners occupied at a time in the last hour.
 	P95LastHour int `json:"p95_last_hour"`
 	// Refused says in one sentence what GitHub refuses of the pool's jobs; empty when that is nothing.
@@ -159,19 +159,19 @@ type PoolSignals struct {
 	OldestQueued *time.Time `json:"oldest_queued,omitempty"`
 }
 
-// WithheldReason says why a queued job is not handed out.
-type WithheldReason string
+// BlockedReason says why a queued job is not handed out.
+type BlockedReason string
 
 // The reasons.
 const (
-	WithheldLimit      WithheldReason = "account_limit"    // its account's budget is used up (CLAIM-5)
-	WithheldRepository WithheldReason = "repository_limit" // its repository is at its cap, or was taken from the installation
-	WithheldSuspended  WithheldReason = "suspended"        // its installation is suspended or gone
-	WithheldBackoff    WithheldReason = "backoff"          // requests to GitHub for its account are backing off (CLAIM-11)
-	WithheldGroup      WithheldReason = "runner_group"     // its account has no runner group of the pool's name or id
-	WithheldRefused    WithheldReason = "refused"          // GitHub registers no runner for it, or gives its runners no job of its repository (CLAIM-19, CLAIM-20)
-	WithheldConflict   WithheldReason = "label_conflict"   // two live pools serve its label (CLAIM-12)
-	WithheldPaused     WithheldReason = "pool_paused"      // an administrator has paused or drained the pool
+	BlockedLimit      BlockedReason = "account_limit"    // its account's budget is used up (CLAIM-5)
+	BlockedRepository BlockedReason = "repository_limit" // its repository is at its cap, or was taken from the installation
+	BlockedSuspended  BlockedReason = "suspended"        // its installation is suspended or gone
+	BlockedBackoff    BlockedReason = "backoff"          // requests to GitHub for its account are backing off (CLAIM-11)
+	BlockedGroup      BlockedReason = "runner_group"     // its account has no runner group of the pool's name or id
+	BlockedRefused    BlockedReason = "refused"          // GitHub registers no runner for it, or gives its runners no job of its repository (CLAIM-19, CLAIM-20)
+	BlockedConflict   BlockedReason = "label_conflict"   // two live pools serve its label (CLAIM-12)
+	BlockedPaused     BlockedReason = "pool_paused"      // an administrator has paused or drained the pool
 )
 
 // Removal is a pod that the server wants removed: its work has been over for a minute, and that is known other than from

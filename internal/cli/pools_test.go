@@ -29,7 +29,7 @@ func twoPools(d *desk) (now time.Time) {
 		{Namespace: "runners", Name: "linux-4", Labels: []string{"linux-4"}, Platform: "linux", MilliCPU: 4000, MemoryMB: 8192, Desired: 3, Idle: 1, Busy: 1, Starting: 1},
 	}
 	d.fleet.demand = []runnerapi.PoolSignals{
-		{Namespace: "runners", Name: "linux-4", Queued: 1, Withheld: map[runnerapi.WithheldReason]int{runnerapi.WithheldLimit: 4, runnerapi.WithheldSuspended: 1}},
+		{Namespace: "runners", Name: "linux-4", Queued: 1, Blocked: map[runnerapi.BlockedReason]int{runnerapi.BlockedLimit: 4, runnerapi.BlockedSuspended: 1}},
 		{Namespace: "runners", Name: "macos", Queued: 3, OldestQueued: &oldest},
 		{Namespace: "elsewhere", Name: "linux-4", Queued: 1000},
 	}

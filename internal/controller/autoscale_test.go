@@ -135,7 +135,7 @@ func TestAutoscale_SCALE3_GrowsAtOnceAndShrinksAfterTheWindow(t *testing.T) {
 	b.shrunk("burst", 0)
 	require.EqualValues(t, 1, *b.get("burst").Spec.Replicas, "only its owner writes the spec")
 
-	b.ask("burst", runnerapi.PoolSignals{Withheld: map[runnerapi.WithheldReason]int{runnerapi.WithheldLimit: 7}})
+	b.ask("burst", runnerapi.PoolSignals{Blocked: map[runnerapi.BlockedReason]int{runnerapi.BlockedLimit: 7}})
 	b.havePods("burst", 1)
 	b.passes(3)
 	b.havePods("burst", 1)

@@ -219,10 +219,10 @@ func suspendAndResume(t *testing.T, dir string, w *where, up *running) {
 	admin(t, dir, w, "/_standin/installations/"+installation+"/suspend")
 	require.Eventually(t, func() bool { return account("get", "acme").SuspendedByGitHub }, patience, commandInterval)
 	require.Equal(t, adminapi.AccountSuspended, account("resume", "acme").State, "GitHub has it suspended still")
-	require.EqualValues(t, 1, account("get", "acme").Blocked, "withheld, not lost")
+	require.EqualValues(t, 1, account("get", "acme").Blocked, "blocked, not lost")
 	id := whyTheJobWaits(t, dir, "acme", "suspended-by-github")
 	admin(t, dir, w, "/_standin/installations/"+installation+"/unsuspend")
-	up.await(t, "the job that was withheld", jobEnded("held", "success"))
+	up.await(t, "the job that was blocked", jobEnded("held", "success"))
 	require.Eventually(t, func() bool { // the stand-in's webhook follows
 		stdout, _, code := run(t, "why", id, "--state-dir", dir)
 		return code == 0 && strings.Contains(stdout, "Succeeded on runner ")

@@ -28,7 +28,7 @@ var aboutObserving = []Incident{
 	{
 		ID: "why-is-my-job-pending", Title: "Nobody could say why a job was pending", Source: Peer, Flaw: true,
 		Elsewhere: `A job that waits looks the same whether no machine fits it, a budget is used up, GitHub limits calls or a label is misspelt.`,
-		Here:      `The signals say for each pool how many jobs are withheld and for which reason; a pool's conditions say what its runners wait for.`,
+		Here:      `The signals say for each pool how many jobs are blocked and for which reason; a pool's conditions say what its runners wait for.`,
 		Rules:     []string{"SCALE-2"},
 		Shown:     join(in("internal/server/dispatch", "TestSignals_SCALE2_Suspended", "TestSignals_CLAIM11_Backoff", "TestSignals_CLAIM12_ConflictAndTerminating"), in("internal/controller", "TestPool_StarvedRepeatsWhatTheSchedulerSays")),
 		Missing:   `The answer for one job, for a person.`,

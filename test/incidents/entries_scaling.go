@@ -2,13 +2,13 @@ package incidents
 
 var aboutScaling = []Incident{
 	{
-		ID: "withheld-work-livelock", Title: "Work that waited for its account's budget had no pod to take it later", Source: ReferenceFleet,
-		Elsewhere: `Nine Mac places were held by one pool. Two other pools' jobs were all withheld, so they reported no demand, had no runner, and
+		ID: "blocked-work-livelock", Title: "Work that waited for its account's budget had no pod to take it later", Source: ReferenceFleet,
+		Elsewhere: `Nine Mac places were held by one pool. Two other pools' jobs were all blocked, so they reported no demand, had no runner, and
 			when the budget was free no pod polled for them.`,
-		Here:    `Withheld work asks for exactly one runner, as a job would: enough to take freed room, too little to squat.`,
+		Here:    `Blocked work asks for exactly one runner, as a job would: enough to take freed room, too little to squat.`,
 		Rules:   []string{"SCALE-2", "SCALE-1"},
-		Shown:   join(in("", "TestScaling_SCALE2_WithheldWorkIsThereWhenRoomIsFreed"), in("internal/server/dispatch", "TestDemand_SCALE2_Table")),
-		Control: `With withheld work asking for nothing the plan gives its pool no runner, and after room is freed its jobs wait on.`,
+		Shown:   join(in("", "TestScaling_SCALE2_BlockedWorkIsThereWhenRoomIsFreed"), in("internal/server/dispatch", "TestDemand_SCALE2_Table")),
+		Control: `With blocked work asking for nothing the plan gives its pool no runner, and after room is freed its jobs wait on.`,
 	},
 	{
 		ID: "stale-head-pins-the-queue", Title: "One stale job at the head of the queue held up all others", Source: ReferenceFleet,

@@ -75,8 +75,8 @@ func TestQueue_CLAIM5_TheCostOfAPickIsFlat(t *testing.T) {
 }
 
 // Two pools share one node with room for five runners. One has four jobs running and keeps a fifth runner warm; the other's
-// jobs are withheld, as the four use up their account's budget.
-func TestScaling_SCALE2_WithheldWorkIsThereWhenRoomIsFreed(t *testing.T) {
+// jobs are blocked, as the four use up their account's budget.
+func TestScaling_SCALE2_BlockedWorkIsThereWhenRoomIsFreed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const jobs, places = 4, 5
@@ -94,12 +94,12 @@ func TestScaling_SCALE2_WithheldWorkIsThereWhenRoomIsFreed(t *testing.T) {
 
 	w.eventually("the label set is routed", func() bool { return w.plan(places, nil)["mac"] > 0 })
 	desired := w.plan(places, nil)
-	require.Equal(t, 1, desired["mac"], "exactly one runner for work that is withheld, though two jobs wait")
+	require.Equal(t, 1, desired["mac"], "exactly one runner for work that is blocked, though two jobs wait")
 	require.Equal(t, jobs, desired["linux"], "the warm one yields, and no work does")
 
-	// Control: withheld work asks for nothing, as it did. When room is freed no runner polls for it, and none ever
+	// Control: blocked work asks for nothing, as it did. When room is freed no runner polls for it, and none ever
 	// will.
-	blind := func(s *scaling.Signal) { s.Withheld = 0 }
+	blind := func(s *scaling.Signal) { s.Blocked = 0 }
 	require.Equal(t, map[string]int{"mac": 0, "linux": places}, w.plan(places, blind))
 	hogs[0].release()
 	hogs[0].succeed()
@@ -132,8 +132,8 @@ func (w *world) plan(places int64, change func(*scaling.Signal)) map[string]int 
 	}
 	for _, pool := range signals.Pools {
 		signal := scaling.Signal{Occupied: pool.Occupied, Claimed: pool.Claimed, Queued: pool.Queued, P95: pool.P95LastHour}
-		for _, n := range pool.Withheld {
-			signal.Withheld += n
+		for _, n := range pool.Blocked {
+			signal.Blocked += n
 		}
 		if change != nil {
 			change(&signal)

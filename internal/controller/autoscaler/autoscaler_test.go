@@ -152,18 +152,18 @@ func TestPass_PublishesAndWakesWhatHasChanged(t *testing.T) {
 	require.Equal(t, runnerpool.Decision{}, b.decision("a"), "nothing before the first pass")
 	oldest := t0.Add(-time.Minute)
 	b.ask(runnerapi.PoolSignals{Name: "a"}, runnerapi.PoolSignals{Name: "b"}, runnerapi.PoolSignals{Name: "f", Occupied: 1, Claimed: 2, Queued: 3, OldestQueued: &oldest,
-		Withheld: map[runnerapi.WithheldReason]int{runnerapi.WithheldLimit: 2, runnerapi.WithheldBackoff: 3}})
+		Blocked: map[runnerapi.BlockedReason]int{runnerapi.BlockedLimit: 2, runnerapi.BlockedBackoff: 3}})
 	woken, next := b.look(0)
 	require.Equal(t, []string{"a", "b", "f"}, woken)
 	require.Equal(t, 2*time.Second, next)
 	require.Equal(t, runnerpool.Decision{Decided: true, Demand: &runnerpool.Demand{}}, b.decision("a"))
 	require.Equal(t, 1, b.decision("b").Desired)
-	require.Equal(t, runnerpool.Decision{Desired: 1, Decided: true, Demand: &runnerpool.Demand{Occupied: 2, Queued: 3, Withheld: 5, OldestQueued: oldest}}, b.decision("f"))
+	require.Equal(t, runnerpool.Decision{Desired: 1, Decided: true, Demand: &runnerpool.Demand{Occupied: 2, Queued: 3, Blocked: 5, OldestQueued: oldest}}, b.decision("f"))
 	require.EqualValues(t, 1, b.asked.Load(), "one question for all pools")
 
 	woken, _ = b.look(2 * time.Second)
 	require.Empty(t, woken, "nothing has changed")
-	b.ask(runnerapi.PoolSignals{Name: "a", Queued: 3}, runnerapi.PoolSignals{Name: "b"}, runnerapi.PoolSignals{Name: "f", Occupied: 5, Queued: 2, Withheld: map[runnerapi.WithheldReason]int{"x": 1}})
+	b.ask(runnerapi.PoolSignals{Name: "a", Queued: 3}, runnerapi.PoolSignals{Name: "b"}, runnerapi.PoolSignals{Name: "f", Occupied: 5, Queued: 2, Blocked: map[runnerapi.BlockedReason]int{"x": 1}})
 	woken, _ = b.look(2 * time.Second)
 	require.Equal(t, []string{"a"}, woken, "of f only numbers have changed")
 	require.Equal(t, 3, b.decision("a").Desired)
@@ -419,7 +419,7 @@ func TestMetrics_TellWhatIsDecidedAndForgetWhatIsGone(t *testing.T) {
 	b := newBench(t, node("n", 10), pool("a", 2, 50), pool("f", 0, 0, fixed))
 	oldest := t0.Add(-time.Minute)
 	b.ask(runnerapi.PoolSignals{Name: "a", Queued: 3, P95LastHour: 20}, runnerapi.PoolSignals{
-		Name: "f", Queued: 2, OldestQueued: &oldest, Withheld: map[runnerapi.WithheldReason]int{"x": 1, "y": 4},
+		Name: "f", Queued: 2, OldestQueued: &oldest, Blocked: map[runnerapi.BlockedReason]int{"x": 1, "y": 4},
 	})
 	b.look(0)
 	require.Equal(t, map[string]float64{"a": 3, "f": 2}, b.series("bullpen_runnerpool_queued_jobs"))

@@ -60,7 +60,7 @@ func (c verdictCollector) Collect(found chan<- prometheus.Metric) {
 		}
 		if v.Demand != nil { // of every pool, as it was last read
 			gauge(queuedDesc, v.Demand.Queued)
-			gauge(heldDesc, v.Demand.Withheld)
+			gauge(heldDesc, v.Demand.Blocked)
 			if !v.Demand.OldestQueued.IsZero() {
 				gauge(oldestDesc, int(v.Demand.OldestQueued.Unix()))
 			}

@@ -83,12 +83,12 @@ func (seen *observation) takeSignals(signals runnerapi.Signals, failure error, p
 	}
 	in.At, in.Previous, in.Pools = signals.At, previous, make(map[string]scaling.Signal, len(signals.Pools))
 	for _, p := range signals.Pools {
-		withheld := 0
-		for _, jobs := range p.Withheld {
-			withheld += jobs
+		blocked := 0
+		for _, jobs := range p.Blocked {
+			blocked += jobs
 		}
 		in.Pools[nameOf(p.Namespace, p.Name)] = scaling.Signal{
-			Occupied: p.Occupied, Claimed: p.Claimed, Queued: p.Queued, Withheld: withheld, P95: p.P95LastHour,
+			Occupied: p.Occupied, Claimed: p.Claimed, Queued: p.Queued, Blocked: blocked, P95: p.P95LastHour,
 		}
 	}
 	if in.Unusable(seen.input.Now) != "" {

@@ -34,7 +34,7 @@ func (a *Autoscaler) publish(ctx context.Context, seen observation, results []sc
 		}
 		v.blindFrom(before[key], seen.input.Now)
 		if s, known := seen.demand[key]; known {
-			v.Demand = &runnerpool.Demand{Occupied: max(s.Occupied, s.Claimed), Queued: s.Queued, Withheld: seen.input.Signals.Pools[r.Name].Withheld}
+			v.Demand = &runnerpool.Demand{Occupied: max(s.Occupied, s.Claimed), Queued: s.Queued, Blocked: seen.input.Signals.Pools[r.Name].Blocked}
 			v.Demand.Refused = s.Refused
 			if s.OldestQueued != nil {
 				v.Demand.OldestQueued = *s.OldestQueued
@@ -94,15 +94,15 @@ func (a *Autoscaler) replace(ctx context.Context, next map[types.NamespacedName]
 // worthAPass reports whether a pool would do something else, or say something else, than before. How many jobs wait or run
 // changes all the time; that some do is news.
 func worthAPass(before, after runnerpool.Decision) bool {
-	wait := func(d runnerpool.Decision) (known, queued, withheld bool) {
+	wait := func(d runnerpool.Decision) (known, queued, blocked bool) {
 		if d.Demand == nil {
 			return false, false, false
 		}
-		return true, d.Demand.Queued > 0, d.Demand.Withheld > 0
+		return true, d.Demand.Queued > 0, d.Demand.Blocked > 0
 	}
-	knew, queued, withheld := wait(before)
-	knows, queues, withholds := wait(after)
+	knew, queued, blocked := wait(before)
+	knows, queues, blocks := wait(after)
 	return before.Pool != after.Pool || before.Desired != after.Desired || before.Decided != after.Decided ||
 		(before.Blind == "") != (after.Blind == "") || (before.Short == "") != (after.Short == "") ||
-		knew != knows || queued != queues || withheld != withholds || !maps.Equal(before.Removals, after.Removals)
+		knew != knows || queued != queues || blocked != blocks || !maps.Equal(before.Removals, after.Removals)
 }

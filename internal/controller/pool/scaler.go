@@ -38,8 +38,8 @@ type Decision struct {
 
 // Demand counts jobs and runners of one pool.
 type Demand struct {
-	Occupied, Queued, Withheld int
-	OldestQueued               time.Time
+	Occupied, Queued, Blocked int
+	OldestQueued              time.Time
 	// Refused says what GitHub refuses of the pool's jobs; empty when that is nothing.
 	Refused string
 }

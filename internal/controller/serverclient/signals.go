@@ -76,7 +76,7 @@ func checkPool(p runnerapi.PoolSignals) error {
 			return fmt.Errorf("invalid number of runners %d", n)
 		}
 	}
-	for reason, jobs := range p.Withheld {
+	for reason, jobs := range p.Blocked {
 		if jobs < 0 || jobs > mostRunners {
 			return fmt.Errorf("invalid number of jobs %d (%q)", jobs, reason)
 		}

@@ -44,12 +44,12 @@ func (a *scaler) pass(s *simulation) {
 	}
 	a.at = s.now
 	for _, d := range a.demand(s) {
-		withheld := 0
-		for _, jobs := range d.Withheld {
-			withheld += jobs
+		blocked := 0
+		for _, jobs := range d.Blocked {
+			blocked += jobs
 		}
 		in.Signals.Pools[d.Name] = scaling.Signal{
-			Occupied: d.Occupied, Claimed: d.Claimed, Queued: d.Queued, Withheld: withheld, P95: d.P95LastHour,
+			Occupied: d.Occupied, Claimed: d.Claimed, Queued: d.Queued, Blocked: blocked, P95: d.P95LastHour,
 		}
 	}
 	for _, p := range s.pools {

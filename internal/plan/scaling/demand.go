@@ -10,7 +10,7 @@ type wishes struct{ load, blocked, floor, headRoom int }
 
 func (w wishes) total() int { return w.load + w.blocked + w.floor + w.headRoom }
 
-// wishesOf reads a pool's signal. The target is max(load, p95) + MinIdle, at most Max. Jobs that are withheld ask for
+// wishesOf reads a pool's signal. The target is max(load, p95) + MinIdle, at most Max. Jobs that are blocked ask for
 // exactly one runner, taken from the idle ones where there are some: enough to be there when the jobs are released, too
 // little to occupy room that other jobs need (SCALE-2).
 //
@@ -26,7 +26,7 @@ func wishesOf(pool *Pool, s Signal) wishes {
 		return n
 	}
 	w.load = take(capped(occupied(s)) + capped(s.Queued))
-	if s.Withheld > 0 {
+	if s.Blocked > 0 {
 		w.blocked = take(1) // SCALE-2
 	}
 	w.floor = take(pool.MinIdle - w.blocked)
@@ -57,7 +57,7 @@ func blindness(in *Input, pool *Pool) string {
 		return "the size of its runners is negative: correct spec.resources"
 	case !known:
 		return "the server's response does not include this pool"
-	case min(s.Occupied, s.Claimed, s.Queued, s.Withheld, s.P95) < 0:
+	case min(s.Occupied, s.Claimed, s.Queued, s.Blocked, s.P95) < 0:
 		return "the server returned a negative number for this pool"
 	}
 	return ""

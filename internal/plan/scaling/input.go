@@ -36,7 +36,7 @@ type Signals struct {
 type Signal struct {
 	Occupied, Claimed int // with an open session; with a live claim
 	Queued            int // jobs that would be handed out now
-	Withheld          int // jobs that wait for something else than a runner
+	Blocked           int // jobs that wait for something else than a runner
 	P95               int // 95th percentile of occupied runners over the last hour
 }
 
@@ -117,7 +117,7 @@ type Result struct {
 // Share is a number of runners by what they are for.
 type Share struct {
 	Load     int // jobs that are running or queued
-	Blocked  int // the runner for withheld jobs
+	Blocked  int // the runner for blocked jobs
 	Floor    int // idle runners to keep
 	HeadRoom int // for as many as the last hour needed
 	Cooldown int // no longer needed, and not released yet

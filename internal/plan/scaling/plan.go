@@ -27,7 +27,7 @@ type planned struct {
 //
 // Pools that may use the same nodes are planned together, in tiers. Jobs come first, and are granted even when no node has
 // room: a pending runner is how the cluster learns that it needs a node (SCALE-1). The remaining capacity goes to runners
-// that are not released yet, to the one for withheld jobs, to warm runners, to headroom, in this order; see limits.fill
+// that are not released yet, to the one for blocked jobs, to warm runners, to headroom, in this order; see limits.fill
 // for a tier that does not fit.
 //
 // A number rises at once. It falls when fewer have been enough throughout the stabilization window and the last step down

@@ -15,7 +15,7 @@ func drawSignal(t *rapid.T) Signal {
 	few := rapid.IntRange(0, 12)
 	return Signal{
 		Occupied: few.Draw(t, "occupied"), Claimed: few.Draw(t, "claimed"), Queued: max(0, few.Draw(t, "queued")-6),
-		Withheld: max(0, few.Draw(t, "withheld")-9), P95: few.Draw(t, "p95"),
+		Blocked: max(0, few.Draw(t, "blocked")-9), P95: few.Draw(t, "p95"),
 	}
 }
 

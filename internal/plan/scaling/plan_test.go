@@ -96,10 +96,10 @@ func TestPlan_TheTarget(t *testing.T) {
 		"SCALE1: sessions that have no claim":     {0, 100, Signal{Occupied: 5, Claimed: 2}, 5},
 		"SCALE1: what waits is load":              {1, 100, Signal{Occupied: 5, Queued: 4}, 10},
 		"the first job wakes a sleeping pool":     {0, 100, Signal{Queued: 1}, 1},
-		"SCALE2: withheld ask for one":            {0, 100, Signal{Withheld: 50}, 1},
-		"SCALE2: beside those at work":            {0, 100, Signal{Occupied: 3, Withheld: 50}, 4},
-		"SCALE2: which the warm one is":           {1, 100, Signal{Occupied: 3, Withheld: 50}, 4},
-		"SCALE2: never past the ceiling":          {0, 3, Signal{Occupied: 3, Withheld: 50}, 3},
+		"SCALE2: blocked ask for one":             {0, 100, Signal{Blocked: 50}, 1},
+		"SCALE2: beside those at work":            {0, 100, Signal{Occupied: 3, Blocked: 50}, 4},
+		"SCALE2: which the warm one is":           {1, 100, Signal{Occupied: 3, Blocked: 50}, 4},
+		"SCALE2: never past the ceiling":          {0, 3, Signal{Occupied: 3, Blocked: 50}, 3},
 		"head-room: as many as the last hour":     {2, 100, Signal{Occupied: 3, P95: 10}, 12},
 		"head-room: load is more":                 {2, 100, Signal{Occupied: 13, P95: 10}, 15},
 		"head-room: not for a pool without floor": {0, 100, Signal{Occupied: 3, P95: 10}, 3},
@@ -161,11 +161,11 @@ func TestPlan_WhatOneNodeHasIsShared(t *testing.T) {
 		"POOL3: a terminating pool is left alone, and what works of it takes room": {10, func(s *situation) {
 			s.pool("a", 0, 8, Signal{}).pool("t", 5, 3, Signal{Occupied: 4, Queued: 9}, func(p *Pool) { p.Terminating = true })
 		}, map[string]int{"a": 6, "t": 5}},
-		"SCALE2: the one for withheld jobs is before anybody's warm ones": {10, func(s *situation) {
-			s.pool("a", 0, 20, Signal{}).pool("w", 0, 0, Signal{Withheld: 3})
+		"SCALE2: the one for blocked jobs is before anybody's warm ones": {10, func(s *situation) {
+			s.pool("a", 0, 20, Signal{}).pool("w", 0, 0, Signal{Blocked: 3})
 		}, map[string]int{"a": 9, "w": 1}},
 		"SCALE2: and after anybody's jobs": {10, func(s *situation) {
-			s.pool("a", 0, 0, Signal{Occupied: 7, Queued: 3}).pool("w", 0, 0, Signal{Withheld: 3})
+			s.pool("a", 0, 0, Signal{Occupied: 7, Queued: 3}).pool("w", 0, 0, Signal{Blocked: 3})
 		}, map[string]int{"a": 10, "w": 0}},
 		"runners elsewhere take no room here": {10, func(s *situation) {
 			s.pool("a", 0, 9, Signal{Occupied: 6}, func(p *Pool) { p.Elsewhere = 5 })
@@ -284,7 +284,7 @@ func TestPlan_SaysWhatIsShort(t *testing.T) {
 }
 
 func TestPlan_SaysWhy(t *testing.T) {
-	s := situated(unit(100)).pool("a", 20, 2, Signal{Occupied: 3, Withheld: 1, P95: 6})
+	s := situated(unit(100)).pool("a", 20, 2, Signal{Occupied: 3, Blocked: 1, P95: 6})
 	require.Equal(t, "20: 3 for jobs, 1 for blocked jobs, 1 idle reserve, 3 for the last hour's demand, 12 not scaled down yet", s.plan()["a"].Why())
 	s.Signals.Problem = "no route to host"
 	require.Equal(t, "20, unchanged: no route to host", s.plan()["a"].Why())
@@ -482,7 +482,7 @@ func TestPlan_ScaleToZeroAndBack(t *testing.T) {
 	}
 	s.after(10 * time.Second)
 	require.Equal(t, 0, s.desired()["p"])
-	s.after(time.Second).Signals.Pools["p"] = Signal{Withheld: 7}
+	s.after(time.Second).Signals.Pools["p"] = Signal{Blocked: 7}
 	require.Equal(t, 1, s.desired()["p"], "the cooldown holds nothing down")
 }
 

@@ -37,7 +37,7 @@ func count(account *adminapi.Account, lane dispatch.LaneDemand) {
 	account.Queued += lane.Queued
 	for reason, jobs := range lane.Blocked {
 		account.Blocked += jobs
-		if reason != runnerapi.WithheldLimit {
+		if reason != runnerapi.BlockedLimit {
 			continue
 		}
 		for i := range account.Budgets {

@@ -56,8 +56,8 @@ func TestShown_QueuedJobsByTheDemand(t *testing.T) {
 		return dispatch.LaneRef{LabelKey: `["linux"]`, AccountID: account}
 	}
 	q := queue{pools: served.pools, outside: served.outside, lanes: map[dispatch.LaneRef]dispatch.LaneDemand{
-		lane(1): {Queued: 2, Last: dispatch.JobAge{ID: 2, QueuedAt: at}, Behind: runnerapi.WithheldLimit, Crowded: map[int64]bool{1: true}},
-		lane(2): {Whole: runnerapi.WithheldSuspended},
+		lane(1): {Queued: 2, Last: dispatch.JobAge{ID: 2, QueuedAt: at}, Behind: runnerapi.BlockedLimit, Crowded: map[int64]bool{1: true}},
+		lane(2): {Whole: runnerapi.BlockedSuspended},
 	}}
 	for _, c := range []struct {
 		id, account      int64
@@ -86,8 +86,8 @@ func TestShown_QueuedJobsByTheDemand(t *testing.T) {
 // An account counts what pools count, and only jobs that wait for its limit are counted for the limit's platform.
 func TestCount_JobsThatWaitForAnotherReasonAreNotOfTheLimit(t *testing.T) {
 	account := adminapi.Account{Budgets: []adminapi.Budget{{Platform: "linux"}, {Platform: "macos"}}}
-	count(&account, dispatch.LaneDemand{Platform: fleet.Linux, Queued: 3, Blocked: map[runnerapi.WithheldReason]int64{runnerapi.WithheldLimit: 4, runnerapi.WithheldRepository: 2}})
-	count(&account, dispatch.LaneDemand{Platform: fleet.MacOS, Blocked: map[runnerapi.WithheldReason]int64{runnerapi.WithheldPaused: 1}})
+	count(&account, dispatch.LaneDemand{Platform: fleet.Linux, Queued: 3, Blocked: map[runnerapi.BlockedReason]int64{runnerapi.BlockedLimit: 4, runnerapi.BlockedRepository: 2}})
+	count(&account, dispatch.LaneDemand{Platform: fleet.MacOS, Blocked: map[runnerapi.BlockedReason]int64{runnerapi.BlockedPaused: 1}})
 	require.Equal(t, []int64{3, 7, 4, 0}, []int64{account.Queued, account.Blocked, account.Budgets[0].Blocked, account.Budgets[1].Blocked})
 }
 

@@ -102,7 +102,7 @@ func (a *API) pools(ctx context.Context) []adminapi.Pool {
 		}
 		d := demand[at]
 		pools[i].Demand = &adminapi.PoolDemand{Queued: int64(d.Queued), OldestQueued: d.OldestQueued}
-		for reason, jobs := range d.Withheld {
+		for reason, jobs := range d.Blocked {
 			if pools[i].Demand.Blocked == nil {
 				pools[i].Demand.Blocked = map[string]int64{}
 			}

@@ -142,14 +142,14 @@ func (oneFleet) Demand(context.Context) ([]runnerapi.PoolSignals, error) {
 	oldest := time.Now().Add(-2 * time.Minute)
 	return []runnerapi.PoolSignals{{
 		Namespace: "runners", Name: "linux-4", Queued: 4, OldestQueued: &oldest,
-		Withheld: map[runnerapi.WithheldReason]int{runnerapi.WithheldLimit: 2},
+		Blocked: map[runnerapi.BlockedReason]int{runnerapi.BlockedLimit: 2},
 	}}, nil
 }
 
 func (oneFleet) Lanes(context.Context) (map[dispatch.LaneRef]dispatch.LaneDemand, error) {
 	return map[dispatch.LaneRef]dispatch.LaneDemand{
 		{LabelKey: dispatch.LabelKey([]string{"linux-4"}), AccountID: 1}: {
-			Platform: fleet.Linux, Queued: 4, Blocked: map[runnerapi.WithheldReason]int64{runnerapi.WithheldLimit: 2},
+			Platform: fleet.Linux, Queued: 4, Blocked: map[runnerapi.BlockedReason]int64{runnerapi.BlockedLimit: 2},
 		},
 	}, nil
 }

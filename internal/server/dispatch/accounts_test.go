@@ -63,8 +63,8 @@ func (h *harness) finish(claim dispatch.Claim) {
 	require.NoError(h.t, h.store.PodStopped(h.t.Context(), claim.PodUID, time.Now(), nil))
 }
 
-// CLAIM-5: what GitHub and administrators withhold is withheld, not lost; what runs ends normally; and both must be off.
-func TestSuspend_CLAIM5_QueuedJobsAreWithheldAndGoOnAtOnce(t *testing.T) {
+// CLAIM-5: what GitHub and administrators block is blocked, not lost; what runs ends normally; and both must be off.
+func TestSuspend_CLAIM5_QueuedJobsAreBlockedAndGoOnAtOnce(t *testing.T) {
 	h := newHarness(t)
 	one, two := h.replica(), h.replica()
 	h.queue(1)
@@ -89,7 +89,7 @@ func TestSuspend_CLAIM5_QueuedJobsAreWithheldAndGoOnAtOnce(t *testing.T) {
 		poll := h.poll(t.Context(), one, h.pod("linux"))
 		h.eventually("waiting", func() bool { return one.WaitingPolls() == 1 })
 		require.Empty(t, h.claims(linuxPool("linux"), 3), step.name)
-		require.Equal(t, fleet.JobQueued, h.jobState(id), "withheld, not lost")
+		require.Equal(t, fleet.JobQueued, h.jobState(id), "blocked, not lost")
 		require.Equal(t, fleet.ClaimExecuting, h.claim(running).State, "what runs goes on")
 		step.on()
 		got := await.Receive(t, poll, "the poll is answered") // no timer fires here: it is woken

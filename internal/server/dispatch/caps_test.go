@@ -231,7 +231,7 @@ func TestCap_CLAIM9_DisplacedRunnerKeepsToItsRepository(t *testing.T) {
 	require.Equal(t, fleet.JobQueued, h.jobState(3))
 }
 
-// SCALE-2: what a cap withholds is reported as such, and asks for no runner.
+// SCALE-2: what a cap blocks is reported as such, and asks for no runner.
 func TestSignals_SCALE2_RepositoryCap(t *testing.T) {
 	h, c := newHarness(t), newClock()
 	d := h.replica(at(c))
@@ -242,11 +242,11 @@ func TestSignals_SCALE2_RepositoryCap(t *testing.T) {
 	h.record(job(fleet.JobEventQueued, 6, in("acme/small")))
 	before := h.asks(d, c)["linux"]
 	require.Equal(t, 3, before.Queued)
-	require.Equal(t, withheld(runnerapi.WithheldRepository, 3), before.Withheld)
+	require.Equal(t, blocked(runnerapi.BlockedRepository, 3), before.Blocked)
 	require.Len(t, h.claims(linuxPool("linux"), 5), 3)
 	after := h.asks(d, c)["linux"]
 	require.Zero(t, after.Queued)
-	require.Equal(t, withheld(runnerapi.WithheldRepository, 3), after.Withheld)
+	require.Equal(t, blocked(runnerapi.BlockedRepository, 3), after.Blocked)
 	require.EqualValues(t, 3, h.account("acme").Blocked)
 	lanes, err := h.store.ParkedLanes(t.Context())
 	require.NoError(t, err)

@@ -20,7 +20,7 @@ type Backlog struct {
 	// Repositories is what runs of each repository, of accounts with a cap per repository.
 	Repositories map[RepositoryBudget]int64
 	// Refused are the accounts at which GitHub registers no runner of the pool.
-	Refused map[AccountOfPool]runnerapi.WithheldReason
+	Refused map[AccountOfPool]runnerapi.BlockedReason
 }
 
 // RepositoryBudget names what one repository of an account may use on one platform.
@@ -71,8 +71,8 @@ type Look struct {
 	Last int64
 }
 
-// How far lanes are read. Jobs that could be handed out are counted in full, up to maxCounted a lane. For withheld jobs only their
-// existence matters, so the lanes share spareCounts between them and each has at least minSpare: beyond that, the number of withheld jobs
+// How far lanes are read. Jobs that could be handed out are counted in full, up to maxCounted a lane. For blocked jobs only their
+// existence matters, so the lanes share spareCounts between them and each has at least minSpare: beyond that, the number of blocked jobs
 // is a lower bound.
 const (
 	maxCounted  = 10_000
@@ -157,7 +157,7 @@ func withinMints(looks []Look, lanes []WaitingLane, mints map[int64]int64) []Loo
 }
 
 // Demand says what every pool is asked for: what dispatch would hand out now with unlimited runners, and what it
-// withholds, each job under one reason (SCALE-2). The answer is sorted, and depends on no order of what is given (SCALE-4).
+// blocks, each job under one reason (SCALE-2). The answer is sorted, and depends on no order of what is given (SCALE-4).
 func Demand(pools []Pool, sets []LabelSet, b Backlog, mints map[int64]int64) []runnerapi.PoolSignals {
 	return Assess(pools, sets, b, mints).Pools
 }
@@ -182,13 +182,13 @@ func Assess(pools []Pool, sets []LabelSet, b Backlog, mints map[int64]int64) Ass
 		all = append(all, w)
 		switch refused := b.Refused[AccountOfPool{dest.pool.Ref(), lane.Account.ID}]; {
 		case dest.conflict:
-			w.withholdAll(runnerapi.WithheldConflict)
+			w.blockAll(runnerapi.BlockedConflict)
 		case dest.pool.Paused:
-			w.withholdAll(runnerapi.WithheldPaused)
+			w.blockAll(runnerapi.BlockedPaused)
 		case lane.Suspended:
-			w.withholdAll(runnerapi.WithheldSuspended)
+			w.blockAll(runnerapi.BlockedSuspended)
 		case refused != "":
-			w.withholdAll(refused)
+			w.blockAll(refused)
 		default:
 			accounts[lane.Account.ID] = append(accounts[lane.Account.ID], w)
 		}
@@ -275,7 +275,7 @@ func fund(wishes []*wish, b Backlog, mints int64) {
 		}
 		funded[s.wish]++
 		if mints == 0 {
-			w.withhold(runnerapi.WithheldBackoff, 1) // CLAIM-11
+			w.block(runnerapi.BlockedBackoff, 1) // CLAIM-11
 			continue
 		}
 		mints--
@@ -293,9 +293,9 @@ func fund(wishes []*wish, b Backlog, mints int64) {
 				w.queue(w.lane.Jobs)
 			}
 		}
-		w.withhold(runnerapi.WithheldLimit, w.lane.Jobs-funded[i]-crowded[i])
-		w.withhold(runnerapi.WithheldRefused, w.lane.Refused)
-		w.withhold(runnerapi.WithheldRepository, w.lane.Blocked-w.lane.Refused+crowded[i])
+		w.block(runnerapi.BlockedLimit, w.lane.Jobs-funded[i]-crowded[i])
+		w.block(runnerapi.BlockedRefused, w.lane.Refused)
+		w.block(runnerapi.BlockedRepository, w.lane.Blocked-w.lane.Refused+crowded[i])
 		w.bound(w.lane.Jobs - w.demand.Queued - crowded[i])
 	}
 }
@@ -318,9 +318,9 @@ func (l WaitingLane) repository(n int64) string {
 
 // tally adds up what one pool is asked for.
 type tally struct {
-	queued   int
-	oldest   *time.Time
-	withheld map[runnerapi.WithheldReason]int
+	queued  int
+	oldest  *time.Time
+	blocked map[runnerapi.BlockedReason]int
 }
 
 func (t *tally) queue(job JobAge) {
@@ -330,19 +330,19 @@ func (t *tally) queue(job JobAge) {
 	}
 }
 
-func (t *tally) withhold(reason runnerapi.WithheldReason, jobs int64) {
+func (t *tally) block(reason runnerapi.BlockedReason, jobs int64) {
 	if jobs == 0 {
 		return
 	}
-	if t.withheld == nil {
-		t.withheld = map[runnerapi.WithheldReason]int{}
+	if t.blocked == nil {
+		t.blocked = map[runnerapi.BlockedReason]int{}
 	}
-	t.withheld[reason] += int(jobs)
+	t.blocked[reason] += int(jobs)
 }
 
 func (t *tally) signals(pool Pool, in Runners) runnerapi.PoolSignals {
 	return runnerapi.PoolSignals{
 		Namespace: pool.Namespace, Name: pool.Name, Occupied: int(in.Occupied), Claimed: int(in.Claimed),
-		Queued: t.queued, OldestQueued: t.oldest, Withheld: t.withheld,
+		Queued: t.queued, OldestQueued: t.oldest, Blocked: t.blocked,
 	}
 }

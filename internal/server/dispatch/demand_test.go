@@ -44,11 +44,11 @@ func TestDemand_SCALE2_Table(t *testing.T) {
 	big.Shape.MilliCPU = 4000
 	mac := linuxPool("mac")
 	mac.Platform = fleet.MacOS
-	type withheld = map[runnerapi.WithheldReason]int
+	type blocked = map[runnerapi.BlockedReason]int
 	type want struct {
-		queued   int
-		withheld withheld
-		oldest   int64
+		queued  int
+		blocked blocked
+		oldest  int64
 	}
 	terminating := linuxPool("small-old", "small")
 	terminating.Terminating = true
@@ -63,7 +63,7 @@ func TestDemand_SCALE2_Table(t *testing.T) {
 		"room for some": {
 			pools:   []dispatch.Pool{small},
 			backlog: dispatch.Backlog{Lanes: []dispatch.WaitingLane{laneOf(1, "small", 5, 6, 7)}, Limits: linuxLimits(2, 99_000, 1)},
-			want:    map[string]want{"small": {2, withheld{runnerapi.WithheldLimit: 1}, 5}},
+			want:    map[string]want{"small": {2, blocked{runnerapi.BlockedLimit: 1}, 5}},
 		},
 		"one account with room for one asks for one, in the pool of its oldest job": {
 			pools: []dispatch.Pool{small, big},
@@ -72,7 +72,7 @@ func TestDemand_SCALE2_Table(t *testing.T) {
 				Limits: linuxLimits(1, 99_000, 1),
 			},
 			want: map[string]want{
-				"small": {0, withheld{runnerapi.WithheldLimit: 2}, 0}, "big": {1, withheld{runnerapi.WithheldLimit: 1}, 1},
+				"small": {0, blocked{runnerapi.BlockedLimit: 2}, 0}, "big": {1, blocked{runnerapi.BlockedLimit: 1}, 1},
 			},
 		},
 		"what is too large for what is left lets smaller ones pass": {
@@ -82,7 +82,7 @@ func TestDemand_SCALE2_Table(t *testing.T) {
 				Limits: linuxLimits(99, 6000, 1),
 			},
 			want: map[string]want{
-				"big": {1, withheld{runnerapi.WithheldLimit: 1}, 1}, "small": {2, withheld{runnerapi.WithheldLimit: 1}, 3},
+				"big": {1, blocked{runnerapi.BlockedLimit: 1}, 1}, "small": {2, blocked{runnerapi.BlockedLimit: 1}, 3},
 			},
 		},
 		"what is used is not there any more": {
@@ -91,7 +91,7 @@ func TestDemand_SCALE2_Table(t *testing.T) {
 				Lanes: []dispatch.WaitingLane{laneOf(1, "small", 1, 2)}, Limits: linuxLimits(3, 99_000, 1),
 				Usage: map[dispatch.Budget]fleet.Usage{{AccountID: 1, Platform: fleet.Linux}: {Jobs: 2}},
 			},
-			want: map[string]want{"small": {1, withheld{runnerapi.WithheldLimit: 1}, 1}},
+			want: map[string]want{"small": {1, blocked{runnerapi.BlockedLimit: 1}, 1}},
 		},
 		"accounts share nothing, and platforms share nothing": {
 			pools: []dispatch.Pool{small, mac},
@@ -108,19 +108,19 @@ func TestDemand_SCALE2_Table(t *testing.T) {
 		"an account without limits may use nothing": {
 			pools:   []dispatch.Pool{small},
 			backlog: dispatch.Backlog{Lanes: []dispatch.WaitingLane{laneOf(1, "small", 1)}},
-			want:    map[string]want{"small": {0, withheld{runnerapi.WithheldLimit: 1}, 0}},
+			want:    map[string]want{"small": {0, blocked{runnerapi.BlockedLimit: 1}, 0}},
 		},
 		"suspended": {
 			pools:   []dispatch.Pool{small},
 			backlog: dispatch.Backlog{Lanes: []dispatch.WaitingLane{suspended}, Limits: linuxLimits(9, 99_000, 1)},
-			want:    map[string]want{"small": {0, withheld{runnerapi.WithheldSuspended: 2}, 0}},
+			want:    map[string]want{"small": {0, blocked{runnerapi.BlockedSuspended: 2}, 0}},
 		},
-		"GitHub may be asked once, and what has no room is not withheld for GitHub": {
+		"GitHub may be asked once, and what has no room is not blocked for GitHub": {
 			pools:   []dispatch.Pool{small},
 			backlog: dispatch.Backlog{Lanes: []dispatch.WaitingLane{laneOf(1, "small", 1, 2, 3, 4)}, Limits: linuxLimits(3, 99_000, 1)},
 			mints:   map[int64]int64{1: 1, 2: 0},
 			want: map[string]want{
-				"small": {1, withheld{runnerapi.WithheldBackoff: 2, runnerapi.WithheldLimit: 1}, 1},
+				"small": {1, blocked{runnerapi.BlockedBackoff: 2, runnerapi.BlockedLimit: 1}, 1},
 			},
 		},
 		"a conflict is counted once, at the first of the pools": {
@@ -128,17 +128,17 @@ func TestDemand_SCALE2_Table(t *testing.T) {
 			backlog: dispatch.Backlog{
 				Lanes: []dispatch.WaitingLane{laneOf(1, "small", 1), suspended}, Limits: linuxLimits(9, 99_000, 1),
 			},
-			want: map[string]want{"a": {0, withheld{runnerapi.WithheldConflict: 3}, 0}, "b": {}},
+			want: map[string]want{"a": {0, blocked{runnerapi.BlockedConflict: 3}, 0}, "b": {}},
 		},
 		"a terminating pool does not count, and is asked for nothing": {
 			pools:   []dispatch.Pool{terminating, small},
 			backlog: dispatch.Backlog{Lanes: []dispatch.WaitingLane{laneOf(1, "small", 1)}, Limits: linuxLimits(9, 99_000, 1)},
 			want:    map[string]want{"small": {1, nil, 1}, "small-old": {}},
 		},
-		"a paused pool withholds its jobs, and keeps its label": {
+		"a paused pool blocks its jobs, and keeps its label": {
 			pools:   []dispatch.Pool{pausedPool("small"), mac},
 			backlog: dispatch.Backlog{Lanes: []dispatch.WaitingLane{laneOf(1, "small", 1, 2)}, Limits: linuxLimits(9, 99_000, 1)},
-			want:    map[string]want{"small": {0, withheld{runnerapi.WithheldPaused: 2}, 0}, "mac": {}},
+			want:    map[string]want{"small": {0, blocked{runnerapi.BlockedPaused: 2}, 0}, "mac": {}},
 		},
 		"nobody serves it": {
 			pools:   []dispatch.Pool{mac},
@@ -150,7 +150,7 @@ func TestDemand_SCALE2_Table(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := map[string]want{}
 			for _, p := range dispatch.Demand(c.pools, []dispatch.LabelSet{setOf("small"), setOf("big"), setOf("mac")}, c.backlog, c.mints) {
-				w := want{queued: p.Queued, withheld: p.Withheld}
+				w := want{queued: p.Queued, blocked: p.Blocked}
 				if p.OldestQueued != nil {
 					w.oldest = p.OldestQueued.Unix()
 				}
@@ -248,7 +248,7 @@ func TestDemand_SCALE2_NeverMoreThanThereIsRoomFor(t *testing.T) {
 					MemoryMB: u.MemoryMB + int64(p.Queued)*pool.Shape.MemoryMB,
 				}
 				queued += int64(p.Queued)
-				for _, n := range p.Withheld {
+				for _, n := range p.Blocked {
 					counted += int64(n)
 				}
 			}
@@ -304,7 +304,7 @@ func TestAssess_JobsAreQueuedOrBlockedAsTheirPoolsCount(t *testing.T) {
 			lane.Repositories = lane.Repositories[:len(lane.Oldest)]
 		}
 		got := dispatch.Assess(d.pools, d.sets, seen, d.mints)
-		var queued, blocked, ofPools, withheld int64
+		var queued, blocked, ofPools, reported int64
 		for _, full := range d.backlog.Lanes {
 			demand, served := got.Lanes[dispatch.LaneRef{LabelKey: full.LabelKey, AccountID: full.Account.ID}]
 			if !served {
@@ -326,15 +326,15 @@ func TestAssess_JobsAreQueuedOrBlockedAsTheirPoolsCount(t *testing.T) {
 		}
 		for _, pool := range got.Pools {
 			ofPools += int64(pool.Queued)
-			for _, jobs := range pool.Withheld {
-				withheld += int64(jobs)
+			for _, jobs := range pool.Blocked {
+				reported += int64(jobs)
 			}
 		}
-		require.Equal(t, []int64{ofPools, withheld}, []int64{queued, blocked})
+		require.Equal(t, []int64{ofPools, reported}, []int64{queued, blocked})
 	})
 }
 
-// The bounds of Looks decide nothing: reading up to them gives the demand that reading all jobs gives, except for numbers of withheld jobs.
+// The bounds of Looks decide nothing: reading up to them gives the demand that reading all jobs gives, except for numbers of blocked jobs.
 func TestLooks_SCALE2_FarEnough(t *testing.T) {
 	pools, sets := []dispatch.Pool{linuxPool("small"), linuxPool("other")}, []dispatch.LabelSet{setOf("small"), setOf("other")}
 	b := dispatch.Backlog{

@@ -40,7 +40,7 @@ func TestRunnerGroup_OneThatIsAbsentHoldsBackItsPoolAlone(t *testing.T) {
 	h.knowsLabels(d)
 	signals, err := d.Signals(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, withheld(runnerapi.WithheldGroup, 2), signals.Pools[0].Withheld)
+	require.Equal(t, blocked(runnerapi.BlockedGroup, 2), signals.Pools[0].Blocked)
 	require.Zero(t, signals.Pools[0].Queued)
 	require.Equal(t, 1, signals.Pools[1].Queued)
 

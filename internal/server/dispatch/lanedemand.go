@@ -24,21 +24,21 @@ type Assessment struct {
 type LaneDemand struct {
 	Platform fleet.Platform
 	Queued   int64
-	Blocked  map[runnerapi.WithheldReason]int64
+	Blocked  map[runnerapi.BlockedReason]int64
 	// Whole blocks all of its jobs; empty: it has jobs that may start.
-	Whole runnerapi.WithheldReason
+	Whole runnerapi.BlockedReason
 	// Last is the last job that may start; Behind blocks those after it. ID 0: there are none.
 	Last   JobAge
-	Behind runnerapi.WithheldReason
+	Behind runnerapi.BlockedReason
 	// Crowded are jobs up to Last whose repository is at its limit.
 	Crowded map[int64]bool
 }
 
 // BlockedBy says what blocks one of its queued jobs; empty: the job may start.
-func (l LaneDemand) BlockedBy(job JobAge) runnerapi.WithheldReason {
+func (l LaneDemand) BlockedBy(job JobAge) runnerapi.BlockedReason {
 	switch {
 	case l.Crowded[job.ID]:
-		return runnerapi.WithheldRepository
+		return runnerapi.BlockedRepository
 	case l.Whole != "":
 		return l.Whole
 	case l.Last.ID != 0 && compareAges(job, l.Last) > 0:
@@ -52,22 +52,22 @@ func compareAges(a, b JobAge) int {
 	return cmp.Or(a.QueuedAt.Compare(b.QueuedAt), cmp.Compare(a.ID, b.ID))
 }
 
-// withhold counts blocked jobs of the lane, and of its pool.
-func (w *wish) withhold(reason runnerapi.WithheldReason, jobs int64) {
-	w.into.withhold(reason, jobs)
+// block counts blocked jobs of the lane, and of its pool.
+func (w *wish) block(reason runnerapi.BlockedReason, jobs int64) {
+	w.into.block(reason, jobs)
 	if jobs == 0 {
 		return
 	}
 	if w.demand.Blocked == nil {
-		w.demand.Blocked = map[runnerapi.WithheldReason]int64{}
+		w.demand.Blocked = map[runnerapi.BlockedReason]int64{}
 	}
 	w.demand.Blocked[reason] += jobs
 }
 
-// withholdAll blocks all jobs of the lane.
-func (w *wish) withholdAll(reason runnerapi.WithheldReason) {
+// blockAll blocks all jobs of the lane.
+func (w *wish) blockAll(reason runnerapi.BlockedReason) {
 	w.demand.Whole = reason
-	w.withhold(reason, w.lane.Jobs+w.lane.Blocked)
+	w.block(reason, w.lane.Jobs+w.lane.Blocked)
 }
 
 // queue counts a job that may start, the n-th oldest of the lane.
@@ -92,9 +92,9 @@ func (w *wish) crowd(job JobAge) {
 
 // bound says what blocks the jobs behind the last one that may start, of which there are so many.
 func (w *wish) bound(behind int64) {
-	reason := runnerapi.WithheldLimit
-	if w.demand.Blocked[runnerapi.WithheldBackoff] > 0 {
-		reason = runnerapi.WithheldBackoff
+	reason := runnerapi.BlockedLimit
+	if w.demand.Blocked[runnerapi.BlockedBackoff] > 0 {
+		reason = runnerapi.BlockedBackoff
 	}
 	switch {
 	case behind <= 0:

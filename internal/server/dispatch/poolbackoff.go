@@ -183,8 +183,8 @@ func (b *poolBackoffs) excluded(pool Pool) (accounts []int64, wait time.Duration
 }
 
 // all is what is excluded in these pools, and why.
-func (b *poolBackoffs) all(pools []Pool) map[AccountOfPool]runnerapi.WithheldReason {
-	out := map[AccountOfPool]runnerapi.WithheldReason{}
+func (b *poolBackoffs) all(pools []Pool) map[AccountOfPool]runnerapi.BlockedReason {
+	out := map[AccountOfPool]runnerapi.BlockedReason{}
 	for _, pool := range pools {
 		accounts, _ := b.excluded(pool)
 		for _, account := range accounts {
@@ -194,13 +194,13 @@ func (b *poolBackoffs) all(pools []Pool) map[AccountOfPool]runnerapi.WithheldRea
 	return out
 }
 
-func (b *poolBackoffs) reason(pool Pool, account int64) runnerapi.WithheldReason {
+func (b *poolBackoffs) reason(pool Pool, account int64) runnerapi.BlockedReason {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p := b.at[pool.Ref()][groupAt{pool.Group(), account}]; p != nil && p.refusal.Group != "" {
-		return runnerapi.WithheldGroup
+		return runnerapi.BlockedGroup
 	}
-	return runnerapi.WithheldRefused
+	return runnerapi.BlockedRefused
 }
 
 // forgive has the account's pools tried at once.

@@ -98,7 +98,7 @@ func TestRefusal_CLAIM19_OnlyWhatItSpeaksOfWaits(t *testing.T) {
 					require.Equal(t, 3, h.forge.Mints(), "the refused job was asked for once")
 					backoff, _ := d.Backoff(acme)
 					require.Zero(t, backoff, "the account does not wait")
-					require.Equal(t, withheld(runnerapi.WithheldRefused, 1), h.asks(d, c)["linux"].Withheld)
+					require.Equal(t, blocked(runnerapi.BlockedRefused, 1), h.asks(d, c)["linux"].Blocked)
 					require.Contains(t, h.asks(d, c)["linux"].Refused, "acme/bad (status "+fmt.Sprint(answer.status)+": Resource not accessible by integration)")
 
 					// It is retried automatically, and found to be over.
@@ -331,7 +331,7 @@ func TestNotAssigned_CLAIM20_TheRepositoryWaitsInThatPool(t *testing.T) {
 	h.servedPod(d, c)
 	require.Equal(t, fleet.JobMinted, h.jobState(4))
 	asked := h.asks(d, c)["linux"]
-	require.Equal(t, withheld(runnerapi.WithheldRefused, 3), asked.Withheld)
+	require.Equal(t, blocked(runnerapi.BlockedRefused, 3), asked.Blocked)
 	require.Contains(t, asked.Refused, "GitHub gives runners no job of acme/closed (runner group 1 is open to selected repositories only, and acme/closed is none of them)")
 
 	// The group is opened: one job is tried, and when it has started the others follow.

@@ -43,7 +43,7 @@ func TestSignals_SCALE2_IsWhatPollsAreGiven(t *testing.T) {
 	h.eventually("the others wait", func() bool { return d.WaitingPolls() == len(polls)-4 })
 	after := h.asks(d, c)
 	require.Equal(t, 4, after["linux"].Claimed+after["gpu"].Claimed)
-	require.Equal(t, 16, after["linux"].Withheld[runnerapi.WithheldLimit]+after["gpu"].Withheld[runnerapi.WithheldLimit])
+	require.Equal(t, 16, after["linux"].Blocked[runnerapi.BlockedLimit]+after["gpu"].Blocked[runnerapi.BlockedLimit])
 	h.eventually("all answered", func() bool {
 		h.timers.fire(runnerapi.PollHold)
 		return d.WaitingPolls() == 0

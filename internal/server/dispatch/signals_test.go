@@ -66,8 +66,8 @@ func (h *harness) asks(d *dispatch.Dispatcher, c *clock) map[string]runnerapi.Po
 	return pools
 }
 
-func withheld(reason runnerapi.WithheldReason, jobs int) map[runnerapi.WithheldReason]int {
-	return map[runnerapi.WithheldReason]int{reason: jobs}
+func blocked(reason runnerapi.BlockedReason, jobs int) map[runnerapi.BlockedReason]int {
+	return map[runnerapi.BlockedReason]int{reason: jobs}
 }
 
 func TestSignals_SCALE2_ThroughAJobsLife(t *testing.T) {
@@ -80,7 +80,7 @@ func TestSignals_SCALE2_ThroughAJobsLife(t *testing.T) {
 	h.queue(1, 2, 3)
 	got := h.asks(d, c)["linux"]
 	require.Equal(t, 2, got.Queued, "memory for two")
-	require.Equal(t, withheld(runnerapi.WithheldLimit, 1), got.Withheld)
+	require.Equal(t, blocked(runnerapi.BlockedLimit, 1), got.Blocked)
 	require.Equal(t, int64(1_700_000_001), got.OldestQueued.Unix())
 
 	first, second := h.pod("linux"), h.pod("linux")
@@ -88,22 +88,22 @@ func TestSignals_SCALE2_ThroughAJobsLife(t *testing.T) {
 	h.started(d, second, 2)
 	got = h.asks(d, c)["linux"]
 	require.Equal(t, runnerapi.PoolSignals{
-		Namespace: "runners", Name: "linux", Occupied: 2, Claimed: 2, Withheld: withheld(runnerapi.WithheldLimit, 1),
+		Namespace: "runners", Name: "linux", Occupied: 2, Claimed: 2, Blocked: blocked(runnerapi.BlockedLimit, 1),
 	}, runnerapi.PoolSignals{
-		Namespace: got.Namespace, Name: got.Name, Occupied: got.Occupied, Claimed: got.Claimed, Queued: got.Queued, Withheld: got.Withheld,
+		Namespace: got.Namespace, Name: got.Name, Occupied: got.Occupied, Claimed: got.Claimed, Queued: got.Queued, Blocked: got.Blocked,
 	})
 
 	// The job is over, its pod is not: uploads and the end of the pod still take a place.
 	h.record(job(fleet.JobEventCompleted, 1, by(name)))
 	got = h.asks(d, c)["linux"]
 	require.Equal(t, []int{2, 1, 0}, []int{got.Occupied, got.Claimed, got.Queued})
-	require.Equal(t, withheld(runnerapi.WithheldLimit, 1), got.Withheld, "and are charged (TEN-4)")
+	require.Equal(t, blocked(runnerapi.BlockedLimit, 1), got.Blocked, "and are charged (TEN-4)")
 	live, err := d.PodStopped(t.Context(), first.UID, c.now(), nil)
 	require.NoError(t, err)
 	require.False(t, live, "GitHub has said what became of its job")
 	got = h.asks(d, c)["linux"]
 	require.Equal(t, []int{1, 1, 1}, []int{got.Occupied, got.Claimed, got.Queued})
-	require.Empty(t, got.Withheld)
+	require.Empty(t, got.Blocked)
 }
 
 // A session whose pod was deleted without a report is not open forever.
@@ -133,10 +133,10 @@ func TestSignals_SCALE2_Suspended(t *testing.T) {
 		require.NoError(t, err)
 		got := h.asks(d, c)["linux"]
 		require.Zero(t, got.Queued, action)
-		require.Equal(t, withheld(runnerapi.WithheldSuspended, 2), got.Withheld, action)
+		require.Equal(t, blocked(runnerapi.BlockedSuspended, 2), got.Blocked, action)
 	}
 	h.install(again)
-	require.Equal(t, withheld(runnerapi.WithheldSuspended, 2), h.asks(d, c)["linux"].Withheld, "GitHub uses no installation's id again")
+	require.Equal(t, blocked(runnerapi.BlockedSuspended, 2), h.asks(d, c)["linux"].Blocked, "GitHub uses no installation's id again")
 	again.InstallationID++
 	h.install(again)
 	require.Equal(t, 2, h.asks(d, c)["linux"].Queued)
@@ -151,8 +151,8 @@ func TestSignals_CLAIM12_ConflictAndTerminating(t *testing.T) {
 	h.cluster.PutPool(other)
 	got := h.asks(d, c)
 	require.Zero(t, got["linux"].Queued+got["other"].Queued)
-	require.Equal(t, withheld(runnerapi.WithheldConflict, 1), got["linux"].Withheld)
-	require.Empty(t, got["other"].Withheld)
+	require.Equal(t, blocked(runnerapi.BlockedConflict, 1), got["linux"].Blocked)
+	require.Empty(t, got["other"].Blocked)
 	other.Terminating = true
 	h.cluster.PutPool(other)
 	got = h.asks(d, c)
@@ -171,12 +171,12 @@ func TestSignals_CLAIM11_Backoff(t *testing.T) {
 	require.NoError(t, err)
 	signals, err := d.Signals(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, withheld(runnerapi.WithheldBackoff, 3), signals.Pools[0].Withheld)
+	require.Equal(t, blocked(runnerapi.BlockedBackoff, 3), signals.Pools[0].Blocked)
 	require.Zero(t, signals.Pools[0].Queued)
 
 	got := h.asks(d, c)["linux"] // the back-off is over
 	require.Equal(t, 1, got.Queued)
-	require.Equal(t, withheld(runnerapi.WithheldBackoff, 2), got.Withheld)
+	require.Equal(t, blocked(runnerapi.BlockedBackoff, 2), got.Blocked)
 	h.forge.Set(func(g *dispatchtest.GitHub) { g.Refuse = nil })
 	h.served(d, pod)
 	require.Equal(t, 2, h.asks(d, c)["linux"].Queued, "GitHub answers again")
@@ -186,7 +186,7 @@ func TestSignals_CLAIM11_Backoff(t *testing.T) {
 	})
 	got = h.asks(d, c)["linux"] // CLAIM-14
 	require.Equal(t, 1, got.Queued)
-	require.Equal(t, withheld(runnerapi.WithheldBackoff, 1), got.Withheld)
+	require.Equal(t, blocked(runnerapi.BlockedBackoff, 1), got.Blocked)
 	c.pass(time.Hour)
 	require.Equal(t, 2, h.asks(d, c)["linux"].Queued)
 }

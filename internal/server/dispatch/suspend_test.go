@@ -11,12 +11,12 @@ import (
 	"github.com/bullpen-ci/bullpen/test/kit/ledgertest"
 )
 
-// CLAIM-5: what GitHub withholds is withheld from the moment at which that is committed: a batch that is under way then either
+// CLAIM-5: what GitHub blocks is blocked from the moment at which that is committed: a batch that is under way then either
 // has committed before, or claims nothing.
 func TestSuspend_CLAIM5_GitHubsWordWaitsForTheBatchThatIsUnderWay(t *testing.T) {
 	suspended := dispatch.Installation{Account: acme, Suspended: true}
 	other := dispatch.Installation{Account: dispatch.Account{ID: 2, Login: "beta", InstallationID: 102}}
-	for name, withhold := range map[string]func(h *harness) error{
+	for name, block := range map[string]func(h *harness) error{
 		"a message that it is suspended": func(h *harness) error {
 			_, err := h.store.RecordInstallation(t.Context(), h.delivery("installation"), dispatch.Installation{Action: "suspend", Account: acme})
 			return err
@@ -44,13 +44,13 @@ func TestSuspend_CLAIM5_GitHubsWordWaitsForTheBatchThatIsUnderWay(t *testing.T) 
 			h.queue(1)
 			h.queue(2)
 			if name == "a list that lacks it" { // the second time counts
-				require.NoError(t, withhold(h))
+				require.NoError(t, block(h))
 			}
 			b := h.batchOf(linuxPool("linux"), dispatch.LabelKey([]string{"linux"}), 1)
 			done := make(chan error, 1)
 			committed := false
 			b.Reserve = func(_ dispatch.Account, want int) int { // it has seen that the account may be served
-				go func() { done <- withhold(h) }()
+				go func() { done <- block(h) }()
 				require.Eventually(t, func() bool {
 					select {
 					case err := <-done:
@@ -65,8 +65,8 @@ func TestSuspend_CLAIM5_GitHubsWordWaitsForTheBatchThatIsUnderWay(t *testing.T) 
 			}
 			result, err := h.store.ClaimBatch(t.Context(), b)
 			require.NoError(t, err)
-			require.NoError(t, await.Receive(t, done, "the account is withheld"))
-			require.False(t, committed && len(result.Claims) > 0, "a claim was made after the account was withheld")
+			require.NoError(t, await.Receive(t, done, "the account is blocked"))
+			require.False(t, committed && len(result.Claims) > 0, "a claim was made after the account was blocked")
 			require.Len(t, result.Claims, 1)
 			require.Empty(t, h.claims(linuxPool("linux"), 1))
 		})

@@ -131,7 +131,7 @@ func TestPass_ReportedAndUnreported(t *testing.T) {
 	s.compare()
 	require.Equal(t, adminapi.AccountActive, s.account("acme").State)
 	require.Equal(t, again.ID, s.account("acme").InstallationID)
-	require.EqualValues(t, 1, s.account("acme").Queued, "its job was withheld, not lost")
+	require.EqualValues(t, 1, s.account("acme").Queued, "its job was blocked, not lost")
 }
 
 type failing struct{ list []github.Installation }
