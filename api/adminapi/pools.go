@@ -70,7 +70,7 @@ type Runner struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"` // the pod's
 	Pool      string `json:"pool"`
-	// Stage is starting, idle, claimed (for a job), registered (for a job), busy, terminating or finished.
+	// Stage is starting, idle, assigned (to a job), registered (for a job), busy, terminating or finished.
 	Stage     string     `json:"stage"`
 	Node      string     `json:"node,omitempty"`
 	CreatedAt time.Time  `json:"createdAt"`
@@ -82,18 +82,7 @@ type Runner struct {
 
 // RunnerStages are what Runner.Stage may be, in the order of a runner's life.
 func RunnerStages() []string {
-	return []string{"starting", "idle", "claimed", "registered", "busy", "terminating", "finished"}
-}
-
-// StageText is a stage in the words of users: a claimed runner is assigned to a job, and a finished one has exited.
-func StageText(stage string) string {
-	switch stage {
-	case "claimed":
-		return "assigned"
-	case "finished":
-		return "exited"
-	}
-	return stage
+	return []string{"starting", "idle", "assigned", "registered", "busy", "terminating", "finished"}
 }
 
 // RunnerList is one page, by namespace and name.

@@ -45,7 +45,7 @@ func completeNames(root *cobra.Command) {
 	for _, command := range []string{"runners", "audit"} {
 		completeFlag(find(root, command), "pool", pools)
 	}
-	completeFlag(find(root, "runners"), "stage", separated(cli.RunnerStageNames()))
+	completeFlag(find(root, "runners"), "stage", separated(adminapi.RunnerStages()))
 	completeFlag(find(root, "jobs"), "state", separated(cli.JobStateNames()))
 	completeFlag(find(root, "jobs"), "conclusion", separated(adminapi.Conclusions()))
 	completeFlag(find(root, "events"), "types", separated([]string{"Normal", "Warning"}))

@@ -135,7 +135,7 @@ func newRunnersCommand() *cobra.Command {
 		Aliases: []string{"runner"},
 		Short:   "List the runners of pools with their jobs",
 		Long: `List the runner pods of pools by name. STAGE is starting, idle, assigned (chosen for a job), registered (at GitHub, for that job), busy,
-terminating or exited. SINCE is the time since it was chosen. bullpen runners logs POD shows its log.`,
+terminating or finished. SINCE is the time since it was chosen. bullpen runners logs POD shows its log.`,
 		Example: `  bullpen runners
   bullpen runners --pool linux-4cpu --stage busy
   bullpen runners -l 'linux,!gpu' --sort-by createdAt
@@ -164,7 +164,7 @@ terminating or exited. SINCE is the time since it was chosen. bullpen runners lo
 	flags.StringVarP(&filter.Namespace, "namespace", "n", "", "only this namespace (default: all)")
 	filter.Labels.Flags(flags, "only runners of pools with these labels of runs-on, and without those after !, separated by commas")
 	flags.StringVar(&filter.Pool, "pool", "", "only this pool, by name or namespace/name")
-	flags.Var(&filter.Stages, "stage", "only these stages, separated by commas: "+strings.Join(cli.RunnerStageNames(), ", "))
+	flags.Var(&filter.Stages, "stage", "only these stages, separated by commas: "+strings.Join(adminapi.RunnerStages(), ", "))
 	commandline.AtLeast(flags, &filter.Most, "limit", 1, 1000, "maximum number of runners to show")
 	cmd.AddCommand(newRunnersGetCommand(), newRunnersLogsCommand())
 	return cmd

@@ -209,7 +209,7 @@ func TestTables_Colours(t *testing.T) {
 		has   []string
 		plain string
 	}{
-		{cli.RunnerTable(runners, printed), []string{string(cli.Green) + "idle", string(cli.Yellow) + "starting", string(cli.Grey) + "exited"}, "busy"},
+		{cli.RunnerTable(runners, printed), []string{string(cli.Green) + "idle", string(cli.Yellow) + "starting", string(cli.Grey) + "finished"}, "busy"},
 		{cli.AccountTable(accounts), []string{string(cli.Yellow) + "suspended (administrator)", string(cli.Grey) + "deleted", string(cli.Red) + "100% jobs"}, "active"},
 		{cli.PoolTable(pools, printed), []string{string(cli.Red) + "Saturated", string(cli.Yellow) + "7", string(cli.Grey) + "deleting"}, "linux-4"},
 		{cli.EventTable([]clusterevents.Event{{Type: "Warning"}, {Type: "Normal"}}, printed), []string{string(cli.Yellow) + "Warning"}, "Normal"},

@@ -135,7 +135,7 @@ func (c *Client) resolvePool(ctx context.Context, namespace, name string) (strin
 func PoolTable(pools []adminapi.Pool, now time.Time) Table {
 	t := Table{
 		Columns: []string{"POOL", "LABELS", "DESIRED", "IDLE", "BUSY", "STARTING", "QUEUED", "BLOCKED", "OLDEST", "PROBLEM"},
-		Wide:    []string{"NAMESPACE", "PLATFORM", "CPU", "MEMORY", "TERMINATING", "EXITED"},
+		Wide:    []string{"NAMESPACE", "PLATFORM", "CPU", "MEMORY", "TERMINATING", "FINISHED"},
 		Empty:   "No pools found. Apply a RunnerPool, such as examples/pool.yaml.",
 		Paint:   paintPool,
 	}

@@ -205,7 +205,7 @@ func TestRunners_AreListedWithTheirJobs(t *testing.T) {
 	runners, err := d.Runners(t.Context(), cli.RunnerFilter{Pool: "linux-4", Most: 10})
 	require.NoError(t, err)
 	require.Len(t, runners, 2)
-	require.Equal(t, "claimed", runners[0].Stage)
+	require.Equal(t, "assigned", runners[0].Stage)
 	require.EqualValues(t, 7, runners[0].JobID)
 	require.Equal(t, "acme", runners[0].Account)
 	require.Equal(t, "idle", runners[1].Stage)
@@ -221,7 +221,7 @@ func TestRunners_AreListedWithTheirJobs(t *testing.T) {
 		require.False(t, seen[r.Name], "%s twice", r.Name)
 		seen[r.Name] = true
 	}
-	idle, err := d.Runners(t.Context(), cli.RunnerFilter{Stages: []string{"idle", "claimed"}, Most: 5000})
+	idle, err := d.Runners(t.Context(), cli.RunnerFilter{Stages: []string{"idle", "assigned"}, Most: 5000})
 	require.NoError(t, err)
 	require.Len(t, idle, 602)
 	few, err := d.Runners(t.Context(), cli.RunnerFilter{Stages: []string{"idle"}, Pool: "runners/macos", Most: 7})
@@ -239,5 +239,5 @@ func TestRunners_AreListedWithTheirJobs(t *testing.T) {
 	_, err = d.Runners(t.Context(), cli.RunnerFilter{Pool: "windows", Most: 1})
 	require.ErrorContains(t, err, "pool \"windows\" not found. `bullpen pools` lists pools.")
 	_, err = d.Runners(t.Context(), cli.RunnerFilter{Stages: []string{"asleep"}, Most: 1})
-	require.ErrorContains(t, err, "stage must be one of starting, idle, claimed, registered, busy, terminating, finished")
+	require.ErrorContains(t, err, "stage must be one of starting, idle, assigned, registered, busy, terminating, finished")
 }

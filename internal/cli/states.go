@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -95,7 +96,7 @@ func paintJob(column, cell string) Colour {
 }
 
 // paintRunner colours a runner's stage.
-var paintRunner = paintOnly("STAGE", map[string]Colour{"idle": Green, "starting": Yellow, "terminating": Grey, "exited": Grey})
+var paintRunner = paintOnly("STAGE", map[string]Colour{"idle": Green, "starting": Yellow, "terminating": Grey, "finished": Grey})
 
 // JobStates is the value of --state: states, separated by commas or in several flags.
 type JobStates struct {
@@ -150,48 +151,25 @@ func (s *JobStates) Filter(f *JobFilter) {
 	f.Keep = func(j adminapi.Job) bool { return slices.Contains(s.states, StateOf(j)) }
 }
 
-// runnerStages are the stages of a runner in the words of this command line, in the order of its life, and the API's: today's, and that of servers of
-// earlier releases.
-var runnerStages = []struct{ stage, api, old string }{
-	{"starting", "starting", "booting"}, {"idle", "idle", ""}, {"assigned", "claimed", ""}, {"registered", "registered", "minted"}, {"busy", "busy", ""},
-	{"terminating", "terminating", "leaving"}, {"exited", "finished", ""},
-}
+// formerStages are names of stages that servers of before give, and that this command line had. It asks for today's.
+var formerStages = map[string]string{"booting": "starting", "claimed": "assigned", "minted": "registered", "leaving": "terminating", "exited": "finished"}
 
-// RunnerStageNames are the values of --stage.
-func RunnerStageNames() []string {
-	names := make([]string, len(runnerStages))
-	for i, s := range runnerStages {
-		names[i] = s.stage
-	}
-	return names
-}
+// runnerStage is today's name of a stage.
+func runnerStage(stage string) string { return cmp.Or(formerStages[stage], stage) }
 
-// runnerStage is the word for a stage of the API.
-func runnerStage(api string) string {
-	for _, s := range runnerStages {
-		if api == s.api || api == s.old && api != "" {
-			return s.stage
-		}
-	}
-	return api
-}
-
-// RunnerStages is the value of --stage. The API's words are accepted too.
+// RunnerStages is the value of --stage.
 type RunnerStages []string
 
 // Set adds a stage.
 func (s *RunnerStages) Set(text string) error {
 	for word := range strings.SplitSeq(text, ",") {
-		word = strings.ToLower(strings.TrimSpace(word))
-		at := slices.IndexFunc(runnerStages, func(known struct{ stage, api, old string }) bool {
-			return word != "" && (word == known.stage || word == known.api || word == known.old)
-		})
-		if at < 0 {
-			names := RunnerStageNames()
+		word = runnerStage(strings.ToLower(strings.TrimSpace(word)))
+		names := adminapi.RunnerStages()
+		if !slices.Contains(names, word) {
 			last := len(names) - 1
 			return commandline.ValueError{Must: strings.Join(names[:last], ", ") + " or " + names[last]}
 		}
-		*s = append(*s, runnerStages[at].api)
+		*s = append(*s, word)
 	}
 	return nil
 }

@@ -114,11 +114,11 @@ func runnerOf(p int, l life, v shown, has leave, lost bool) lifecycle.Runner {
 			runner.Removal = lifecycle.RemovalGranted
 		}
 	case l != up:
-		runner.Stage, runner.Removal = lifecycle.StageLeaving, lifecycle.RemovalDeleting
+		runner.Stage, runner.Removal = lifecycle.StageTerminating, lifecycle.RemovalDeleting
 	default:
 		runner.Stage = lifecycle.StageIdle
 		if v&shownRunnerEnd != 0 { // it can never take work
-			runner.Stage, runner.Unfit = lifecycle.StageBooting, lifecycle.Unfit{Reason: lifecycle.ReasonDefective}
+			runner.Stage, runner.Unfit = lifecycle.StageStarting, lifecycle.Unfit{Reason: lifecycle.ReasonDefective}
 		}
 		leave.Overlay(&runner)
 	}

@@ -61,10 +61,10 @@ func TestWeightOf_SCALE5_CountsWhatStaysOnANode(t *testing.T) {
 		want   Weight
 	}{
 		"idle":                   {lifecycle.Runner{Node: "n", Stage: lifecycle.StageIdle}, true, Weight{"n", lifecycle.Load{Runners: 1}}},
-		"starting":               {lifecycle.Runner{Node: "n", Stage: lifecycle.StageBooting}, true, Weight{"n", lifecycle.Load{Runners: 1}}},
+		"starting":               {lifecycle.Runner{Node: "n", Stage: lifecycle.StageStarting}, true, Weight{"n", lifecycle.Load{Runners: 1}}},
 		"busy":                   {lifecycle.Runner{Node: "n", Stage: lifecycle.StageBusy}, true, Weight{"n", lifecycle.Load{Runners: 1, Busy: 1}}},
 		"busy, and about to end": {lifecycle.Runner{Node: "n", Stage: lifecycle.StageBusy, Removal: lifecycle.RemovalGranted}, true, Weight{}},
-		"leaving":                {lifecycle.Runner{Node: "n", Stage: lifecycle.StageLeaving}, true, Weight{}},
+		"leaving":                {lifecycle.Runner{Node: "n", Stage: lifecycle.StageTerminating}, true, Weight{}},
 		"finished":               {lifecycle.Runner{Node: "n", Stage: lifecycle.StageFinished}, true, Weight{}},
 		"lost":                   {lifecycle.Runner{Node: "n", Stage: lifecycle.StageLost}, true, Weight{}},
 		"without a node":         {lifecycle.Runner{Stage: lifecycle.StageIdle}, true, Weight{}},

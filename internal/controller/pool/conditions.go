@@ -117,7 +117,7 @@ func (c *conditions) available(f facts) {
 func (c *conditions) progressing(f facts) {
 	const kind = v1alpha1.ConditionProgressing
 	of := f.counts.of
-	present := of[lifecycle.StageBooting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy]
+	present := of[lifecycle.StageStarting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy]
 	switch {
 	case f.invalid != nil:
 		c.set(kind, false, reasonInvalidTemplate, firstLine(f.invalid))
@@ -131,7 +131,7 @@ func (c *conditions) progressing(f facts) {
 		c.set(kind, true, "RollingOut", fmt.Sprintf("replacing idle runners after a template change, on nodes with the images: %d of %d", f.images.Present, f.images.Nodes))
 	case f.counts.outdated > 0:
 		c.set(kind, true, "RollingOut", "replacing idle runners after a template change")
-	case present != f.wish.Desired || of[lifecycle.StageLeaving] > 0:
+	case present != f.wish.Desired || of[lifecycle.StageTerminating] > 0:
 		c.set(kind, true, "Scaling", "creating or removing runners")
 	default:
 		c.set(kind, false, "UpToDate", "the pool matches its spec")
@@ -174,9 +174,9 @@ func (c *conditions) saturated(pool *v1alpha1.RunnerPool, f facts) {
 		c.clearLater(kind, "Unknown", "no recent data about queued jobs")
 		return
 	}
-	present := of[lifecycle.StageBooting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageLeaving]
+	present := of[lifecycle.StageStarting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageTerminating]
 	most := poolspec.Most(pool)
-	if f.wish.Terminating || of[lifecycle.StageIdle] > 0 || demand.Queued <= of[lifecycle.StageBooting] || present < most {
+	if f.wish.Terminating || of[lifecycle.StageIdle] > 0 || demand.Queued <= of[lifecycle.StageStarting] || present < most {
 		c.clearLater(kind, "BelowCapacity", "Pool is no longer saturated")
 		return
 	}

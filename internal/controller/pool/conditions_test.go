@@ -73,11 +73,11 @@ func TestConditions_Saturated(t *testing.T) {
 		"nobody waits":         {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}, decision: waits(0)},
 		"all replicas busy":    {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}, decision: waits(1), reason: "AtCapacity", message: "At capacity: 4 of 4 runners busy, 1 job queued. To run more at once: `bullpen pool scale pool --replicas N`."},
 		"one is idle":          {pool: poolFor(), of: stages{lifecycle.StageBusy: 3, lifecycle.StageIdle: 1}, decision: waits(1)},
-		"one is about to be":   {pool: poolFor(), of: stages{lifecycle.StageBusy: 3, lifecycle.StageBooting: 1}, decision: waits(1)},
-		"more wait than that":  {pool: poolFor(), of: stages{lifecycle.StageBusy: 3, lifecycle.StageBooting: 1}, decision: waits(2), reason: "AtCapacity", message: "At capacity: 4 of 4 runners exist (3 busy), 2 jobs queued."},
+		"one is about to be":   {pool: poolFor(), of: stages{lifecycle.StageBusy: 3, lifecycle.StageStarting: 1}, decision: waits(1)},
+		"more wait than that":  {pool: poolFor(), of: stages{lifecycle.StageBusy: 3, lifecycle.StageStarting: 1}, decision: waits(2), reason: "AtCapacity", message: "At capacity: 4 of 4 runners exist (3 busy), 2 jobs queued."},
 		"one is being created": {pool: poolFor(), of: stages{lifecycle.StageBusy: 3}, decision: waits(9)},
 		"it can grow":          {pool: poolFor(scaling(10)), of: stages{lifecycle.StageBusy: 4}, decision: waits(9)},
-		"at the maximum":       {pool: poolFor(scaling(4)), of: stages{lifecycle.StageBusy: 3, lifecycle.StageLeaving: 1}, decision: waits(9), reason: "AtCapacity", message: "At capacity: 4 of 4 runners exist (3 busy), 9 jobs queued. To run more at once: `bullpen pool set pool --max-replicas N`."},
+		"at the maximum":       {pool: poolFor(scaling(4)), of: stages{lifecycle.StageBusy: 3, lifecycle.StageTerminating: 1}, decision: waits(9), reason: "AtCapacity", message: "At capacity: 4 of 4 runners exist (3 busy), 9 jobs queued. To run more at once: `bullpen pool set pool --max-replicas N`."},
 		"a terminating one":    {pool: poolFor(), of: stages{lifecycle.StageBusy: 4}, decision: waits(9), gone: true},
 	} {
 		f := facts{wish: lifecycle.Wish{Desired: 4, Terminating: c.gone}, counts: counts{of: c.of}, decision: c.decision}

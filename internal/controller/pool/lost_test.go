@@ -202,7 +202,7 @@ func TestLost_POOL7_WhoShowsWorkIsAskedAboutAfterAMinuteAndGoesByProofAlone(t *t
 	require.Equal(t, []string{"pool-a"}, p.removes(at))
 
 	p.tracker.change(readyNode("n1"), at)
-	require.Equal(t, 1, p.counts("hash").of[lifecycle.StageLeaving], "what was granted with a proof goes also if the node comes back")
+	require.Equal(t, 1, p.counts("hash").of[lifecycle.StageTerminating], "what was granted with a proof goes also if the node comes back")
 	p.change("pool-a", at, func(m *member) { m.queued = false })
 	require.Equal(t, []string{"pool-a"}, p.removes(at))
 }

@@ -84,23 +84,23 @@ func TestObserve_EXCL4_AnyOneSignOfWorkIsBusy(t *testing.T) {
 		{name: "poller has crashed", stage: lifecycle.StageBusy, work: true,
 			pod: idlePod(func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = ended(1) })},
 		{name: "runner was ready and is not", pod: idlePod(notReady(t0.Add(5 * time.Second))), stage: lifecycle.StageBusy, work: true},
-		{name: "runner was never ready", pod: idlePod(notReady(t0.Add(-time.Second))), stage: lifecycle.StageBooting},
+		{name: "runner was never ready", pod: idlePod(notReady(t0.Add(-time.Second))), stage: lifecycle.StageStarting},
 		{name: "a job has started", pod: idlePod(withIdle(ended(0))), stage: lifecycle.StageBusy, work: true},
 		{name: "what shows that none has, has crashed", pod: idlePod(withIdle(ended(137))), stage: lifecycle.StageBusy, work: true},
 		{name: "no job has started", pod: idlePod(withIdle(runs())), stage: lifecycle.StageIdle},
-		{name: "what shows that none has, is starting", pod: idlePod(withIdle(waits("ContainerCreating", ""))), stage: lifecycle.StageBooting},
+		{name: "what shows that none has, is starting", pod: idlePod(withIdle(waits("ContainerCreating", ""))), stage: lifecycle.StageStarting},
 		{name: "being deleted, and working", stage: lifecycle.StageBusy, work: true,
 			pod: idlePod(func(p *corev1.Pod) {
 				p.Labels[runnerpod.LabelOwner] = "acme"
 				p.DeletionTimestamp = ptr.To(metav1.NewTime(t0))
 			})},
-		{name: "being deleted", stage: lifecycle.StageLeaving,
+		{name: "being deleted", stage: lifecycle.StageTerminating,
 			pod: idlePod(func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.NewTime(t0)) })},
-		{name: "waits for a node", stage: lifecycle.StageBooting,
+		{name: "waits for a node", stage: lifecycle.StageStarting,
 			pod: idlePod(func(p *corev1.Pod) {
 				p.Spec.NodeName, p.Status = "", corev1.PodStatus{Phase: corev1.PodPending}
 			})},
-		{name: "runner has ended, poller goes on", stage: lifecycle.StageBooting, defect: true,
+		{name: "runner has ended, poller goes on", stage: lifecycle.StageStarting, defect: true,
 			pod: idlePod(func(p *corev1.Pod) {
 				p.Status.ContainerStatuses[1].State = ended(1)
 				p.Status.ContainerStatuses[1].Ready = false
@@ -170,7 +170,7 @@ func TestObserve_ARunnerWithoutItsBuildKitIsNotKept(t *testing.T) {
 	require.Equal(t, lifecycle.Unfit{Reason: lifecycle.ReasonDefective, Detail: "the container buildkit has exited: the pod has no user namespace of its own"}, failed.Unfit)
 	require.Equal(t, lifecycle.Unfit{Reason: lifecycle.ReasonDefective, Detail: "the container buildkit has exited"}, with(exited(0, "")).Unfit)
 	pulling := with(waits("ImagePullBackOff", "no such image"))
-	require.Equal(t, lifecycle.StageBooting, pulling.Stage, "it counts as none that serves, and is replaced after the start timeout")
+	require.Equal(t, lifecycle.StageStarting, pulling.Stage, "it counts as none that serves, and is replaced after the start timeout")
 	require.Contains(t, pulling.Waiting, "no such image")
 }
 

@@ -290,7 +290,7 @@ func (b *startBook) share(key types.NamespacedName, wanted int, usable []string)
 
 // countStart has the book count the runner where it is starting now.
 func (s *poolState) countStart(m *member, r lifecycle.Runner, exists bool) {
-	to := startPlace{counts: exists && r.Stage == lifecycle.StageBooting}
+	to := startPlace{counts: exists && r.Stage == lifecycle.StageStarting}
 	if to.counts {
 		to.node = m.view.node
 	}

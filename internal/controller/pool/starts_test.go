@@ -343,7 +343,7 @@ func TestReconcile_TheLimitOfAFleetHoldsFromTheFirstPass(t *testing.T) {
 	require.NoError(t, s.admin.Update(t.Context(), s.pool))
 	_, err := s.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.state.key})
 	require.NoError(t, err)
-	require.Equal(t, 2, s.state.counts("").of[lifecycle.StageBooting])
+	require.Equal(t, 2, s.state.counts("").of[lifecycle.StageStarting])
 
 	key := client.ObjectKeyFromObject(limiting)
 	require.NoError(t, s.admin.Delete(t.Context(), limiting))
@@ -351,5 +351,5 @@ func TestReconcile_TheLimitOfAFleetHoldsFromTheFirstPass(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.state.key})
 	require.NoError(t, err)
-	require.Equal(t, 5, s.state.counts("").of[lifecycle.StageBooting], "it went before it ever looked")
+	require.Equal(t, 5, s.state.counts("").of[lifecycle.StageStarting], "it went before it ever looked")
 }

@@ -73,15 +73,15 @@ func statusOf(pool *v1alpha1.RunnerPool, before *v1alpha1.RunnerPoolStatus, f fa
 	c := conditionsOf(pool, before.Conditions, f, now)
 	status = v1alpha1.RunnerPoolStatus{
 		ObservedGeneration: pool.Generation,
-		Replicas:           int32(of[lifecycle.StageBooting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageLeaving]),
+		Replicas:           int32(of[lifecycle.StageStarting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageTerminating]),
 		DesiredReplicas:    ptr.To(int32(f.wish.Desired)),
 		LastScaleDownTime:  before.LastScaleDownTime,
 		ReadyReplicas:      int32(of[lifecycle.StageIdle]),
 		Selector:           runnerpod.LabelPool + "=" + pool.Name,
-		Starting:           int32(of[lifecycle.StageBooting]),
+		Starting:           int32(of[lifecycle.StageStarting]),
 		Idle:               int32(of[lifecycle.StageIdle]),
 		Busy:               int32(of[lifecycle.StageBusy]),
-		Terminating:        int32(of[lifecycle.StageLeaving]),
+		Terminating:        int32(of[lifecycle.StageTerminating]),
 		Finished:           int32(of[lifecycle.StageFinished]),
 		TemplateHash:       f.wish.TemplateHash,
 		Conditions:         c.list,

@@ -164,7 +164,7 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 	}
 	r := lifecycle.Runner{Name: m.name, UID: m.uid, TemplateHash: m.hash, Created: m.created, Node: m.view.node}
 	if !m.observed {
-		r.Stage, r.Expected = lifecycle.StageBooting, true
+		r.Stage, r.Expected = lifecycle.StageStarting, true
 		return r, m.creating || m.uid != ""
 	}
 	switch {
@@ -178,7 +178,7 @@ func (m *member) runner(now time.Time) (lifecycle.Runner, bool) {
 			r.Removal = m.leave.Removal // it gets no more work: its poller has received the grant and exited
 		}
 	case m.leave.Deleted || !m.view.deleting.IsZero():
-		r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalDeleting, m.leave.Since
+		r.Stage, r.Removal, r.Since = lifecycle.StageTerminating, lifecycle.RemovalDeleting, m.leave.Since
 		if !m.view.deleting.IsZero() {
 			r.Since = m.view.deleting
 		}
@@ -202,7 +202,7 @@ func (m *member) waits(r *lifecycle.Runner, now time.Time) {
 		}
 		return
 	}
-	r.Stage, r.Since, r.Waiting = lifecycle.StageBooting, m.view.placed, m.view.waiting
+	r.Stage, r.Since, r.Waiting = lifecycle.StageStarting, m.view.placed, m.view.waiting
 }
 
 // unfinished reports whether a removal has something to do now, and not only to wait for the pod to be gone.
@@ -260,7 +260,7 @@ func (s *poolState) settleAll(now time.Time) {
 // condition, of which a plan knows nothing.
 func (s *poolState) noteUnplaced(name string, r lifecycle.Runner) bool {
 	before := len(s.unplaced) > 0
-	if r.Stage == lifecycle.StageBooting && r.Since.IsZero() && r.Waiting != "" {
+	if r.Stage == lifecycle.StageStarting && r.Since.IsZero() && r.Waiting != "" {
 		s.unplaced[name], s.schedulerSays = true, r.Waiting
 	} else {
 		delete(s.unplaced, name)

@@ -71,7 +71,7 @@ func countLeft(pods []corev1.Pod) (left, busy int) {
 			continue
 		}
 		switch stageOf(&pods[i]) {
-		case stageExited:
+		case stageFinished:
 		case stageBusy:
 			left++
 			busy++

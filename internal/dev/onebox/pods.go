@@ -28,7 +28,7 @@ const (
 	stageIdle        stage = "idle"
 	stageBusy        stage = "busy"
 	stageTerminating stage = "terminating"
-	stageExited      stage = "exited"
+	stageFinished    stage = "finished"
 )
 
 // stageOf reads a pod's stage for people. The fleet's own decisions are made elsewhere, on more than this.
@@ -44,9 +44,9 @@ func stageOf(pod *corev1.Pod) stage {
 	}
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
-		return stageExited
+		return stageFinished
 	case runner != nil && runner.State.Terminated != nil:
-		return stageExited
+		return stageFinished
 	case runner != nil && runner.State.Running != nil && (pod.Labels[runnerpod.LabelOwner] != "" || poller != nil && poller.State.Terminated != nil):
 		return stageBusy
 	case pod.DeletionTimestamp != nil:
@@ -161,7 +161,7 @@ func (w *podWatch) see(object any, gone bool) {
 	defer w.mu.Unlock()
 	if gone || pod.DeletionTimestamp != nil {
 		if _, known := w.removals[uid]; !known {
-			w.removals[uid] = Removal{Pod: pod.Name, UID: uid, Seen: w.now(), Finished: stageOf(pod) == stageExited}
+			w.removals[uid] = Removal{Pod: pod.Name, UID: uid, Seen: w.now(), Finished: stageOf(pod) == stageFinished}
 			w.order = append(w.order, uid)
 		}
 	}

@@ -45,9 +45,9 @@ func TestStageOf(t *testing.T) {
 		"it has an owner":             {runnerPod("a", isRunning, isRunning, true), func(p *corev1.Pod) { p.Labels[runnerpod.LabelOwner] = "acme" }, stageBusy},
 		"busy and being deleted":      {runnerPod("a", isRunning, isTerminated, false), func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }, stageBusy},
 		"warm and being deleted":      {runnerPod("a", isRunning, isRunning, true), func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }, stageTerminating},
-		"its runner has ended":        {runnerPod("a", isTerminated, isRunning, false), nil, stageExited},
-		"terminal":                    {runnerPod("a", isTerminated, isTerminated, false), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, stageExited},
-		"terminal, and being deleted": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}, func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }, stageExited},
+		"its runner has ended":        {runnerPod("a", isTerminated, isRunning, false), nil, stageFinished},
+		"terminal":                    {runnerPod("a", isTerminated, isTerminated, false), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, stageFinished},
+		"terminal, and being deleted": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}, func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }, stageFinished},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.change != nil {

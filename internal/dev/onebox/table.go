@@ -145,7 +145,7 @@ func runnerLines(b board, room int, color bool) []string {
 			running[uid] = job
 		}
 	}
-	order := map[stage]int{stageBusy: 0, stageIdle: 1, stageStarting: 2, stageTerminating: 3, stageExited: 4}
+	order := map[stage]int{stageBusy: 0, stageIdle: 1, stageStarting: 2, stageTerminating: 3, stageFinished: 4}
 	rows := slices.Clone(b.Pods)
 	slices.SortStableFunc(rows, func(x, y podRow) int { return order[x.Stage] - order[y.Stage] })
 	var lines []string

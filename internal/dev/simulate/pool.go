@@ -76,7 +76,7 @@ func (p *pool) reconcile() {
 			continue // EXCL-1: the first claim keeps it
 		}
 		r.Shown, r.ShownSince = r.Stage, r.Since
-		r.Stage, r.Removal, r.Since, r.Why = lifecycle.StageLeaving, lifecycle.RemovalGranted, p.s.now, action.Reason
+		r.Stage, r.Removal, r.Since, r.Why = lifecycle.StageTerminating, lifecycle.RemovalGranted, p.s.now, action.Reason
 		p.runners.Put(r)
 		p.leave(p.pods[r.Name])
 		p.plan = true // granted runners are deleted in the next pass
@@ -100,14 +100,14 @@ func (p *pool) create() {
 	}
 	// Nodes have unlimited room: a pod is placed the moment it is made.
 	p.runners.Put(lifecycle.Runner{
-		Name: name, UID: name, TemplateHash: templateHash, Created: p.s.now, Since: p.s.now, Stage: lifecycle.StageBooting,
+		Name: name, UID: name, TemplateHash: templateHash, Created: p.s.now, Since: p.s.now, Stage: lifecycle.StageStarting,
 	})
 	p.s.after(p.s.o.Boot.Draw(p.s.random), func() { p.boot(member) })
 }
 
 func (p *pool) boot(member *pod) {
 	r, exists := p.runners.Get(member.name)
-	if !exists || r.Stage != lifecycle.StageBooting {
+	if !exists || r.Stage != lifecycle.StageStarting {
 		return
 	}
 	r.Stage, r.Since, member.idle = lifecycle.StageIdle, p.s.now, p.s.now
@@ -203,6 +203,6 @@ func (p *pool) start(member *pod, j *job) {
 func (p *pool) counts() Sample {
 	return Sample{
 		Busy: p.runners.Count(lifecycle.StageBusy), Idle: p.runners.Count(lifecycle.StageIdle),
-		Starting: p.runners.Count(lifecycle.StageBooting), Wanted: poolspec.Desired(p.object, p.desired, nil),
+		Starting: p.runners.Count(lifecycle.StageStarting), Wanted: poolspec.Desired(p.object, p.desired, nil),
 	}
 }

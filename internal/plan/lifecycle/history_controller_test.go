@@ -64,7 +64,7 @@ func (m *known) runner(name string, now time.Time) Runner {
 	v := m.view
 	switch {
 	case !m.observed:
-		r.Stage, r.Expected = StageBooting, true
+		r.Stage, r.Expected = StageStarting, true
 	case v.ended:
 		r.Stage = StageFinished
 	case v.node != nil && v.node.lost:
@@ -75,12 +75,12 @@ func (m *known) runner(name string, now time.Time) Runner {
 	case v.signs.Work() != "" || m.leave.SaidBusy(0, now): // EXCL-4
 		r.Stage = StageBusy
 	case m.leave.Deleted || !v.deleting.IsZero():
-		r.Stage, r.Removal, r.Since = StageLeaving, RemovalDeleting, m.leave.Since
+		r.Stage, r.Removal, r.Since = StageTerminating, RemovalDeleting, m.leave.Since
 		if !v.deleting.IsZero() {
 			r.Since = v.deleting
 		}
 	default:
-		r.Stage, r.Since = StageBooting, v.placed
+		r.Stage, r.Since = StageStarting, v.placed
 		if !v.ready.IsZero() {
 			r.Stage, r.Since = StageIdle, v.ready
 		}
@@ -189,7 +189,7 @@ func (w *world) checkPlan(plan Plan, set *Set) {
 	for _, a := range plan.Ask {
 		stage, since := a.Runner.shows()
 		late := w.wish.StartTimeout > 0 && w.now.Sub(since) >= w.wish.StartTimeout
-		if w.wish.KeepBooting && stage == StageBooting && !since.IsZero() && !late {
+		if w.wish.KeepBooting && stage == StageStarting && !since.IsZero() && !late {
 			w.violate("RUN-2", "%s is registering itself, and asked for", a.Runner.Name)
 		}
 	}
@@ -234,7 +234,7 @@ func (w *world) checkRoll(plan Plan, set *Set) {
 		switch r, _ := set.Get(name); {
 		case withdrawn[name] && r.Shown == StageIdle:
 			serving++
-		case r.Stage == StageLeaving && !withdrawn[name]:
+		case r.Stage == StageTerminating && !withdrawn[name]:
 			moving++
 		case asked[name] || r.Stage == StageFinished || r.Stage == StageLost:
 		case r.Stage == StageIdle || r.Stage == StageBusy:

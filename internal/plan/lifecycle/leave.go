@@ -85,7 +85,7 @@ func (l *Leave) Replaced() { *l = Leave{Since: l.Since, Lost: l.Lost, Deleted: l
 // Showed records what the runner shows now. An answer that it is busy, which counts until that changes, is void once it shows something
 // else. That it leaves is no change.
 func (l *Leave) Showed(stage Stage) {
-	if stage != l.BusyAs && stage != StageLeaving {
+	if stage != l.BusyAs && stage != StageTerminating {
 		l.BusyAs = 0
 	}
 }
@@ -104,5 +104,5 @@ func (l *Leave) Overlay(r *Runner) {
 		return
 	}
 	r.Shown, r.ShownSince = r.Stage, r.Since
-	r.Stage, r.Removal, r.Since, r.Why, r.AskAt = StageLeaving, l.Removal, l.Since, l.Why, l.AskAt
+	r.Stage, r.Removal, r.Since, r.Why, r.AskAt = StageTerminating, l.Removal, l.Since, l.Why, l.AskAt
 }

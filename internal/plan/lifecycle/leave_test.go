@@ -71,8 +71,8 @@ func TestLeave_EXCL4_BusyHolds(t *testing.T) {
 			l.Ask(askAbout(c.asked, ReasonScaleDown), c.pace, t0)
 			l.Answered(Answer{Verdict: Busy}, ReasonScaleDown, c.shown, c.pace, t0)
 			require.Equal(t, RemovalNone, l.Removal)
-			require.Equal(t, c.until > 0, l.SaidBusy(StageBooting, t0.Add(c.until-1)))
-			require.False(t, l.SaidBusy(StageBooting, t0.Add(c.until)))
+			require.Equal(t, c.until > 0, l.SaidBusy(StageStarting, t0.Add(c.until-1)))
+			require.False(t, l.SaidBusy(StageStarting, t0.Add(c.until)))
 			require.Equal(t, c.as, l.SaidBusy(c.shown, t0.Add(24*time.Hour)))
 			if c.askAt == 0 {
 				require.Zero(t, l.AskAt)
@@ -84,7 +84,7 @@ func TestLeave_EXCL4_BusyHolds(t *testing.T) {
 }
 
 func TestLeave_EXCL4_ABusyAnswerCountsUntilSomethingElseIsShown(t *testing.T) {
-	for shown, holds := range map[Stage]bool{StageIdle: true, StageLeaving: true, StageBooting: false, StageBusy: false, StageLost: false} {
+	for shown, holds := range map[Stage]bool{StageIdle: true, StageTerminating: true, StageStarting: false, StageBusy: false, StageLost: false} {
 		l := Leave{BusyAs: StageIdle}
 		l.Showed(shown)
 		require.Equal(t, holds, l.SaidBusy(StageIdle, t0), shown)
@@ -108,7 +108,7 @@ func TestLeave_OverlayKeepsWhatIsShown(t *testing.T) {
 	l := Leave{Removal: RemovalAsked, Why: ReasonScaleDown, Since: t0.Add(time.Second), AskAt: t0.Add(time.Minute)}
 	l.Overlay(&shown)
 	require.Equal(t, Runner{
-		Stage: StageLeaving, Removal: RemovalAsked, Why: ReasonScaleDown, Since: t0.Add(time.Second), AskAt: t0.Add(time.Minute),
+		Stage: StageTerminating, Removal: RemovalAsked, Why: ReasonScaleDown, Since: t0.Add(time.Second), AskAt: t0.Add(time.Minute),
 		Shown: StageIdle, ShownSince: t0,
 	}, shown)
 }
@@ -122,7 +122,7 @@ func TestLeave_EXCL2_GrantedIsTheLastWordOfTheFence(t *testing.T) {
 		granted, proof, now := false, "", t0
 		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 120).Draw(rt, "seconds")) * time.Second)
-			stage := rapid.SampledFrom([]Stage{StageBooting, StageIdle, StageLost}).Draw(rt, "stage")
+			stage := rapid.SampledFrom([]Stage{StageStarting, StageIdle, StageLost}).Draw(rt, "stage")
 			switch rapid.IntRange(0, 3).Draw(rt, "step") {
 			case 0:
 				if l.Removal != RemovalGranted || stage == StageLost { // as the engine asks

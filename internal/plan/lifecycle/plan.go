@@ -7,19 +7,19 @@ import (
 
 // The runners that a plan considers. One that was never observed is in none of them.
 var (
-	booting  filter = func(g group) bool { return g.stage == StageBooting && !g.unfit && !g.expected }
+	booting  filter = func(g group) bool { return g.stage == StageStarting && !g.unfit && !g.expected }
 	unplaced filter = func(g group) bool { return booting(g) && !g.timed }
 	anyone   filter = func(group) bool { return true }
 	starting filter = func(g group) bool { return booting(g) && g.timed }
 	idle     filter = func(g group) bool { return g.stage == StageIdle && !g.unfit && !g.expected }
 	waiting  filter = func(g group) bool { return idle(g) && g.timed }
 	unfit    filter = func(g group) bool { return g.unfit && !g.expected }
-	asked    filter = func(g group) bool { return g.stage == StageLeaving && g.removal == RemovalAsked }
-	granted  filter = func(g group) bool { return g.stage == StageLeaving && g.removal == RemovalGranted }
+	asked    filter = func(g group) bool { return g.stage == StageTerminating && g.removal == RemovalAsked }
+	granted  filter = func(g group) bool { return g.stage == StageTerminating && g.removal == RemovalGranted }
 	// leaver shows work although the fence has granted it: usually its poller has received the grant and exited. It
 	// gets no more work and exits on its own; until then it is not deleted (EXCL-4).
 	leaver   filter = func(g group) bool { return g.stage == StageBusy && g.removal == RemovalGranted }
-	deleting filter = func(g group) bool { return g.stage == StageLeaving && g.removal == RemovalDeleting }
+	deleting filter = func(g group) bool { return g.stage == StageTerminating && g.removal == RemovalDeleting }
 	finished filter = func(g group) bool { return g.stage == StageFinished }
 	// For lost runners, a grant decides as for any other (POOL-7).
 	lost        filter = func(g group) bool { return g.stage == StageLost && g.removal < RemovalGranted }
@@ -123,8 +123,8 @@ func (p *planner) removeAll() {
 func (p *planner) count() {
 	leavers := p.runners.size(leaver)
 	p.serving = p.runners.Count(StageIdle) + p.runners.Count(StageBusy) - leavers // POOL-5: they no longer serve
-	p.staying = p.serving + p.runners.Count(StageBooting)
-	p.present = p.staying + leavers + p.runners.Count(StageLeaving) - p.stuck(anyone)
+	p.staying = p.serving + p.runners.Count(StageStarting)
+	p.present = p.staying + leavers + p.runners.Count(StageTerminating) - p.stuck(anyone)
 	p.surge = min(max(p.wish.MaxSurge, 0), p.toReplace())
 }
 
@@ -205,7 +205,7 @@ func (p *planner) choose(r Runner, why Unfit) bool {
 	case StageIdle:
 		p.serving--
 		p.staying--
-	case StageBooting:
+	case StageStarting:
 		p.staying--
 	}
 	p.ask(r, why)
@@ -216,7 +216,7 @@ func (p *planner) choose(r Runner, why Unfit) bool {
 // the fence may know nothing of it, although a job is about to reach it. One that no node has taken has started nothing.
 func (p *planner) registers(r Runner) bool {
 	shown, since := r.shows()
-	return p.wish.KeepBooting && shown == StageBooting && !since.IsZero() &&
+	return p.wish.KeepBooting && shown == StageStarting && !since.IsZero() &&
 		!p.past(since, p.wish.StartTimeout) && r.Unfit.Reason != ReasonRegistrationTimeout
 }
 
@@ -261,7 +261,7 @@ func (p *planner) unfit(r Runner) (Unfit, bool) {
 	switch {
 	case r.Unfit != (Unfit{}):
 		return r.Unfit, true
-	case shown != StageBooting:
+	case shown != StageStarting:
 		return Unfit{}, false
 	case since.IsZero():
 		return Unfit{ReasonUnschedulable, fmt.Sprintf("the runner has not been scheduled for %s%s", p.passed(r.Created), waitingFor(r))},

@@ -19,20 +19,20 @@ func drawRunner(t *rapid.T, i int) Runner {
 	}
 	r.Since = r.Created
 	switch r.Stage {
-	case StageBooting:
+	case StageStarting:
 		r.Expected = rapid.Bool().Draw(t, "expected")
 		if rapid.Bool().Draw(t, "unplaced") {
 			r.Since = time.Time{}
 		}
-	case StageLeaving:
+	case StageTerminating:
 		r.Removal = rapid.SampledFrom([]Removal{RemovalAsked, RemovalGranted, RemovalDeleting}).Draw(t, "removal")
 		r.Why = rapid.SampledFrom([]Reason{ReasonScaleDown, ReasonTemplate, ReasonDefective}).Draw(t, "why")
-		r.Shown = rapid.SampledFrom([]Stage{0, StageBooting, StageIdle}).Draw(t, "shown")
+		r.Shown = rapid.SampledFrom([]Stage{0, StageStarting, StageIdle}).Draw(t, "shown")
 		r.ShownSince = t0.Add(-time.Duration(rapid.IntRange(0, 2).Draw(t, "shownSince")) * time.Minute)
 	case StageLost:
 		r.Removal = rapid.SampledFrom([]Removal{RemovalNone, RemovalAsked, RemovalGranted, RemovalDeleting}).Draw(t, "removal")
 	}
-	if r.Stage == StageLeaving || r.Stage == StageLost {
+	if r.Stage == StageTerminating || r.Stage == StageLost {
 		r.AskAt = t0.Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, "askAt")) * time.Second)
 	}
 	if !r.Expected && rapid.IntRange(0, 9).Draw(t, "doubt") == 0 {
@@ -99,11 +99,11 @@ func TestMakePlan_EXCL2_EXCL4_OnlyEndedOrGrantedAreDeletedAndBusyIsNeverAVictim(
 // registers reports whether a runner is about to register itself at t0: a second implementation.
 func registers(r Runner, wish Wish) bool {
 	stage, since := r.Stage, r.Since
-	if stage == StageLeaving {
+	if stage == StageTerminating {
 		stage, since = r.Shown, r.ShownSince
 	}
 	late := wish.StartTimeout > 0 && t0.Sub(since) >= wish.StartTimeout
-	return stage == StageBooting && !since.IsZero() && !late && r.Unfit.Reason != ReasonRegistrationTimeout
+	return stage == StageStarting && !since.IsZero() && !late && r.Unfit.Reason != ReasonRegistrationTimeout
 }
 
 // Where pending runners are kept, a smaller number takes none of them, and leaves as many that serve as it wishes for (RUN-1).
@@ -118,7 +118,7 @@ func TestMakePlan_RUN1_PendingRunnersAreNoVictimsOfANumber(t *testing.T) {
 			if a.Reason != ReasonScaleDown {
 				continue
 			}
-			pending := a.Runner.Stage == StageBooting && a.Runner.TemplateHash == wish.TemplateHash && !a.Runner.Since.IsZero()
+			pending := a.Runner.Stage == StageStarting && a.Runner.TemplateHash == wish.TemplateHash && !a.Runner.Since.IsZero()
 			require.False(t, pending && a.Runner.Doubt == (Unfit{}) && wish.MaxAge == 0, "%s is pending, and asked for", a.Runner.Name)
 			if a.Runner.Stage == StageIdle {
 				taken++
@@ -151,7 +151,7 @@ func TestMakePlan_POOL4_EndedRunnersAreReplacedAtOnce(t *testing.T) {
 		runners := drawRunners(t)
 		present := 0
 		for _, r := range runners {
-			stuck := r.Stage == StageLeaving && r.Removal == RemovalDeleting && wish.LeaveTimeout > 0 && t0.Sub(r.Since) >= wish.LeaveTimeout
+			stuck := r.Stage == StageTerminating && r.Removal == RemovalDeleting && wish.LeaveTimeout > 0 && t0.Sub(r.Since) >= wish.LeaveTimeout
 			if r.Stage != StageFinished && r.Stage != StageLost && !stuck {
 				present++
 			}
@@ -188,8 +188,8 @@ func (w *perfect) apply(t *rapid.T, wish Wish, plan Plan, grants func() bool) {
 	for _, a := range plan.Ask {
 		r := a.Runner
 		r.Why, r.Removal = a.Reason, RemovalAsked
-		if r.Stage == StageBooting || r.Stage == StageIdle {
-			r.Shown, r.ShownSince, r.Stage, r.Since = r.Stage, r.Since, StageLeaving, w.now
+		if r.Stage == StageStarting || r.Stage == StageIdle {
+			r.Shown, r.ShownSince, r.Stage, r.Since = r.Stage, r.Since, StageTerminating, w.now
 		}
 		r.AskAt = w.now.Add(2 * time.Second)
 		if grants() {
@@ -205,12 +205,12 @@ func (w *perfect) apply(t *rapid.T, wish Wish, plan Plan, grants func() bool) {
 	for range plan.Create {
 		w.made++
 		w.set.Put(Runner{Name: fmt.Sprintf("new%04d", w.made), UID: "x", TemplateHash: wish.TemplateHash,
-			Created: w.now, Since: w.now, Stage: StageBooting})
+			Created: w.now, Since: w.now, Stage: StageStarting})
 	}
 	for _, name := range w.set.Names() {
 		if r, _ := w.set.Get(name); r.Removal == RemovalDeleting {
 			w.set.Remove(name)
-		} else if r.Stage == StageBooting && r.Unfit == (Unfit{}) && w.now.Sub(r.Created) >= time.Second {
+		} else if r.Stage == StageStarting && r.Unfit == (Unfit{}) && w.now.Sub(r.Created) >= time.Second {
 			r.Stage, r.Expected, r.Since = StageIdle, false, w.now
 			w.set.Put(r)
 		}
@@ -245,7 +245,7 @@ func TestMakePlan_POOL2_POOL5_Converges(t *testing.T) {
 			}
 			require.LessOrEqual(t, rolled, max(1, serving-wish.Desired+max(wish.MaxUnavailable, 1)), "POOL-5: a roll took too many")
 			w.apply(t, wish, plan, func() bool { return rapid.IntRange(0, 3).Draw(t, "grant") > 0 })
-			require.LessOrEqual(t, w.set.Count(StageBooting), max(25, wish.Desired+wish.MaxSurge), "runaway creation")
+			require.LessOrEqual(t, w.set.Count(StageStarting), max(25, wish.Desired+wish.MaxSurge), "runaway creation")
 		}
 		for _, name := range busyNames {
 			r, exists := w.set.Get(name)

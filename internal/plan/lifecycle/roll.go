@@ -200,7 +200,7 @@ const placementTime = 30 * time.Second
 
 // starting reports whether a runner of the current template is on its way to serving: placed, or just created.
 func (p *planner) starting() bool {
-	expected := func(g group) bool { return g.stage == StageBooting && g.expected }
+	expected := func(g group) bool { return g.stage == StageStarting && g.expected }
 	if p.runners.size(expected) > 0 || p.runners.size(of(starting, p.current)) > 0 {
 		return true
 	}

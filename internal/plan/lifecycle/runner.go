@@ -7,14 +7,14 @@ type Stage int
 
 // The stages. Observers derive them from what they see; in doubt a runner is StageBusy.
 const (
-	// StageBooting: it exists and cannot take work yet.
-	StageBooting Stage = iota + 1
+	// StageStarting: it exists and cannot take work yet.
+	StageStarting Stage = iota + 1
 	// StageIdle: it can take work now.
 	StageIdle
 	// StageBusy: it shows any sign of work (EXCL-4).
 	StageBusy
-	// StageLeaving: our removal is under way; Runner.Removal says how far.
-	StageLeaving
+	// StageTerminating: our removal is under way; Runner.Removal says how far.
+	StageTerminating
 	// StageFinished: it has ended, or its registration is spent.
 	StageFinished
 	// StageLost: its node or backing object is authoritatively gone, or the server reports that its work is over
@@ -26,13 +26,13 @@ const (
 // String names the stage as it is shown in status and metrics.
 func (s Stage) String() string {
 	switch s {
-	case StageBooting:
+	case StageStarting:
 		return "starting"
 	case StageIdle:
 		return "idle"
 	case StageBusy:
 		return "busy"
-	case StageLeaving:
+	case StageTerminating:
 		return "terminating"
 	case StageFinished:
 		return "finished"
@@ -45,10 +45,10 @@ func (s Stage) String() string {
 
 // Stages lists every stage in the order of a runner's life.
 func Stages() []Stage {
-	return []Stage{StageBooting, StageIdle, StageBusy, StageLeaving, StageFinished, StageLost}
+	return []Stage{StageStarting, StageIdle, StageBusy, StageTerminating, StageFinished, StageLost}
 }
 
-// Removal is how far our removal of a StageLeaving runner has come.
+// Removal is how far our removal of a StageTerminating runner has come.
 type Removal int
 
 // The steps of a removal.
@@ -74,17 +74,17 @@ type Runner struct {
 	// Node is the name of the node that it was placed on; empty while it waits for one, or where there are none.
 	Node  string
 	Stage Stage
-	// Since is when the clock of the stage began. For StageBooting it is the moment it was placed on a node, zero
+	// Since is when the clock of the stage began. For StageStarting it is the moment it was placed on a node, zero
 	// while it waits for one. For StageIdle it is the moment it could take work; zero if that is unknown, and then it
-	// is never idle for too long. For StageLeaving it is the moment its removal began.
+	// is never idle for too long. For StageTerminating it is the moment its removal began.
 	Since time.Time
-	// Removal is how far the removal of a StageLeaving or a StageLost runner is. Of one that was asked about, Why is the
+	// Removal is how far the removal of a StageTerminating or a StageLost runner is. Of one that was asked about, Why is the
 	// reason, and AskAt when the fence may be asked again. AskAt of a StageLost one holds whatever Removal is, so that one
 	// which the fence calls busy is not asked about without a pause.
 	Removal Removal
 	Why     Reason
 	AskAt   time.Time
-	// Shown and ShownSince are the Stage and Since that a StageLeaving runner would have without the request. They say
+	// Shown and ShownSince are the Stage and Since that a StageTerminating runner would have without the request. They say
 	// whether the reason to ask still holds: one that has become idle has started after all.
 	Shown      Stage
 	ShownSince time.Time
@@ -92,17 +92,17 @@ type Runner struct {
 	// is known of it.
 	Expected bool
 	// Unfit says why a runner that shows no work should be removed at once although its template and the number are right; the zero value
-	// for a sound one. It is set with StageBooting and StageIdle, because a busy runner is never removed. With StageLeaving it means that
+	// for a sound one. It is set with StageStarting and StageIdle, because a busy runner is never removed. With StageTerminating it means that
 	// the reason to ask still holds. With StageLost it is the reason instead of ReasonLost, such as ReasonRecovery.
 	Unfit Unfit
 	// Doubt says why a runner that shows no work is replaced like one of an older template, within the limits of a roll: it is unknown
-	// whether it could still take work. The zero value for one without doubt. It is set with StageBooting and StageIdle, and with
-	// StageLeaving, where it means that the reason to ask still holds.
+	// whether it could still take work. The zero value for one without doubt. It is set with StageStarting and StageIdle, and with
+	// StageTerminating, where it means that the reason to ask still holds.
 	Doubt Unfit
 	// ImagesMissing: its node lacks the images of the owner's present template. A serving runner of another template is not replaced for
-	// that reason in the meantime. It is set with StageIdle, and with StageLeaving over StageIdle; one that does not serve yet has nothing to lose.
+	// that reason in the meantime. It is set with StageIdle, and with StageTerminating over StageIdle; one that does not serve yet has nothing to lose.
 	ImagesMissing bool
-	// Waiting is what a StageBooting runner is waiting for, in the words of the scheduler or the kubelet; empty when
+	// Waiting is what a StageStarting runner is waiting for, in the words of the scheduler or the kubelet; empty when
 	// nothing is known. It explains a timeout.
 	Waiting string
 }
@@ -120,7 +120,7 @@ func (r Runner) Load() Load {
 		return Load{}
 	case r.Stage == StageBusy && r.Removal != RemovalGranted:
 		return Load{Runners: 1, Busy: 1}
-	case r.Stage == StageBooting || r.Stage == StageIdle:
+	case r.Stage == StageStarting || r.Stage == StageIdle:
 		return Load{Runners: 1}
 	default:
 		return Load{}
@@ -144,7 +144,7 @@ func (r Runner) Ref(namespace, owner string) RunnerRef {
 
 // shows is the stage beneath a removal of ours, and when its clock began.
 func (r Runner) shows() (Stage, time.Time) {
-	if r.Stage == StageLeaving {
+	if r.Stage == StageTerminating {
 		return r.Shown, r.ShownSince
 	}
 	return r.Stage, r.Since
@@ -159,9 +159,9 @@ type Wish struct {
 	// MaxUnavailable and MaxSurge limit a roll; it always moves at least one, unless nothing could take its place now
 	// (HoldUntil, Starts).
 	MaxUnavailable, MaxSurge int
-	// StartTimeout is how long a runner may be StageBooting after it was placed. 0: no limit.
+	// StartTimeout is how long a runner may be StageStarting after it was placed. 0: no limit.
 	StartTimeout time.Duration
-	// UnschedulableTimeout is how long a runner may be StageBooting before it is placed, counted from its creation. 0:
+	// UnschedulableTimeout is how long a runner may be StageStarting before it is placed, counted from its creation. 0:
 	// no limit.
 	UnschedulableTimeout time.Duration
 	// IdleTimeout is how long a runner may be StageIdle, and MaxAge how old one that shows no work may be. One that exceeds either is
@@ -180,11 +180,11 @@ type Wish struct {
 	// Others are the runners of other owners, by node. A smaller number takes runners from the nodes that are nearest to being empty of
 	// all of them.
 	Others map[string]Load
-	// KeepBooting protects runners that are StageBooting and have been placed, until the StartTimeout is over or they are
+	// KeepBooting protects runners that are StageStarting and have been placed, until the StartTimeout is over or they are
 	// unfit for ReasonRegistrationTimeout. It is for runners whose identity is unknown before they register: one that is
 	// just registering may be given a job at any moment, and its fence cannot say so yet.
 	KeepBooting bool
-	// KeepPending makes a smaller number wait for placed StageBooting runners of the present template. They are not removed
+	// KeepPending makes a smaller number wait for placed StageStarting runners of the present template. They are not removed
 	// for it, and serving ones only as far as enough is left without them. KeepBooting implies it.
 	KeepPending bool
 	// Paused stops everything but the removal of what has ended or is lost.

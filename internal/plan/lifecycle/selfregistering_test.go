@@ -19,21 +19,21 @@ func TestMakePlan_RUN2_ABootingRunnerIsAVictimOnlyWhereItCannotBeRegistering(t *
 	}
 	cases{
 		{name: "c612e87d an old set whose pods no node takes goes to zero", wish: keep(nil),
-			runners: set(at(StageBooting, "b", 2, unplacedFor(time.Minute))),
+			runners: set(at(StageStarting, "b", 2, unplacedFor(time.Minute))),
 			ask:     []string{"starting-b-0 ScaleDown", "starting-b-1 ScaleDown"}},
-		{name: "a3072c11 one that is just registering is nobody's victim", wish: keep(nil), runners: set(at(StageBooting, "b", 1)), next: later},
-		{name: "also of a roll", wish: keep(func(w *Wish) { w.Desired, w.TemplateHash = 1, "c" }), runners: set(at(StageBooting, "b", 1)), next: later},
+		{name: "a3072c11 one that is just registering is nobody's victim", wish: keep(nil), runners: set(at(StageStarting, "b", 1)), next: later},
+		{name: "also of a roll", wish: keep(func(w *Wish) { w.Desired, w.TemplateHash = 1, "c" }), runners: set(at(StageStarting, "b", 1)), next: later},
 		{name: "but one that waits for a node is", wish: keep(func(w *Wish) { w.Desired, w.TemplateHash = 1, "c" }),
-			runners: set(at(StageBooting, "b", 1, unplacedFor(time.Minute))), ask: []string{"starting-b-0 TemplateChanged"}},
-		{name: "also of an owner that is deleted", wish: keep(func(w *Wish) { w.Terminating = true }), runners: set(at(StageBooting, "b", 1)), next: later},
-		{name: "past its time it is", wish: keep(func(w *Wish) { w.StartTimeout = time.Minute }), runners: set(at(StageBooting, "b", 1)),
+			runners: set(at(StageStarting, "b", 1, unplacedFor(time.Minute))), ask: []string{"starting-b-0 TemplateChanged"}},
+		{name: "also of an owner that is deleted", wish: keep(func(w *Wish) { w.Terminating = true }), runners: set(at(StageStarting, "b", 1)), next: later},
+		{name: "past its time it is", wish: keep(func(w *Wish) { w.StartTimeout = time.Minute }), runners: set(at(StageStarting, "b", 1)),
 			ask: []string{"starting-b-0 StartTimeout"}},
 		{name: "or when GitHub does not get to know it", wish: keep(func(w *Wish) { w.Desired = 1 }),
-			runners: set(at(StageBooting, "b", 1, unfitFor(ReasonRegistrationTimeout))), ask: []string{"starting-b-0 RegistrationTimeout"}},
+			runners: set(at(StageStarting, "b", 1, unfitFor(ReasonRegistrationTimeout))), ask: []string{"starting-b-0 RegistrationTimeout"}},
 		{name: "not because of its node", wish: keep(func(w *Wish) { w.Desired = 1 }),
-			runners: set(at(StageBooting, "b", 1, unfitFor(ReasonNodeCordoned))), next: later},
+			runners: set(at(StageStarting, "b", 1, unfitFor(ReasonNodeCordoned))), next: later},
 		{name: "a node took it after it was asked for: withdrawn", wish: keep(nil),
-			runners:  set(at(StageLeaving, "b", 1, removal(RemovalAsked, ReasonScaleDown, t0), shown(StageBooting, t0))),
+			runners:  set(at(StageTerminating, "b", 1, removal(RemovalAsked, ReasonScaleDown, t0), shown(StageStarting, t0))),
 			withdraw: []string{"terminating-b-0 NeededAgain"}, next: t0.Add(2 * time.Minute)},
 	}.check(t)
 }
@@ -43,14 +43,14 @@ func TestMakePlan_RUN1_ASmallerNumberWaitsForPendingRunners(t *testing.T) {
 	none := pending
 	none.Desired = 0
 	cases{
-		{name: "too few serve: nobody goes", wish: pending, runners: set(at(StageBooting, "b", 2), at(StageIdle, "b", 2))},
-		{name: "enough serve: the oldest go, the newest stay", wish: pending, runners: set(at(StageBooting, "b", 1), at(StageIdle, "b", 4)),
+		{name: "too few serve: nobody goes", wish: pending, runners: set(at(StageStarting, "b", 2), at(StageIdle, "b", 2))},
+		{name: "enough serve: the oldest go, the newest stay", wish: pending, runners: set(at(StageStarting, "b", 1), at(StageIdle, "b", 4)),
 			ask: []string{"idle-b-0 ScaleDown", "idle-b-1 ScaleDown"}},
-		{name: "what waits for a node goes first", wish: pending, runners: set(at(StageBooting, "b", 1, unplacedFor(time.Minute)), at(StageIdle, "b", 2)),
+		{name: "what waits for a node goes first", wish: pending, runners: set(at(StageStarting, "b", 1, unplacedFor(time.Minute)), at(StageIdle, "b", 2)),
 			ask: []string{"starting-b-0 ScaleDown"}},
 		{name: "nothing is wanted: what serves goes, the pending follow when they serve or are late", wish: none,
-			runners: set(at(StageBooting, "b", 1), at(StageIdle, "b", 1)), ask: []string{"idle-b-0 ScaleDown"}},
-		{name: "pending ones of an older template go at once", wish: pending, runners: set(at(StageBooting, "a", 1), at(StageIdle, "b", 2)),
+			runners: set(at(StageStarting, "b", 1), at(StageIdle, "b", 1)), ask: []string{"idle-b-0 ScaleDown"}},
+		{name: "pending ones of an older template go at once", wish: pending, runners: set(at(StageStarting, "a", 1), at(StageIdle, "b", 2)),
 			ask: []string{"starting-a-0 ScaleDown"}},
 	}.check(t)
 }
@@ -88,7 +88,7 @@ func TestCompleteAt_RUN4_CountsFromTheLastScaleUpAndNotFromTheLastLook(t *testin
 // RUN-6: a victim that was asked for stays it, counts, and is asked again only in time; demand that returns takes the request back.
 func TestMakePlan_RUN6_AVictimAskedIsKeptInMind(t *testing.T) {
 	later := t0.Add(time.Minute)
-	asked := at(StageLeaving, "b", 1, removal(RemovalAsked, ReasonScaleDown, later), shown(StageIdle, t0))
+	asked := at(StageTerminating, "b", 1, removal(RemovalAsked, ReasonScaleDown, later), shown(StageIdle, t0))
 	wish := func(n int) Wish { return Wish{Desired: n, TemplateHash: "b", KeepBooting: true, KeepPending: true} }
 	cases{
 		{name: "4551309e it stays the victim, and nobody else goes for it", wish: wish(2), runners: set(at(StageIdle, "b", 2), asked), next: later},

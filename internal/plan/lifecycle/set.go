@@ -102,10 +102,10 @@ func (s *Set) Put(r Runner) {
 
 // normal clears what goes with other stages.
 func (r Runner) normal() Runner {
-	if r.Stage != StageLeaving {
+	if r.Stage != StageTerminating {
 		r.Shown, r.ShownSince = 0, time.Time{}
 	}
-	if r.Stage != StageLeaving && r.Stage != StageLost {
+	if r.Stage != StageTerminating && r.Stage != StageLost {
 		r.Why, r.AskAt = "", time.Time{}
 		if r.Stage != StageBusy || r.Removal != RemovalGranted {
 			r.Removal = RemovalNone
@@ -114,10 +114,10 @@ func (r Runner) normal() Runner {
 	if r.Stage == StageBusy || r.Stage == StageFinished {
 		r.Unfit = Unfit{}
 	}
-	if r.Stage != StageBooting && r.Stage != StageIdle && r.Stage != StageLeaving {
+	if r.Stage != StageStarting && r.Stage != StageIdle && r.Stage != StageTerminating {
 		r.Doubt = Unfit{}
 	}
-	if r.Stage != StageIdle && (r.Stage != StageLeaving || r.Shown != StageIdle) {
+	if r.Stage != StageIdle && (r.Stage != StageTerminating || r.Shown != StageIdle) {
 		r.ImagesMissing = false
 	}
 	return r
@@ -175,8 +175,8 @@ func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 func groupOf(r *Runner) group {
 	return group{
 		stage: r.Stage, removal: r.Removal, expected: r.Expected, timed: !r.Since.IsZero(), hash: r.TemplateHash,
-		unfit:     r.Unfit != (Unfit{}) && (r.Stage == StageBooting || r.Stage == StageIdle),
-		doubt:     r.Doubt != (Unfit{}) && (r.Stage == StageBooting || r.Stage == StageIdle),
+		unfit:     r.Unfit != (Unfit{}) && (r.Stage == StageStarting || r.Stage == StageIdle),
+		doubt:     r.Doubt != (Unfit{}) && (r.Stage == StageStarting || r.Stage == StageIdle),
 		imageless: r.ImagesMissing && r.Stage == StageIdle,
 	}
 }

@@ -66,7 +66,7 @@ func stageOf(p RunnerPod, c RunnerClaim, claimed bool) string {
 	case claimed && c.State == fleet.ClaimMinted:
 		return "registered"
 	case claimed:
-		return "claimed"
+		return "assigned"
 	case p.OwnerLabel != "" || p.PollerEnded: // EXCL-4
 		return "busy"
 	case p.Ready:
@@ -134,7 +134,7 @@ func (a *API) getPool(w http.ResponseWriter, r request) error {
 }
 
 // formerStages are names of stages that the API had before.
-var formerStages = map[string]string{"booting": "starting", "minted": "registered", "leaving": "terminating"}
+var formerStages = map[string]string{"booting": "starting", "claimed": "assigned", "minted": "registered", "leaving": "terminating"}
 
 // selectStages reads the parameter stage.
 func selectStages(values []string) ([]string, error) {

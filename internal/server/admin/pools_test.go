@@ -20,7 +20,7 @@ func TestStageOf_EXCL4(t *testing.T) {
 	}{
 		"just made":                           {RunnerPod{}, "", "starting"},
 		"ready":                               {ready, "", "idle"},
-		"chosen":                              {ready, fleet.ClaimClaimed, "claimed"},
+		"chosen":                              {ready, fleet.ClaimClaimed, "assigned"},
 		"registered":                          {RunnerPod{}, fleet.ClaimMinted, "registered"},
 		"at work":                             {RunnerPod{}, fleet.ClaimExecuting, "busy"},
 		"at work while it is deleted":         {RunnerPod{Pod: dispatch.Pod{Deleting: true}}, fleet.ClaimExecuting, "busy"},
@@ -39,12 +39,12 @@ func TestStageOf_EXCL4(t *testing.T) {
 }
 
 func TestSelectStages_NewAndFormerNames(t *testing.T) {
-	stages, err := selectStages([]string{"booting", "idle", "minted", "leaving", "terminating"})
+	stages, err := selectStages([]string{"booting", "idle", "claimed", "minted", "leaving", "terminating"})
 	require.NoError(t, err)
-	require.Equal(t, []string{"starting", "idle", "registered", "terminating", "terminating"}, stages)
+	require.Equal(t, []string{"starting", "idle", "assigned", "registered", "terminating", "terminating"}, stages)
 	stages, err = selectStages(nil)
 	require.NoError(t, err)
 	require.Empty(t, stages, "all")
 	_, err = selectStages([]string{"asleep"})
-	require.ErrorContains(t, err, "stage must be one of starting, idle, claimed, registered, busy, terminating, finished")
+	require.ErrorContains(t, err, "stage must be one of starting, idle, assigned, registered, busy, terminating, finished")
 }

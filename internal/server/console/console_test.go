@@ -359,7 +359,7 @@ func TestPools_ShowWhatTheyHave(t *testing.T) {
 		require.Contains(t, text("/ui/pools/runners/"+name), want)
 	}
 	require.NotContains(t, text("/ui/pools/runners/linux-4?stage=idle"), "linux-4-b")
-	require.Contains(t, text("/ui/pools/runners/linux-4"), "starting idle assigned registered busy terminating exited", "the filter's words are those of the command line")
+	require.Contains(t, text("/ui/pools/runners/linux-4"), "starting idle assigned registered busy terminating finished", "the filter's words are those of the command line")
 	first := body(t, d.ask("GET", "/ui/pools/runners/linux-4", ada, ""))
 	require.NotContains(t, first, "Next page")
 	require.Equal(t, http.StatusNotFound, d.ask("GET", "/ui/pools/runners/none", ada, "").StatusCode)

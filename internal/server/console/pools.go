@@ -52,7 +52,7 @@ func loadPool(_ *Console, v *visitor, at location) (string, any, error) {
 	stage := at.query.Get("stage")
 	view := poolView{At: "/ui/pools/" + own}
 	for _, s := range adminapi.RunnerStages() {
-		view.Stages = append(view.Stages, choice{Value: s, Text: adminapi.StageText(s), Selected: s == stage})
+		view.Stages = append(view.Stages, choice{Value: s, Text: s, Selected: s == stage})
 	}
 	if err := v.get(adminapi.PathPools+"/"+own, &view.Pool); err != nil {
 		return "", nil, err

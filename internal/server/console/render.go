@@ -89,7 +89,6 @@ var functions = template.FuncMap{
 	"step":   func(name string) string { return fleet.Step(name).Words() },
 	"slug":   func(name any) string { return strings.ReplaceAll(words(name), " ", "-") },
 	"words":  words,
-	"stage":  adminapi.StageText,
 	"exit":   func(code *int32) string { return adminapi.ExitCode(*code) },
 	"hours":  func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 2, 64) },
 	"prose":  prose,

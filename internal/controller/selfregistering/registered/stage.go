@@ -84,10 +84,10 @@ func (v *View) Runner(place Place, registrationTimeout time.Duration, now time.T
 			r.Removal = lifecycle.RemovalGranted
 		}
 	case !v.Deleting.IsZero():
-		r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalDeleting, v.Deleting
+		r.Stage, r.Removal, r.Since = lifecycle.StageTerminating, lifecycle.RemovalDeleting, v.Deleting
 		r.Shown, r.ShownSince = v.shown()
 	case granted:
-		r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalGranted, v.Unregistered
+		r.Stage, r.Removal, r.Since = lifecycle.StageTerminating, lifecycle.RemovalGranted, v.Unregistered
 		r.Shown, r.ShownSince = v.shown()
 	default:
 		r.Stage, r.Since = v.shown()
@@ -106,7 +106,7 @@ func (v *View) shown() (lifecycle.Stage, time.Time) {
 	if v.Ready && v.known() {
 		return lifecycle.StageIdle, v.ReadySince
 	}
-	return lifecycle.StageBooting, v.Placed
+	return lifecycle.StageStarting, v.Placed
 }
 
 // known reports whether GitHub could give it a job: an ephemeral runner is registered before its pod is made, a static one

@@ -90,7 +90,7 @@ func (r *Reconciler) show(ctx context.Context, p *pass) error {
 	if controllerutil.ContainsFinalizer(p.runner, runnerpod.FinalizerRegistration) {
 		set(p, v1alpha1.ConditionDeletionProtected, metav1.ConditionTrue, runnerpod.ReasonFinalizer, runnerpod.HeldMessage(runnerpod.FinalizerRegistration, p.runner.Namespace))
 	}
-	if stage != lifecycle.StageLeaving && stage != lifecycle.StageBusy && p.runner.DeletionTimestamp.IsZero() {
+	if stage != lifecycle.StageTerminating && stage != lifecycle.StageBusy && p.runner.DeletionTimestamp.IsZero() {
 		unblocked(p)
 	}
 	if equality.Semantic.DeepEqual(p.runner.Status, *s) {
@@ -138,18 +138,18 @@ func (r *Reconciler) stage(p *pass, now time.Time) (lifecycle.Stage, string) {
 		case p.status.Stage == lifecycle.StageFinished.String(): // its end was observed
 			return lifecycle.StageFinished, p.status.Message
 		case !p.runner.DeletionTimestamp.IsZero():
-			return lifecycle.StageLeaving, "being removed"
+			return lifecycle.StageTerminating, "being removed"
 		case p.runner.Status.PodUID != "":
 			return lifecycle.StageFinished, "its pod is gone and is not recreated"
 		case p.status.PodUID != "":
-			return lifecycle.StageBooting, "its pod was created"
+			return lifecycle.StageStarting, "its pod was created"
 		}
 		for _, kind := range []string{v1alpha1.ConditionValid, v1alpha1.ConditionRegistered} {
 			if c := condition(&p.status, kind); c != nil && c.Status == metav1.ConditionFalse {
-				return lifecycle.StageBooting, c.Message
+				return lifecycle.StageStarting, c.Message
 			}
 		}
-		return lifecycle.StageBooting, "registering"
+		return lifecycle.StageStarting, "registering"
 	}
 	seen := v.Runner(p.place, 0, now)
 	switch {
@@ -168,7 +168,7 @@ func (r *Reconciler) stage(p *pass, now time.Time) (lifecycle.Stage, string) {
 		if c := condition(&p.status, v1alpha1.ConditionRemovalBlocked); c != nil {
 			why = c.Message
 		}
-		return lifecycle.StageLeaving, why
+		return lifecycle.StageTerminating, why
 	case seen.Unfit.Detail != "":
 		return seen.Stage, seen.Unfit.Detail
 	case seen.Waiting != "":

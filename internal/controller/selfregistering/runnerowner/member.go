@@ -58,7 +58,7 @@ func (m *member) id() string {
 
 // runner is the member as the engine sees it; false when nothing of it is there.
 func (m *member) runner(place registered.Place, timeout time.Duration, now time.Time) (lifecycle.Runner, bool) {
-	r := lifecycle.Runner{Name: m.name, UID: m.id(), TemplateHash: m.hash, Created: m.created, Stage: lifecycle.StageBooting}
+	r := lifecycle.Runner{Name: m.name, UID: m.id(), TemplateHash: m.hash, Created: m.created, Stage: lifecycle.StageStarting}
 	switch {
 	case m.pod != nil:
 		r = m.pod.Runner(place, timeout, now)
@@ -100,7 +100,7 @@ func (m *member) overlay(r *lifecycle.Runner, now time.Time) {
 		}
 		r.AskAt = m.leave.AskAt
 		return
-	case lifecycle.StageLeaving: // granted or being deleted by what the pod shows; the watch shows that later than we know it
+	case lifecycle.StageTerminating: // granted or being deleted by what the pod shows; the watch shows that later than we know it
 		if m.leave.Deleted {
 			r.Removal = lifecycle.RemovalDeleting
 		}
@@ -115,7 +115,7 @@ func (m *member) overlay(r *lifecycle.Runner, now time.Time) {
 		return
 	}
 	r.Shown, r.ShownSince = r.Stage, r.Since
-	r.Stage, r.Removal, r.Since = lifecycle.StageLeaving, lifecycle.RemovalDeleting, later(m.leave.Since, m.Deleting)
+	r.Stage, r.Removal, r.Since = lifecycle.StageTerminating, lifecycle.RemovalDeleting, later(m.leave.Since, m.Deleting)
 }
 
 // alarm is when the member becomes something else by the clock alone; zero for never.

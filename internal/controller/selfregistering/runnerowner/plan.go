@@ -108,7 +108,7 @@ func (s *ownerState) completed(o *Owner, made int, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// One that is leaving is not there for the need: it would end what its removal may have been evidence of.
-	present := s.runners.Count(lifecycle.StageBooting) + s.runners.Count(lifecycle.StageIdle) + s.runners.Count(lifecycle.StageBusy)
+	present := s.runners.Count(lifecycle.StageStarting) + s.runners.Count(lifecycle.StageIdle) + s.runners.Count(lifecycle.StageBusy)
 	complete := present >= o.Desired
 	raised := s.completeFor >= 0 && o.Desired > s.completeFor
 	s.completeAt = lifecycle.CompleteAt(s.completeAt, o.ScaledAt, made > 0 || raised, complete, now)

@@ -362,12 +362,12 @@ func (s *ownerState) note(m *member, r lifecycle.Runner, has bool, place registe
 	if !has || r.Removal != lifecycle.RemovalAsked {
 		delete(s.unsure, m.name)
 	}
-	if has && m.pod == nil && m.waitsFor() != "" && r.Stage == lifecycle.StageBooting {
+	if has && m.pod == nil && m.waitsFor() != "" && r.Stage == lifecycle.StageStarting {
 		s.waiting[m.name] = m.waitsFor()
 	} else {
 		delete(s.waiting, m.name)
 	}
-	if has && m.pod != nil && m.pod.Node == "" && m.pod.Waiting != "" && r.Stage == lifecycle.StageBooting {
+	if has && m.pod != nil && m.pod.Node == "" && m.pod.Waiting != "" && r.Stage == lifecycle.StageStarting {
 		s.unplaced[m.name] = m.pod.Waiting
 	} else {
 		delete(s.unplaced, m.name)

@@ -126,7 +126,7 @@ func TestPlan_POOL6_ARunnerOnASilentNodeIsReplacedElsewhere(t *testing.T) {
 func TestTakePod_APodOfAnotherIsNoMembers(t *testing.T) {
 	s, _ := newState(t)
 	shown(s, "x", func(v *registered.View) { v.Owner.UID = "another" })
-	require.Equal(t, 1, s.runners.Count(lifecycle.StageBooting), "it has no pod")
+	require.Equal(t, 1, s.runners.Count(lifecycle.StageStarting), "it has no pod")
 }
 
 func TestRunner_RUN6_GitHubsWordHoldsUntilItShowsSomethingElse(t *testing.T) {

@@ -87,11 +87,11 @@ func oneOf(sentences map[string]string) string {
 // statusOf computes an owner's status. The conditions keep the times of those before.
 func statusOf(o *Owner, f facts, now time.Time) Status {
 	of := f.of
-	present := of[lifecycle.StageBooting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageLeaving]
+	present := of[lifecycle.StageStarting] + of[lifecycle.StageIdle] + of[lifecycle.StageBusy] + of[lifecycle.StageTerminating]
 	return Status{
 		Counts: v1alpha1.RunnerCounts{
-			Replicas: int32(present + of[lifecycle.StageLost]), Starting: int32(of[lifecycle.StageBooting]), Idle: int32(of[lifecycle.StageIdle]),
-			Busy: int32(of[lifecycle.StageBusy] + of[lifecycle.StageLost]), Terminating: int32(of[lifecycle.StageLeaving]), Finished: int32(of[lifecycle.StageFinished]),
+			Replicas: int32(present + of[lifecycle.StageLost]), Starting: int32(of[lifecycle.StageStarting]), Idle: int32(of[lifecycle.StageIdle]),
+			Busy: int32(of[lifecycle.StageBusy] + of[lifecycle.StageLost]), Terminating: int32(of[lifecycle.StageTerminating]), Finished: int32(of[lifecycle.StageFinished]),
 		},
 		Generation: o.Object.GetGeneration(), TemplateHash: f.wish.TemplateHash, Desired: f.wish.Desired, Updated: f.updated,
 		CompleteAt: metav1.NewTime(f.completeAt.Truncate(time.Second)), Conditions: conditionsOf(o, f, now),
@@ -183,7 +183,7 @@ func (c *conditions) available(f facts) {
 
 func (c *conditions) progressing(f facts) {
 	const kind = v1alpha1.ConditionProgressing
-	present := f.of[lifecycle.StageBooting] + f.of[lifecycle.StageIdle] + f.of[lifecycle.StageBusy]
+	present := f.of[lifecycle.StageStarting] + f.of[lifecycle.StageIdle] + f.of[lifecycle.StageBusy]
 	switch {
 	case f.wish.Terminating:
 		c.set(kind, true, "Draining", "being deleted")
@@ -203,7 +203,7 @@ func (c *conditions) progressing(f facts) {
 		c.set(kind, false, "RunnersFailing", "runners exit before they can take a job; new ones are created with a backoff: "+f.startSays)
 	case f.updated < present:
 		c.set(kind, true, "RollingOut", "replacing runners that are not busy after a template change")
-	case present != f.wish.Desired || f.of[lifecycle.StageLeaving] > 0:
+	case present != f.wish.Desired || f.of[lifecycle.StageTerminating] > 0:
 		c.set(kind, true, "Scaling", "creating or removing runners")
 	default:
 		c.set(kind, false, "UpToDate", "the runners match the spec")
