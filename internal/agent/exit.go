@@ -2,9 +2,10 @@ package agent
 
 import "fmt"
 
-// Exit codes of the agent itself. The supervisor otherwise exits with the runner's own.
+// Exit codes of the agent itself. The supervisor otherwise exits with the runner's own, but for exitOutdated with a job.
 const (
 	exitFailed        = 1
+	exitOutdated      = 7 // the runner's, whose version GitHub refuses (podsigns.ExitOutdated): such a runner has no job
 	exitNotExecutable = 126
 	exitNotFound      = 127
 	exitSignalBase    = 128

@@ -121,13 +121,16 @@ func stage(path string, content []byte, to owner) (err error) {
 	return os.Rename(temp.Name(), path)
 }
 
-// readBounded reads a small file, and refuses one that is not.
+// readBounded reads a small regular file, and refuses any other. It waits for none: a job of before may have left a FIFO.
 func readBounded(path string) ([]byte, error) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
 	content, err := io.ReadAll(io.LimitReader(file, maxJIT+1))
 	if err != nil {
 		return nil, err

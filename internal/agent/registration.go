@@ -99,7 +99,7 @@ func (s *supervisor) register(ctx context.Context) (registered bool, err error) 
 		pause := s.LookEvery
 		if ready {
 			// From here on GitHub may know the runner: a second start in this pod must not register another.
-			if err := os.WriteFile(s.files.taken, nil, 0o600); err != nil {
+			if err := placeSign(s.files.taken); err != nil {
 				return false, fail("registering the runner: %v", err)
 			}
 			code, err := s.configure(ctx, env)

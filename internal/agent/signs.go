@@ -12,21 +12,21 @@ import (
 // poller.
 func (s *supervisor) placeSigns() (err error) {
 	if s.RegistrationDir != "" || s.files.apart() && !s.Given { // a static runner, or one on a Mac: no container idle waits for it
-		err = os.WriteFile(s.files.jobless, nil, 0o600)
+		err = placeSign(s.files.jobless)
 	} else {
 		s.lock, err = placeLocked(s.files.jobless)
 	}
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(s.files.idle, nil, 0o600)
+	return placeSign(s.files.idle)
 }
 
 // removeSigns is for a supervisor that exits: the poller must not fetch work for this container any more, and no job can start in it.
 func (s *supervisor) removeSigns() {
 	_ = os.Remove(s.files.idle)
 	if s.lock != nil {
-		_ = os.WriteFile(s.files.exited, nil, 0o600) // for a container idle that starts later
+		_ = placeSign(s.files.exited) // for a container idle that starts later
 		s.showJob()
 	}
 }
@@ -38,6 +38,18 @@ func (s *supervisor) showJob() {
 		_ = s.lock.Close()
 		s.lock = nil
 	}
+}
+
+// placeSign creates an empty file in the place of any other: a job may have left a FIFO, and to open that would take for ever.
+func placeSign(path string) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".sign-*")
+	if err != nil {
+		return fmt.Errorf("creating %s: %w", path, withoutPath(err))
+	}
+	if err = errors.Join(file.Close(), os.Rename(file.Name(), path)); err != nil {
+		_ = os.Remove(file.Name())
+	}
+	return err
 }
 
 // placeLocked creates an empty file that this process holds a lock on until the returned file is closed. The kernel releases the lock when

@@ -54,7 +54,7 @@ func (s *supervisor) static(ctx context.Context, events <-chan struct{}) error {
 		s.Log.Info("the runner exited after its last job")
 		return nil
 	}
-	return s.ended(cmd.ProcessState)
+	return s.ended(cmd.ProcessState, attended.busy)
 }
 
 // staticEnvironment is the runner's: with both hooks, and without anything that it could be registered with again.
@@ -148,7 +148,7 @@ func (a *attendance) showIdle() {
 	if a.silent || a.frozen != 0 || a.stopped || exists(a.files.jobless) {
 		return
 	}
-	err := os.WriteFile(a.files.jobless, nil, 0o600)
+	err := placeSign(a.files.jobless)
 	if err != nil && !a.said {
 		a.Log.Error("recording that the runner is idle failed, retrying", "error", err)
 	}
@@ -172,7 +172,7 @@ func (a *attendance) hold() {
 
 // sign leaves a sign for the hook; where it cannot, the hook does not wait, or not for long.
 func (a *attendance) sign(path string) {
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
+	if err := placeSign(path); err != nil {
 		a.Log.Warn("writing a file for the job's hook", "error", err)
 	}
 }

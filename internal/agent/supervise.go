@@ -136,7 +136,7 @@ func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
 }
 
 // Supervise waits for a configuration, runs the runner once with it and returns nil for exit 0 or an *ExitError with the
-// runner's true exit code (128 + signal when it was killed).
+// runner's exit code (128 + signal when it was killed), which a job cannot make exitOutdated.
 //
 // The end of ctx is the request to stop: TERM or INT, of which a second one changes nothing; the kubelet's KILL is the end
 // of every grace period.
@@ -177,7 +177,7 @@ func Supervise(ctx context.Context, options SuperviseOptions) error {
 		return fail("adding the CA of GitHub to the runner's certificates: %v", err)
 	}
 	if !s.awaitSocket(ctx) {
-		_ = os.WriteFile(s.files.exited, nil, 0o600) // the container idle may be waiting for signs of this process
+		_ = placeSign(s.files.exited) // the container idle may be waiting for signs of this process
 		return nil
 	}
 	events, stop := s.watch()
@@ -304,7 +304,7 @@ func (s *supervisor) take() ([]byte, error) {
 		return nil, fail("reading the stored configuration: %v; the poller must run as the same user as the runner, "+
 			"or as root with --runner-uid", err)
 	}
-	if err := os.WriteFile(s.files.taken, nil, 0o600); err != nil {
+	if err := placeSign(s.files.taken); err != nil {
 		return nil, fail("reading the stored configuration: %v", err)
 	}
 	if !s.files.apart() {
@@ -358,9 +358,9 @@ func (s *supervisor) run(ctx context.Context, jit string, events <-chan struct{}
 		return err
 	}
 	s.Log.Info("runner started", "pid", cmd.Process.Pid)
-	s.attend(ctx, cmd.Process.Pid, events, done)
+	worked := s.attend(ctx, cmd.Process.Pid, events, done)
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what a job left running in the background
-	return s.ended(cmd.ProcessState)
+	return s.ended(cmd.ProcessState, worked)
 }
 
 // start starts a program in a process group of its own. Its end closes done.
@@ -391,8 +391,8 @@ func (s *supervisor) start(ctx context.Context, argv, env []string) (cmd *exec.C
 	return cmd, ended, nil
 }
 
-// attend returns when the runner has ended. A stop is for the log alone (EXCL-8).
-func (s *supervisor) attend(ctx context.Context, group int, events <-chan struct{}, done <-chan struct{}) {
+// attend returns when the runner has ended, and whether it has had a job. A stop is for the log alone (EXCL-8).
+func (s *supervisor) attend(ctx context.Context, group int, events <-chan struct{}, done <-chan struct{}) (worked bool) {
 	look := time.NewTicker(s.LookEvery)
 	defer look.Stop()
 	stop := ctx.Done()
@@ -400,7 +400,7 @@ func (s *supervisor) attend(ctx context.Context, group int, events <-chan struct
 	for {
 		select {
 		case <-done:
-			return
+			return j.started()
 		case <-events:
 			j.started()
 		case <-look.C:
@@ -478,8 +478,12 @@ func startFailure(program string, err error) error {
 	return &ExitError{Code: code, Text: fmt.Sprintf("starting the runner %s: %v", program, err)}
 }
 
-func (s *supervisor) ended(state *os.ProcessState) error {
+// ended is the exit of a runner that has a job, or had its one job, or has not.
+func (s *supervisor) ended(state *os.ProcessState, worked bool) error {
 	code := state.ExitCode()
+	if code == exitOutdated && worked {
+		code = exitFailed // RUN-7: it is the job's doing
+	}
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		code = exitSignalBase + int(status.Signal())
 	}

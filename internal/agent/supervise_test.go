@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// listen exits 9 when it is stopped without a job, 3 when its registration is removed, and 5 at the end of a job. Between the files "acquire"
+// listen exits 9 when it is stopped without a job, 3 when its registration is removed, and with what the file "finish" says, or 5, at the end of a job. Between the files "acquire"
 // and "assign" it has acquired a job of which nothing shows yet, and loses it when it is stopped.
 func listen(dir string) {
 	term := make(chan os.Signal, 4)
@@ -102,8 +103,9 @@ func listen(dir string) {
 			}
 			touch(filepath.Join(dir, "busy"))
 		}
-		if busy && exists(filepath.Join(dir, "finish")) {
-			os.Exit(5)
+		if said, err := os.ReadFile(filepath.Join(dir, "finish")); busy && err == nil {
+			code, _ := strconv.Atoi(string(said))
+			os.Exit(cmp.Or(code, 5))
 		}
 	}
 }

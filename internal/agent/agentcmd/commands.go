@@ -101,7 +101,8 @@ func runCommand(name string) Command {
 		Use:   "run -- COMMAND [ARGUMENT…]",
 		Short: "Wait for the JIT configuration, run the runner once, and exit with its code",
 		Long: `Waits in the runner's container for the stored configuration, and starts the runner once, with the configuration in
-ACTIONS_RUNNER_INPUT_JITCONFIG. Exits with the runner's exit code, or 128 + signal if it was killed.
+ACTIONS_RUNNER_INPUT_JITCONFIG. Exits with the runner's exit code, or 128 + signal if it was killed; code 7, which says that GitHub rejects
+the runner's version, becomes 1 once it has a job.
 
 On TERM or INT it exits 0 while it waits, stops a runner that has no job, and waits for a running job to finish.
 

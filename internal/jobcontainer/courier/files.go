@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
 )
 
@@ -56,14 +57,7 @@ func place(dir, path string, content []byte) error {
 
 // read reads a regular file of bounded size: a job can write here, too.
 func read(path string) ([]byte, error) {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("reading %s: not a regular file", path)
-	}
-	file, err := os.Open(path)
+	file, err := jobcontainer.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 	"github.com/bullpen-ci/bullpen/internal/jobcontainer/letter"
 )
 
@@ -144,9 +145,9 @@ func (s *supervisor) await() {
 	if s.released != nil {
 		return
 	}
-	file, err := os.Open(s.lock)
+	file, err := jobcontainer.OpenRegular(s.lock)
 	if err != nil {
-		return // not yet
+		return // not yet, or a job has replaced it: this process ends by SIGTERM then
 	}
 	if s.seen.IsZero() {
 		s.seen = s.now()

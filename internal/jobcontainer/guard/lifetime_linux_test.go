@@ -110,7 +110,7 @@ func TestGuard_JOB2_AForgedSupervisorEndsWithTheRunner(t *testing.T) {
 	require.NoError(t, volume.Want(p.dir, "step-0"))
 	late := p.begin("step-0")
 	late.requireGone("the process that listened has ended, and so has the guard")
-	require.Contains(t, late.log.String(), "the runner has ended")
+	require.Contains(t, []int{0, jobcontainer.ExitRunnerEnded}, late.cmd.ProcessState.ExitCode(), late.log)
 	require.NoError(t, listener.Close())
 
 	// One that lives counts for as long as it lives.
@@ -205,6 +205,20 @@ func TestGuard_JOB2_EndsWithTheRunnerBeforeItIsNamed(t *testing.T) {
 	require.Never(t, func() bool { return !c.alive() }, 200*time.Millisecond, 20*time.Millisecond)
 	p.hold.Release()
 	c.requireGone("a container whose response is on its way when the runner ends")
+}
+
+// A FIFO in place of the lock would keep a guard, which no signal ends, from ever beginning to watch its runner.
+func TestGuard_JOB2_AJobThatReplacesTheLockGainsNothing(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	lock := filepath.Join(p.dir, filepath.Base(jobcontainer.Lock))
+	require.NoError(t, os.Remove(lock))
+	require.NoError(t, syscall.Mkfifo(lock, 0o666))
+	require.NoError(t, volume.Want(p.dir, "step-0"))
+	late := p.begin("step-0")
+	late.requireGone("its runner's lock is no file")
+	require.Equal(t, 0, late.cmd.ProcessState.ExitCode(), late.log)
+	require.Contains(t, late.log.String(), "not a regular file")
 }
 
 func TestGuard_JOB2_EndsAtOnceAfterTheRunner(t *testing.T) {

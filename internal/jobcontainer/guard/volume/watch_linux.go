@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bullpen-ci/bullpen/internal/jobcontainer"
 )
 
 // WantPatience is how long a guard waits for the directory of its container. The response that names the container may still be on its way: the
@@ -71,7 +73,7 @@ func AwaitWanted(ctx context.Context, dir, name string, patience time.Duration, 
 // gone (JOB-2). It returns ErrRunnerEnded if there is no supervisor. Call it before a process of the job runs in this container: that is
 // what makes the socket's process one that ends with the runner. Its goroutines end with this process.
 func Watch(dir string) (runnerEnded <-chan struct{}, err error) {
-	lock, err := os.Open(filepath.Join(dir, lockFile))
+	lock, err := jobcontainer.OpenRegular(filepath.Join(dir, lockFile))
 	if err != nil {
 		return nil, fmt.Errorf("%w: opening its lock: %w", ErrRunnerEnded, err)
 	}
