@@ -72,12 +72,25 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("guarding container %s: %w", o.Name, err)
 	}
+	o.Log.Info("ready: this log ends here", "container", o.Name)
 	g := newGuard(o)
+	if err := g.takeOutput(); err != nil {
+		return fmt.Errorf("guarding container %s: %w", o.Name, err)
+	}
+	g.log = slog.New(slog.DiscardHandler)
 	go g.accept(listener) // ends with this process
 	if !g.watch(runnerEnded, signals) {
 		return RunnerEndedError{} // the pod ends with its runner, and its files with it
 	}
-	return g.clear(ctx, runnerEnded, began)
+	return g.failed(g.clear(ctx, runnerEnded, began))
+}
+
+// failed makes an error the termination message, which kubectl describe pod shows: the log has ended.
+func (g *guard) failed(err error) error {
+	if err != nil && err.Error() != "" {
+		_ = g.message.Set(err.Error())
+	}
+	return err
 }
 
 // clear gives back the disk of a container that a client has asked to end, in a pod that goes on. An error makes the exit code show that files
@@ -100,6 +113,7 @@ func (g *guard) clear(ctx context.Context, runnerEnded <-chan struct{}, began la
 	g.closed = true
 	g.closing.Unlock()
 	g.children.end(ctx)
+	_ = g.message.Bound()
 	files, err := openLayer("/", g.dir, began.since())
 	if err == nil {
 		err = files.clear(ctx)
@@ -176,7 +190,7 @@ func listen(path string) (*net.UnixListener, error) {
 type guard struct {
 	name     string
 	dir      string
-	message  string // the path of the termination message
+	message  *terminationlog.File
 	log      *slog.Logger
 	children *children
 	service  service
@@ -189,7 +203,7 @@ type guard struct {
 
 func newGuard(o Options) *guard {
 	return &guard{
-		name: o.Name, dir: o.Dir, message: terminationlog.Path, log: o.Log, children: newChildren(), end: make(chan struct{}, 1),
+		name: o.Name, dir: o.Dir, message: terminationlog.Open(terminationlog.Path), log: o.Log, children: newChildren(), end: make(chan struct{}, 1),
 		service: service{logs: newRing(maxLogs)},
 	}
 }
@@ -210,7 +224,7 @@ func (g *guard) watch(runnerEnded <-chan struct{}, children <-chan os.Signal) (a
 		case <-look.C:
 		}
 		g.children.reap()
-		if err := terminationlog.Bound(g.message); err != nil {
+		if err := g.message.Bound(); err != nil {
 			g.log.Debug("keeping the termination message small", "container", g.name, "error", err)
 		}
 	}

@@ -103,8 +103,24 @@ func TestGuard_JOB5_FilesThatAreLeftAreReported(t *testing.T) {
 	require.NoError(t, err)
 	c.requireGone("it was asked to end")
 	require.Equal(t, 1, c.cmd.ProcessState.ExitCode())
-	require.Contains(t, c.log.String(), "could not be removed")
-	require.Contains(t, c.log.String(), "too many directories in each other")
+}
+
+// Logs on the node are counted toward no limit once their container has exited: no process of a job may write one.
+func TestGuard_JOB5_JobsDoNotWriteTheLogOnTheNode(t *testing.T) {
+	t.Parallel()
+	c := newPod(t).add("service-0")
+	got := c.sh(`echo of a health check >/proc/1/fd/1; echo of a cron job >/proc/1/fd/2
+		for fd in /proc/1/fd/*; do timeout 1 sh -c "echo through $fd >$fd"; done 2>/dev/null; true`)
+	require.Zero(t, got.Code, got.stderr)
+	require.Eventually(t, func() bool {
+		stdout, stderr := c.logs()
+		return strings.Contains(stdout, "of a health check\n") && strings.Contains(stderr, "of a cron job\n")
+	}, await.Limit, 10*time.Millisecond, "it is among the logs of the container's main process")
+	_, err := c.End(t.Context(), 0)
+	require.NoError(t, err)
+	c.requireGone("it was asked to end")
+	require.NotContains(t, c.log.String(), "of a")
+	require.NotContains(t, c.log.String(), "through")
 }
 
 // A container that ends with its runner does not keep the pod from being terminal.

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -30,6 +31,27 @@ func TestLayer_JOB5_DirectoriesOfTheRuntimeAreRead(t *testing.T) {
 	require.NoError(t, files.clear(t.Context()))
 	require.NoFileExists(t, filepath.Join(dir, "file"))
 	require.DirExists(t, filepath.Dir(dir), "it is older")
+}
+
+// What is left is named, with the first of it.
+func TestLayer_JOB5_SaysWhatIsLeft(t *testing.T) {
+	root := t.TempDir()
+	since := clock(unix.CLOCK_REALTIME_COARSE)
+	at, err := unix.Open(root, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	for range clearDepth + 2 { // the path is longer than the kernel takes
+		require.NoError(t, unix.Mkdirat(at, "directory", 0o700))
+		below, err := unix.Openat(at, "directory", unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		require.NoError(t, errors.Join(err, unix.Close(at)))
+		at = below
+	}
+	require.NoError(t, unix.Close(at))
+	stat, err := statAt(unix.AT_FDCWD, root)
+	require.NoError(t, err)
+	files := &layer{root: root, since: since, device: device(&stat), marks: true}
+	err = files.clear(t.Context())
+	require.ErrorContains(t, err, "1 files and directories could not be removed, the first: "+root)
+	require.ErrorContains(t, err, "too many directories in each other")
 }
 
 // What a clock that was set back makes of the times of files is no way to keep them.

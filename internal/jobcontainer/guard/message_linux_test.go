@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -24,7 +25,7 @@ func TestTheTerminationMessageStaysSmall(t *testing.T) {
 				t.Fatal(err)
 			}
 			g := newGuard(Options{Log: slog.New(slog.DiscardHandler)})
-			g.message = path
+			g.message = terminationlog.Open(path)
 			ended, wakes, done := make(chan struct{}), make(chan os.Signal), make(chan bool, 1)
 			go func() { done <- g.watch(ended, wakes) }()
 			wakes <- os.Interrupt
@@ -42,5 +43,28 @@ func TestTheTerminationMessageStaysSmall(t *testing.T) {
 				t.Errorf("the message has %v bytes (%v), want %d", info.Size(), err, row.want)
 			}
 		})
+	}
+}
+
+// The log has ended when the guard does.
+func TestWhatHasFailedIsTheTerminationMessage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "termination-log")
+	if err := os.WriteFile(path, []byte("of the job"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := newGuard(Options{Log: slog.New(slog.DiscardHandler)})
+	g.message = terminationlog.Open(path)
+	left := errors.New("files are left")
+	if err := errors.Join(g.failed(RunnerEndedError{}), g.failed(nil)); !errors.As(err, new(RunnerEndedError)) {
+		t.Fatal(err)
+	}
+	if content, err := os.ReadFile(path); err != nil || string(content) != "of the job" {
+		t.Fatalf("the message is %q (%v)", content, err)
+	}
+	if !errors.Is(g.failed(left), left) {
+		t.Fatal("the error is lost")
+	}
+	if content, err := os.ReadFile(path); err != nil || string(content) != left.Error() {
+		t.Errorf("the message is %q (%v)", content, err)
 	}
 }
