@@ -295,7 +295,21 @@ func TestJobContainers_JOB4_ACourierThatDoesNotStartIsReplaced(t *testing.T) {
 	b.eventually("another courier", func() bool { return slices.Contains(b.added(), "courier-2") })
 	v, ok := ephemeral.Read(b.read())
 	require.True(t, ok)
-	require.Equal(t, []jobcontainer.Response{want}, v.Newest().Delivery.Responses)
+	require.Equal(t, []jobcontainer.Response{want}, v.Newest().Delivery().Responses)
+}
+
+// A kubelet must always be able to report that the runner has ended: etcd refuses larger objects. A job decides how large its pod becomes.
+func TestJobContainers_JOB5_AFullPodGetsNothingButTheReason(t *testing.T) {
+	b := newJobBench(t, func(p *v1alpha1.RunnerPool) {
+		p.Spec.Template.Env = append(p.Spec.Template.Env, corev1.EnvVar{Name: "LARGE", Value: strings.Repeat("x", 895<<10)})
+	})
+	b.ask("courier", withService("r-1"))
+	b.eventually("requests are closed", func() bool {
+		v, ok := ephemeral.Read(b.read())
+		require.True(t, ok)
+		return strings.Contains(v.Newest().Delivery().Closed, "cannot describe another container")
+	})
+	require.Equal(t, []string{"courier-1"}, b.added())
 }
 
 // The pods of a tenant whose registries hang are more than the controller's workers. A job of another tenant has its containers at once.

@@ -52,12 +52,8 @@ func grant(pod *corev1.Pod, v ephemeral.View, request jobcontainer.Request, imag
 		return addition{}, err
 	}
 	a.containers = slices.Insert(a.containers, 0, courier)
-	grown := v.Size
-	for i := range a.containers {
-		grown += a.containers[i].Size()
-	}
-	if grown > maxSpec { // JOB-5
-		return decline(pod, v, request.ID, "This job has had so many containers that its pod cannot describe another one.")
+	if !fits(v, a.containers, maxSpec) { // JOB-5
+		return decline(pod, v, request.ID, fullText)
 	}
 	return a, nil
 }
@@ -78,7 +74,7 @@ func deliver(pod *corev1.Pod, v ephemeral.View, response jobcontainer.Response) 
 
 // repeat adds a courier that brings what the newest brings, which may not have arrived, and carries the next request.
 func repeat(pod *corev1.Pod, v ephemeral.View) (addition, error) {
-	courier, err := ephemeral.NextCourier(pod, v, 0, v.Newest().Delivery, ephemeral.Rest{})
+	courier, err := ephemeral.NextCourier(pod, v, 0, v.Newest().Delivery(), ephemeral.Rest{})
 	if err != nil {
 		return addition{}, err
 	}

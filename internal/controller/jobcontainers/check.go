@@ -22,8 +22,24 @@ const maxUncleared = 4
 // ends later than its step. Without this limit a job could have all of its containers first, and have one after the other leave its files.
 const maxOpenSteps = 8
 
-// maxSpec is how large a pod may become, in bytes. etcd refuses objects of more than 1.5 MiB, and a kubelet adds statuses.
-const maxSpec = 900 << 10
+// maxSpec is how large a pod may become, in bytes. etcd refuses objects of more than 1.5 MiB, and a kubelet adds statuses: it must always be able to
+// report that the runner has ended. lastSpec is for the courier that says so.
+const (
+	maxSpec  = 900 << 10
+	lastSpec = maxSpec + 16<<10
+)
+
+// fullText is for the job's log.
+const fullText = "The pod of this job cannot describe another container: it would be too large for Kubernetes."
+
+// fits reports whether containers may be added to a pod that becomes no larger than most.
+func fits(v ephemeral.View, containers []corev1.EphemeralContainer, most int) bool {
+	grown := v.Size
+	for i := range containers {
+		grown += containers[i].Size()
+	}
+	return grown <= most
+}
 
 // unbounded refuses a pod with a container without a limit, such as one that was injected: the pod has none then, and containers of a job, which
 // can have none of their own, could take the whole node (JOB-5).

@@ -86,7 +86,7 @@ func decide(pod *corev1.Pod, v ephemeral.View, now time.Time) decision {
 	if newest.Unstarted {
 		return d.replacing(v, now)
 	}
-	if ended == nil || newest.Delivery.Closed != "" {
+	if ended == nil || newest.Delivery().Closed != "" {
 		return d
 	}
 	d.asked = ended.FinishedAt.Time
@@ -154,7 +154,7 @@ func (d *decision) revive(v ephemeral.View) {
 	switch {
 	case failed <= maxRevivals:
 		d.action = revive
-	case v.Newest().Delivery.Closed == "":
+	case v.Newest().Delivery().Closed == "":
 		d.action = closed
 		d.sentence = fmt.Sprintf("Containers cannot be added to this pod: what asks for them has failed %d times.", failed)
 	}

@@ -260,7 +260,7 @@ func TestDecide_JOB4_ACourierThatDoesNotStartIsReplaced(t *testing.T) {
 	f := newFixture(t)
 	f.sends("courier", "r-1", f.seal(oneServed), 0, 4096)
 	f.add(grant(f.pod, f.view(), oneServed, resolved(oneServed), v1alpha1.ProfileBaseline))
-	brings := f.view().Newest().Delivery
+	brings := f.view().Newest().Delivery()
 	f.unstarted("courier-1")
 	require.Equal(t, decision{again: startPatience - time.Second}, f.decide(time.Second), "it may be about to start")
 	require.Equal(t, revive, f.decide(startPatience).action)
@@ -269,7 +269,7 @@ func TestDecide_JOB4_ACourierThatDoesNotStartIsReplaced(t *testing.T) {
 		f.add(repeat(f.pod, f.view()))
 		newest := f.view().Newest()
 		require.Equal(t, n+2, newest.Number)
-		require.Equal(t, brings, newest.Delivery, "what the other brings as well")
+		require.Equal(t, brings, newest.Delivery(), "what the other brings as well")
 		require.Equal(t, wait, f.decide(startPatience).action, "no kubelet has seen it")
 		f.unstarted(fmt.Sprintf("courier-%d", newest.Number))
 	}
@@ -428,7 +428,7 @@ func TestGrant_JOB5_WhatDoesNotFitIsRefused(t *testing.T) {
 	f.pod.Annotations["a"] = strings.Repeat("x", 700<<10)
 	a, err = grant(f.pod, f.view(), oneServed, images, "")
 	require.NoError(t, err)
-	require.Contains(t, a.response.Refusal, "its pod cannot describe another one")
+	require.Contains(t, a.response.Refusal, "cannot describe another container")
 }
 
 func TestGrant_JOB1_OnlyTheImageIsTheWorkflows(t *testing.T) {

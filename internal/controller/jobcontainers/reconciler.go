@@ -58,6 +58,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	case errors.Is(err, errFull):
 		return reconcile.Result{RequeueAfter: fullDelay}, nil
+	case errors.Is(err, errPodFull):
+		r.lookups.forget(key.NamespacedName)
+		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err): // the kubelet has written the status since it was read: decided again
 		return reconcile.Result{RequeueAfter: conflictDelay}, nil
 	case err != nil:
@@ -89,14 +92,14 @@ func (r *Reconciler) act(ctx context.Context, pod *corev1.Pod, v ephemeral.View,
 			return err
 		}
 		r.options.Log.Info("adding a courier in place of one that failed", "pod", pod.Name)
-		return r.add(ctx, pod, a.containers)
+		return r.add(ctx, pod, v, a.containers)
 	case proceed, closed:
 		a, err := carry(pod, v, d.rest, d.sentence)
 		if err != nil {
 			return err
 		}
 		r.options.Log.Debug("adding a courier", "pod", pod.Name, "request", d.id, "from", d.rest.From, "closed", d.sentence)
-		return r.add(ctx, pod, a.containers)
+		return r.add(ctx, pod, v, a.containers)
 	case wait:
 	}
 	return nil
@@ -109,14 +112,14 @@ func (r *Reconciler) notify(ctx context.Context, pod *corev1.Pod, v ephemeral.Vi
 	if err != nil {
 		return err
 	}
-	if err := r.add(ctx, pod, []corev1.EphemeralContainer{notice}); err != nil {
+	if err = r.add(ctx, pod, v, []corev1.EphemeralContainer{notice}); err != nil && (!errors.Is(err, errPodFull) || v.Newest().Delivery().Closed != "") {
 		return err
 	}
 	for _, f := range d.failures {
 		r.metrics.failures.Inc()
 		r.event(pod, corev1.EventTypeWarning, reasonFailed, "%s: %s", f.Container, f.Text)
 	}
-	return nil
+	return err
 }
 
 // answer decides on a request and adds what it is granted. Everything that can fail at a registry fails before the pod is changed, so that a
@@ -128,7 +131,7 @@ func (r *Reconciler) answer(ctx context.Context, pod *corev1.Pod, v ephemeral.Vi
 			return err
 		}
 		r.metrics.requests.WithLabelValues(outcomeRepeated).Inc()
-		return r.add(ctx, pod, a.containers)
+		return r.add(ctx, pod, v, a.containers)
 	}
 	if r.options.Now().Sub(d.asked) > patience {
 		return r.refuse(ctx, pod, v, d.id, fmt.Sprintf("This request for containers was not answered within %s.", patience))
@@ -176,7 +179,7 @@ func (r *Reconciler) answer(ctx context.Context, pod *corev1.Pod, v ephemeral.Vi
 
 // grant adds the containers. What the cluster refuses, such as by the Pod Security level of the namespace, becomes the refusal.
 func (r *Reconciler) grant(ctx context.Context, pod *corev1.Pod, v ephemeral.View, d decision, a addition) error {
-	err := r.add(ctx, pod, a.containers)
+	err := r.add(ctx, pod, v, a.containers)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) {
 		message := oneLine(messageOf(err), "")
 		r.options.Log.Warn("the cluster does not admit the containers of a job", "pod", pod.Name, "message", message)
@@ -200,7 +203,7 @@ func (r *Reconciler) refuse(ctx context.Context, pod *corev1.Pod, v ephemeral.Vi
 	if err != nil {
 		return err
 	}
-	if err := r.add(ctx, pod, a.containers); err != nil {
+	if err := r.add(ctx, pod, v, a.containers); err != nil {
 		return err
 	}
 	r.metrics.requests.WithLabelValues(outcomeRefused).Inc()
@@ -262,9 +265,33 @@ func (r *Reconciler) platform(ctx context.Context, pod *corev1.Pod) (image.Platf
 	return image.Platform{OS: "linux", Architecture: node.Labels[corev1.LabelArchStable]}, nil
 }
 
-// add is the one patch that changes a pod. It holds only for the pod as it was read: for its uid, and for the containers that it had
-// (JOB-4).
-func (r *Reconciler) add(ctx context.Context, pod *corev1.Pod, containers []corev1.EphemeralContainer) error {
+// errPodFull: what was to be added does not fit. Nothing is added any more.
+var errPodFull = errors.New("the pod can describe no other container")
+
+// add adds containers, or, if they do not fit (JOB-5), a courier that closes the volume.
+func (r *Reconciler) add(ctx context.Context, pod *corev1.Pod, v ephemeral.View, containers []corev1.EphemeralContainer) error {
+	if fits(v, containers, maxSpec) {
+		return r.patch(ctx, pod, containers)
+	}
+	if v.Newest().Delivery().Closed != "" {
+		return errPodFull
+	}
+	a, err := carry(pod, v, ephemeral.Rest{}, fullText)
+	if err != nil {
+		return err
+	}
+	if !fits(v, a.containers, lastSpec) {
+		return errPodFull
+	}
+	r.options.Log.Warn("a job's pod can describe no other container: its requests are closed", "pod", pod.Name, "bytes", v.Size)
+	if err := r.patch(ctx, pod, a.containers); err != nil {
+		return err
+	}
+	return errPodFull
+}
+
+// patch is the one change of a pod. It holds only for the pod as it was read: for its uid, and for the containers that it had (JOB-4).
+func (r *Reconciler) patch(ctx context.Context, pod *corev1.Pod, containers []corev1.EphemeralContainer) error {
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
 		"spec":     map[string]any{"ephemeralContainers": containers},

@@ -27,9 +27,12 @@ type Courier struct {
 	State corev1.ContainerState
 	// Unstarted says that the container runtime has it, and that it has neither started nor ended.
 	Unstarted bool
-	// Delivery is what it brings.
-	Delivery letter.Delivery
+	// brings are the arguments with its delivery.
+	brings []string
 }
+
+// Delivery is what it brings. It is decoded at each call: a job decides how much that is, and all deliveries of a pod are not in memory at once.
+func (c Courier) Delivery() letter.Delivery { return deliveryOf(c.brings) }
 
 // Container is one of the job's that is in the pod's spec.
 type Container struct {
@@ -82,9 +85,9 @@ func Read(pod *corev1.Pod) (View, bool) {
 		c := &pod.Spec.EphemeralContainers[i]
 		state, unstarted := stateOf(pod.Status.EphemeralContainerStatuses, c.Name)
 		if number, ok := numbered(c.Name, courierPrefix); ok {
-			v.Couriers = append(v.Couriers, Courier{Number: number, State: state, Unstarted: unstarted, Delivery: deliveryOf(c.Args)})
+			v.Couriers = append(v.Couriers, Courier{Number: number, State: state, Unstarted: unstarted, brings: delivered(c.Args)})
 		} else if number, ok := numbered(c.Name, noticePrefix); ok {
-			v.Notices = append(v.Notices, Notice{Number: number, State: state, Failures: deliveryOf(c.Args).Failures, Unstarted: unstarted})
+			v.Notices = append(v.Notices, Notice{Number: number, State: state, Failures: deliveryOf(delivered(c.Args)).Failures, Unstarted: unstarted})
 		} else if role, ok := roleOf(c.Name); ok {
 			v.Containers = append(v.Containers, Container{Name: c.Name, Role: role, Image: c.Image, State: state, Unstarted: unstarted})
 		}
@@ -99,8 +102,14 @@ func (v View) Newest() Courier { return v.Couriers[len(v.Couriers)-1] }
 
 // Response is what was answered to a request before (JOB-4).
 func (v View) Response(id string) (jobcontainer.Response, bool) {
-	for _, c := range v.Couriers {
-		for _, r := range c.Delivery.Responses {
+	read := map[string]bool{} // several couriers may bring the same
+	for _, c := range slices.Backward(v.Couriers) {
+		text := strings.Join(c.brings, "")
+		if read[text] {
+			continue
+		}
+		read[text] = true
+		for _, r := range c.Delivery().Responses {
 			if r.ID == id {
 				return r, true
 			}
@@ -232,13 +241,20 @@ func stateOf(statuses []corev1.ContainerStatus, name string) (state corev1.Conta
 	return corev1.ContainerState{}, false
 }
 
-// deliveryOf reads what follows the flags. What cannot be read was not written by a controller, and says nothing.
-func deliveryOf(args []string) letter.Delivery {
-	at := slices.Index(args, "--")
-	if at < 0 {
+// delivered are the arguments that follow the flags.
+func delivered(args []string) []string {
+	if at := slices.Index(args, "--"); at >= 0 {
+		return args[at+1:]
+	}
+	return nil
+}
+
+// deliveryOf reads them. What cannot be read was not written by a controller, and says nothing.
+func deliveryOf(arguments []string) letter.Delivery {
+	if len(arguments) == 0 {
 		return letter.Delivery{}
 	}
-	d, err := letter.ParseDelivery(args[at+1:])
+	d, err := letter.ParseDelivery(arguments)
 	if err != nil {
 		return letter.Delivery{}
 	}

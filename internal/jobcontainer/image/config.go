@@ -3,6 +3,7 @@ package image
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -15,6 +16,10 @@ import (
 // maxConfig bounds the bytes of an image's command, environment, ports and volumes together: they are sent to the job's runner, and
 // Linux starts no process with more.
 const maxConfig = 128 << 10
+
+// maxTexts bounds how many there are of those: an empty one has nearly no bytes, but not in the controller's memory. Images that expose a range of
+// 10,000 ports are in use.
+const maxTexts = 16 << 10
 
 // parseConfig reads an image's config (OCI image-spec, image configuration, and Docker's Healthcheck). It leaves out what has no meaning:
 // environment without a name, ports that are not numbers, volumes without an absolute path. Errors are *notImage.
@@ -71,17 +76,18 @@ func ports(exposed map[string]struct{}) []string {
 		number   uint64
 		protocol string
 	}
-	var found []port
+	known := map[port]bool{}
 	for text := range exposed {
 		number, protocol, ok := strings.Cut(strings.ToLower(text), "/")
 		if !ok {
 			protocol = "tcp"
 		}
 		n, err := strconv.ParseUint(number, 10, 16)
-		if p := (port{n, protocol}); err == nil && n > 0 && slices.Contains([]string{"tcp", "udp", "sctp"}, protocol) && !slices.Contains(found, p) {
-			found = append(found, p)
+		if err == nil && n > 0 && slices.Contains([]string{"tcp", "udp", "sctp"}, protocol) {
+			known[port{n, protocol}] = true
 		}
 	}
+	found := slices.Collect(maps.Keys(known))
 	slices.SortFunc(found, func(a, b port) int {
 		if a.number != b.number {
 			return int(a.number) - int(b.number) //nolint:gosec // at most 65535
@@ -96,14 +102,13 @@ func ports(exposed map[string]struct{}) []string {
 }
 
 func volumes(declared map[string]struct{}) []string {
-	var list []string
+	known := map[string]bool{}
 	for text := range declared {
-		if clean := path.Clean(text); path.IsAbs(clean) && clean != "/" && !slices.Contains(list, clean) {
-			list = append(list, clean)
+		if clean := path.Clean(text); path.IsAbs(clean) && clean != "/" {
+			known[clean] = true
 		}
 	}
-	slices.Sort(list)
-	return list
+	return slices.Sorted(maps.Keys(known))
 }
 
 // isTest reports whether a health check says how to check.
@@ -128,6 +133,9 @@ func checkConfig(config jobcontainer.ImageConfig) error {
 		[]string{config.User, config.WorkingDir, config.StopSignal, config.OS, config.Architecture})
 	if config.Healthcheck != nil {
 		texts = append(texts, config.Healthcheck.Test...)
+	}
+	if len(texts) > maxTexts {
+		return &notImage{fmt.Sprintf("its command, environment, ports and volumes are more than %d", maxTexts)}
 	}
 	size := 0
 	for _, text := range texts {

@@ -149,6 +149,7 @@ func TestParseConfig_Refuses(t *testing.T) {
 		`{"config":{"Cmd":["a\u0000b"]}}`:       "a text with a zero byte",
 		`{"config":{"User":"a\u0000"}}`:         "a text with a zero byte",
 		`{"config":{"Env":["A=` + long + `"]}}`: "have more than 131072 bytes",
+		`{"config":{"Cmd":[""` + strings.Repeat(`,""`, maxTexts) + `]}}`: "are more than 16384",
 	} {
 		_, _, err := parseConfig([]byte(body))
 		var problem *notImage

@@ -38,23 +38,25 @@ type Failure struct {
 	Retriable bool `json:"retriable,omitempty"`
 }
 
-// TooLargeError is returned for a delivery of more than MaxDelivery characters.
-type TooLargeError struct{ Size int }
+// TooLargeError is returned for a delivery that is too large before or after its compression.
+type TooLargeError struct{ Size, Most int } // characters
 
 // Error names both sizes.
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("it has %d characters, and at most %d are sent", e.Size, MaxDelivery)
+	return fmt.Sprintf("it has %d characters, and at most %d are sent", e.Size, e.Most)
 }
 
-// Arguments encodes a delivery. It returns a *TooLargeError for one that does not fit.
+// Arguments encodes a delivery. It returns a *TooLargeError for one that does not fit, or that ParseDelivery would not read.
 func (d Delivery) Arguments() ([]string, error) {
-	packed, err := pack(d)
+	packed, size, err := pack(d)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a response: %w", err)
 	}
 	text := base64.RawURLEncoding.EncodeToString(packed)
-	if len(text) > MaxDelivery {
-		return nil, fmt.Errorf("encoding a response: %w", &TooLargeError{len(text)})
+	for _, e := range []TooLargeError{{size, maxDeliveryJSON}, {len(text), MaxDelivery}} {
+		if e.Size > e.Most {
+			return nil, fmt.Errorf("encoding a response: %w", &e)
+		}
 	}
 	var arguments []string
 	for len(text) > argument {

@@ -70,14 +70,14 @@ func TestSeal_JOB3_OnlyTheControllersKeyOpensIt(t *testing.T) {
 
 // A job writes what it likes: a few bytes that stand for gigabytes, or fields that this release does not know.
 func TestUnpack_IsBoundedAndStrict(t *testing.T) {
-	bomb, err := pack(strings.Repeat("a", 10<<20))
+	bomb, _, err := pack(strings.Repeat("a", 10<<20))
 	require.NoError(t, err)
 	require.Less(t, len(bomb), 20<<10)
 	var value string
 	require.ErrorIs(t, unpack(bomb, 1<<20, false, &value), ErrMalformed)
 	require.NoError(t, unpack(bomb, 11<<20, false, &value))
 
-	newer, err := pack(map[string]any{"id": "a", "privileged": true})
+	newer, _, err := pack(map[string]any{"id": "a", "privileged": true})
 	require.NoError(t, err)
 	var request jobcontainer.Request
 	require.ErrorIs(t, unpack(newer, 1<<20, true, &request), ErrMalformed)
@@ -182,6 +182,16 @@ func TestDelivery_IsCutForLinuxAndBounded(t *testing.T) {
 	tooLarge := (*TooLargeError)(nil)
 	require.True(t, errors.As(err, &tooLarge))
 	require.Greater(t, tooLarge.Size, MaxDelivery)
+	// An image of many empty texts compresses to nearly nothing. What is sent must be read.
+	d.Responses[0].Refusal, d.Responses[0].Containers[0].Config = "", jobcontainer.ImageConfig{Cmd: make([]string, maxDeliveryJSON/3)}
+	_, err = d.Arguments()
+	require.True(t, errors.As(err, &tooLarge), err)
+	require.Equal(t, maxDeliveryJSON, tooLarge.Most)
+	d.Responses[0].Containers[0].Config.Cmd = make([]string, maxDeliveryJSON/3-100)
+	arguments, err = d.Arguments()
+	require.NoError(t, err)
+	_, err = ParseDelivery(arguments)
+	require.NoError(t, err)
 	_, err = ParseDelivery([]string{strings.Repeat("A", MaxDelivery+1)})
 	require.ErrorIs(t, err, ErrMalformed)
 	_, err = ParseDelivery([]string{"%"})

@@ -19,7 +19,7 @@ import (
 const (
 	MaxRequestText  = 64 << 10 // characters of a sealed request
 	maxRequestJSON  = 256 << 10
-	maxDeliveryJSON = 4 << 20
+	maxDeliveryJSON = 512 << 10 // it is much larger than its compressed form where a job has chosen it
 )
 
 // purpose separates these messages from any others that are sealed to the same key.
@@ -79,7 +79,7 @@ func Seal(request jobcontainer.Request, public string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the public key for job containers: %w", err)
 	}
-	packed, err := pack(request)
+	packed, _, err := pack(request)
 	if err != nil {
 		return "", fmt.Errorf("encoding a request for containers: %w", err)
 	}
@@ -114,24 +114,24 @@ func (k *PrivateKey) Open(text string) (jobcontainer.Request, error) {
 	return request, nil
 }
 
-// pack makes compressed JSON.
-func pack(value any) ([]byte, error) {
+// pack makes compressed JSON, and says how many bytes the JSON has.
+func pack(value any) (compressed []byte, size int, err error) {
 	raw, err := json.Marshal(value)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	var packed bytes.Buffer
 	w, err := flate.NewWriter(&packed, flate.BestCompression)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if _, err := w.Write(raw); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := w.Close(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return packed.Bytes(), nil
+	return packed.Bytes(), len(raw), nil
 }
 
 // unpack reads at most so many bytes of JSON: a few compressed bytes may stand for very many. Fields that this release does not know are
