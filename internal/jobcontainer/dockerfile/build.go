@@ -1,7 +1,6 @@
 package dockerfile
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -21,11 +20,13 @@ func build(ctx context.Context, program, buildkit string, request builder.Reques
 	// BuildKit keeps what it has of "context", and takes a file of the same name, size, mode and time for the same one. Actions of one repository
 	// all have the time of its commit, so what another action has left must go. Layers are kept: they go by content.
 	prune := exec.CommandContext(ctx, path, "--addr", "unix://"+buildkit, "prune", "--filter", "type==source.local")
-	if said, err := prune.CombinedOutput(); err != nil {
+	said := &tail{} // it may be a job that answers at the socket
+	prune.Stdout, prune.Stderr = said, said
+	if err := prune.Run(); err != nil {
 		if ctx.Err() != nil {
 			return image{}, ctx.Err()
 		}
-		return image{}, builder.Failf("BuildKit can't be prepared: %v: %s", err, bytes.TrimSpace(said))
+		return image{}, builder.Failf("BuildKit can't be prepared: %v: %s", err, said.or("no message"))
 	}
 	// The context's path is no argument, in which some characters would be separators.
 	command := exec.CommandContext(ctx, path, "--addr", "unix://"+buildkit, "build", "--progress", "plain", "--frontend", "dockerfile.v0",

@@ -1,7 +1,6 @@
 package dockerfile
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,8 +31,6 @@ const (
 	// endPatience bounds the time that a container may take to end, which is asked every endEvery.
 	endPatience = 20 * time.Second
 	endEvery    = 100 * time.Millisecond
-	// maxComplaint bounds what is kept of what runc and its container write, in bytes.
-	maxComplaint = 4 << 10
 )
 
 // Serve makes containers until ctx or the listener ends. Containers outlive it.
@@ -278,32 +275,6 @@ func (s *server) clean() {
 			s.remove(filepath.Join(s.o.Root, dir.Name()))
 		}
 	}
-}
-
-// tail keeps the end of what is written. It is safe for concurrent use.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	if over := len(t.text) - maxComplaint; over > 0 {
-		t.text = append(t.text[:0], t.text[over:]...)
-	}
-	return len(p), nil
-}
-
-// or is what was written, or another text if that is nothing.
-func (t *tail) or(other string) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if text := strings.TrimSpace(string(bytes.ToValidUTF8(t.text, []byte("?")))); text != "" {
-		return text
-	}
-	return other
 }
 
 func (o Options) withDefaults() Options {
