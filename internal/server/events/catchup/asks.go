@@ -17,6 +17,10 @@ const (
 	// times as much, and 900 points a minute are the most.
 	asksPerPass         = 500
 	redeliveriesPerPass = 100
+	// storeWithin is the default of Options.StoreWithin.
+	storeWithin = 8 * time.Second
+	// notePatience bounds a write that must not be lost with the pass.
+	notePatience = 2 * time.Second
 	// failuresInARow: after that many consecutive failed requests GitHub counts as unavailable.
 	failuresInARow = 3
 )
@@ -91,10 +95,17 @@ func ifNotLimited(err error) error {
 	return err
 }
 
-// errStore: the ledger, not GitHub, is to blame.
-var errStore = errors.New("the ledger could not be written")
+var (
+	// errStore: the ledger, not GitHub, is to blame.
+	errStore = errors.New("the ledger could not be written")
+	// errNotTaken: the ledger has not taken one delivery.
+	errNotTaken = errors.New("a fetched delivery was not recorded")
+)
 
+// again has a delivery wait, also when what was tried with it has used up the time of the pass: otherwise it would be the first of the next one as well.
 func (c *CatchUp) again(ctx context.Context, a Ask) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), notePatience)
+	defer cancel()
 	if err := c.opt.Ledger.Asked(ctx, a.GUID, c.opt.Now().Add(askAgain(a.Attempts, c.opt.Poll, c.opt.Every))); err != nil {
 		return fmt.Errorf("%w: noting that a delivery was asked for: %w", errStore, err)
 	}
@@ -136,10 +147,11 @@ func (c *CatchUp) fetch(ctx context.Context, a Ask) error {
 	case payload.GUID != a.GUID:
 		return fmt.Errorf("fetching delivery %s: %w: the response is about another one", a.GUID, fleet.ErrUncertain)
 	}
-	taken := c.opt.Intake.Take(ctx, intake.Delivery{GUID: payload.GUID, Event: payload.Event, Body: payload.Body, At: c.opt.Now()})
+	storing, cancel := context.WithTimeout(ctx, c.opt.StoreWithin)
+	defer cancel()
+	taken := c.opt.Intake.Take(storing, intake.Delivery{GUID: payload.GUID, Event: payload.Event, Body: payload.Body, At: c.opt.Now()})
 	if taken.Outcome == intake.Failed { // the intake has logged why
-		// RECV-8: if it is this one that the ledger cannot store, it must not block the rest forever.
-		return errors.Join(fmt.Errorf("%w: taking a fetched delivery", errStore), c.again(ctx, a))
+		return errNotTaken // RECV-8: if it is this one that the ledger cannot store, or not in time, the others go on
 	}
 	if !c.opt.Poll && taken.Outcome == intake.Recorded && a.Attempts == 0 { // otherwise it was counted when it was asked for
 		c.recovered(ctx, a, "fetched")

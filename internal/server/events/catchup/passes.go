@@ -56,6 +56,9 @@ type Options struct {
 	// never.
 	RerunLostJobs int
 
+	// StoreWithin is how long the ledger may take for one fetched delivery; as long as for one that is delivered, 8 s, when zero.
+	StoreWithin time.Duration
+
 	// Count is called for each recovery (RECV-9). Required.
 	Count func(recovery.Kind)
 	// Off reports whether a kind of recovery is off; by default none is. Polling for deliveries is no recovery, and never off.
@@ -78,6 +81,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.StaleAfter == 0 {
 		o.StaleAfter = DefaultStaleAfter
+	}
+	if o.StoreWithin == 0 {
+		o.StoreWithin = storeWithin
 	}
 	switch {
 	case o.Every < time.Second:
