@@ -39,7 +39,9 @@ func ourWords(words []string) []string {
 		words = words[at+1:]
 	}
 	if len(words) > 0 && words[0] == "sudo" {
-		words = words[1:]
+		for words = words[1:]; len(words) > 0 && strings.Contains(words[0], "="); { // variables
+			words = words[1:]
+		}
 	}
 	if len(words) < 2 || words[0] != "bullpen" && !strings.HasSuffix(words[0], "/bullpen") {
 		return nil

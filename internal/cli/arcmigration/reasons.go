@@ -61,8 +61,8 @@ const noListener = "there is no listener: one server receives every event"
 
 // scaleSetReasons are for AutoscalingRunnerSets, and for what their chart's values have in common with them.
 var scaleSetReasons = map[string]reason{
-	"vaultConfig": {Dropped, "runners need no credentials, and Bullpen reads its own from no vault", "put the App's key into the Secret of the chart (github.secretName)"},
-	"keyVault":    {Dropped, "runners need no credentials, and Bullpen reads its own from no vault", "put the App's key into the Secret of the chart (github.secretName)"},
+	"vaultConfig": {Dropped, "runners need no credentials, and Bullpen reads its own from no vault", "put the App's key into the Secret that the chart's github.secret.name names"},
+	"keyVault":    {Dropped, "runners need no credentials, and Bullpen reads its own from no vault", "put the App's key into the Secret that the chart's github.secret.name names"},
 	"githubServerTLS": {Dropped, "the certificate is for connections to GitHub, which Bullpen's server makes for all pools",
 		"put it into a Secret in the namespace of the release, and set the chart's github.caSecret: server, controller and runners then trust it"},
 	"listenerTemplate":                                {Unneeded, noListener, ""},
