@@ -20,11 +20,18 @@ var pidLine = regexp.MustCompile(`(?m)^\s*pid = ([0-9]+)\s*$`)
 
 func (j job) target() string { return "system/" + j.label }
 
+// noSuchService is launchctl's exit code for a job that is not loaded.
+const noSuchService = 113
+
 // state reports whether launchd knows the job, and which process runs for it: 0 for none.
 func (j job) state(ctx context.Context, h machost.Host) (loaded bool, pid int, err error) {
-	said, err := h.Run(ctx, machost.Command{Path: launchctl, Args: []string{"print", j.target()}})
-	if err != nil || said.ExitCode != 0 {
+	command := machost.Command{Path: launchctl, Args: []string{"print", j.target()}}
+	said, err := h.Run(ctx, command)
+	switch {
+	case err != nil || said.ExitCode == noSuchService:
 		return false, 0, err
+	case said.ExitCode != 0: // whether it is loaded is unknown
+		return false, 0, &commandError{command.Path, command.Args, said}
 	}
 	if found := pidLine.FindSubmatch(said.Stdout); found != nil {
 		pid, err = strconv.Atoi(string(found[1]))
