@@ -62,10 +62,12 @@ type Command struct {
 	Args  []string
 	Env   []string // added to a small fixed environment
 	Stdin []byte
+	Limit int // bytes of Stdout and of Stderr that are kept; default 64 KiB
 }
 
-// Result is what a program left. Stdout and Stderr are cut at 64 KiB each.
+// Result is what a program left. Cut reports that Stdout or Stderr is only the beginning of what it wrote.
 type Result struct {
 	Stdout, Stderr []byte
+	Cut            bool
 	ExitCode       int
 }

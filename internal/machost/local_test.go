@@ -172,7 +172,14 @@ func TestLocal_RunsWithAFixedEnvironmentAndBoundedOutput(t *testing.T) {
 	result, err = h.Run(t.Context(), machost.Command{Path: "/bin/much"})
 	require.NoError(t, err)
 	require.Len(t, result.Stdout, 64<<10)
+	require.True(t, result.Cut)
 	require.Equal(t, "done\n", string(result.Stderr), "it was not held up")
+	for limit, cut := range map[int]bool{200<<10 - 1: true, 200 << 10: false} {
+		result, err = h.Run(t.Context(), machost.Command{Path: "/bin/much", Limit: limit})
+		require.NoError(t, err)
+		require.Len(t, result.Stdout, limit)
+		require.Equal(t, cut, result.Cut)
+	}
 
 	_, err = h.Run(t.Context(), machost.Command{Path: "/bin/missing"})
 	var missing *machost.ProgramError

@@ -15,20 +15,24 @@ import (
 	"github.com/bullpen-ci/bullpen/internal/lib/childproc"
 )
 
-// maxOutput is how much of each stream of a program is kept.
-const maxOutput = 64 << 10
+// defaultLimit is how much of each stream of a program is kept, unless its command says otherwise.
+const defaultLimit = 64 << 10
 
 // pipePatience is how long a program's output is waited for after its end: what it left running may hold it open for ever.
 const pipePatience = 2 * time.Second
 
 // bounded keeps the first bytes that are written to it, and discards the rest.
-type bounded struct{ text []byte }
+type bounded struct {
+	text  []byte
+	limit int
+	cut   bool
+}
 
 // Write never fails.
 func (b *bounded) Write(part []byte) (int, error) {
-	if room := maxOutput - len(b.text); room > 0 {
-		b.text = append(b.text, part[:min(room, len(part))]...)
-	}
+	kept := min(b.limit-len(b.text), len(part))
+	b.text = append(b.text, part[:kept]...)
+	b.cut = b.cut || kept < len(part)
 	return len(part), nil
 }
 
@@ -66,7 +70,8 @@ func (l Local) Run(ctx context.Context, command Command) (Result, error) {
 	patience := cmp.Or(l.Patience, programPatience)
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, &HungError{command.Path, patience})
 	defer cancel()
-	var stdout, stderr bounded
+	limit := cmp.Or(command.Limit, defaultLimit)
+	stdout, stderr := bounded{limit: limit}, bounded{limit: limit}
 	cmd := exec.CommandContext(ctx, l.real(command.Path), command.Args...) //nolint:gosec // running programs is what it is for
 	cmd.Env = append(l.environment(), command.Env...)
 	cmd.Dir = l.real("/")
@@ -78,7 +83,7 @@ func (l Local) Run(ctx context.Context, command Command) (Result, error) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = pipePatience
 	err := cmd.Run()
-	result := Result{Stdout: stdout.text, Stderr: stderr.text}
+	result := Result{Stdout: stdout.text, Stderr: stderr.text, Cut: stdout.cut || stderr.cut}
 	if cmd.ProcessState != nil {
 		result.ExitCode = cmd.ProcessState.ExitCode()
 	}

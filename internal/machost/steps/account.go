@@ -89,11 +89,29 @@ func firstLine(said machost.Result) string {
 // Machines counts the virtual machines that run on a host, regardless of who started them: it is for machost.Options.Busy. It counts
 // processes, because Tart may call a running machine stopped.
 func Machines(ctx context.Context, h machost.Host) (int, error) {
-	said, err := run(ctx, h, "/bin/ps", "-axww", "-o", "command=")
+	list, err := processes(ctx, h)
 	if err != nil {
-		return 0, fmt.Errorf("looking for virtual machines: %w", err)
+		return 0, fmt.Errorf("counting virtual machines: %w", err)
 	}
-	return macvms.Count(said), nil
+	return macvms.Count(list), nil
+}
+
+// maxProcesses is room for thousands of processes with long arguments.
+const maxProcesses = 16 << 20
+
+// processes is a line for each process: its program and arguments. A list that is not complete is an error: it may lack a virtual machine.
+func processes(ctx context.Context, h machost.Host) (string, error) {
+	ps := machost.Command{Path: "/bin/ps", Args: []string{"-axww", "-o", "command="}, Limit: maxProcesses}
+	said, err := h.Run(ctx, ps)
+	switch {
+	case err != nil:
+		return "", err
+	case said.ExitCode != 0:
+		return "", &commandError{ps.Path, ps.Args, said}
+	case said.Cut:
+		return "", fmt.Errorf("%s printed more than %d MiB: the list of processes is not complete", ps.Path, maxProcesses>>20)
+	}
+	return string(said.Stdout), nil
 }
 
 // shim is how the supervisor of a container of a node agent looks among processes; its argument is the container's directory.

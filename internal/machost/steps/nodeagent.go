@@ -316,11 +316,11 @@ func (s nodeAgent) unloadIdle(ctx context.Context, h machost.Host, former agentI
 	if err := s.job.unload(ctx, h); err != nil {
 		return err
 	}
-	said, err := run(ctx, h, "/bin/ps", "-axww", "-o", "command=")
+	list, err := processes(ctx, h)
 	if err != nil {
-		return fmt.Errorf("looking for pods and virtual machines: %w", err)
+		return fmt.Errorf("counting pods and virtual machines: %w", err)
 	}
-	if running := Running(said, former.StateDir); running > 0 {
+	if running := Running(list, former.StateDir); running > 0 {
 		return fmt.Errorf("%w: %d pods or virtual machines, counted while the node agent was unloaded", machost.ErrBusy, running)
 	}
 	return nil
