@@ -42,7 +42,7 @@ func Plan(ctx context.Context, o Options) (Report, error) { return newRun(ctx, o
 // Apply makes the host what the steps say, in their order: Check, Apply if something differs and Check again, Verify always (HOST-1,
 // HOST-3). The first step that fails ends it, because later ones may build on it; a *StepError says which, and what to do. Disruptive
 // changes wait while virtual machines run: the other steps go on, and the error is ErrBusy at the end. When ctx ends, the change
-// in hand is finished, and no other is begun.
+// in hand is finished, and no other is begun, but what a Keeper starts again.
 func Apply(ctx context.Context, o Options) (Report, error) { return newRun(ctx, o, false).all(ctx) }
 
 // run is one Apply or Plan.
@@ -77,16 +77,33 @@ func (r *run) all(ctx context.Context) (Report, error) {
 		}
 		defer unlock()
 	}
-	for _, step := range r.Steps {
+	for i, step := range r.Steps {
 		err := ctx.Err()
 		if err == nil {
 			err = r.step(ctx, step)
 		}
 		if err != nil {
-			return r.report, r.failed(step.Name(), err)
+			return r.report, r.failed(step.Name(), r.keep(ctx, r.Steps[i:], err))
 		}
 	}
 	return r.report, r.end()
+}
+
+// keep is for the steps that an apply does not complete, because of err. An earlier apply, or this one, may have stopped what they keep.
+func (r *run) keep(ctx context.Context, left []Step, err error) error {
+	if r.planning {
+		return err
+	}
+	for _, step := range left {
+		keeper, ok := step.(Keeper)
+		if !ok {
+			continue
+		}
+		if failed := keeper.Keep(context.WithoutCancel(ctx), changing{r.Host}); failed != nil {
+			err = errors.Join(err, fmt.Errorf("step %s: %w", step.Name(), failed))
+		}
+	}
+	return err
 }
 
 func (r *run) end() error {

@@ -265,6 +265,43 @@ func TestApply_EndsBetweenTwoSteps(t *testing.T) {
 	require.NotContains(t, b.log, "two.check")
 }
 
+// keeper is a step with a program.
+type keeper struct {
+	*fakeStep
+	failKeep error
+}
+
+func (k keeper) Keep(ctx context.Context, _ machost.Host) error {
+	*k.log = append(*k.log, k.name+".keep")
+	return errors.Join(ctx.Err(), k.failKeep)
+}
+
+func TestApply_NODE3_AnApplyThatEndsEarlyKeepsWhatItDoesNotReach(t *testing.T) {
+	b := newBench(t)
+	done, failing, kept := keeper{fakeStep: b.step("done")}, keeper{fakeStep: b.step("failing")}, keeper{fakeStep: b.step("kept")}
+	failing.failCheck = errors.New("the disk is full")
+	_, err := machost.Apply(t.Context(), b.options(done, b.step("other"), failing, kept))
+	require.EqualError(t, err, "step failing: the disk is full. Apply again; if it recurs, see the program's message above.")
+	require.Equal(t, "done.check done.verify other.check other.verify failing.check failing.keep kept.keep", strings.Join(b.log, " "))
+
+	b.log = nil
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = machost.Apply(ctx, b.options(done, failing, kept))
+	require.EqualError(t, err, "step done: context canceled. It was stopped between two changes: apply again to continue.", "the steps have a context that goes on")
+	require.Equal(t, "done.keep failing.keep kept.keep", strings.Join(b.log, " "))
+
+	kept.failKeep = errors.New("launchd refuses")
+	_, err = machost.Apply(t.Context(), b.options(failing, kept))
+	require.ErrorIs(t, err, failing.failCheck)
+	require.ErrorContains(t, err, "step kept: launchd refuses")
+
+	b.log = nil
+	_, err = machost.Plan(t.Context(), b.options(failing, kept))
+	require.ErrorIs(t, err, failing.failCheck)
+	require.Equal(t, "failing.check", strings.Join(b.log, " "), "a plan changes nothing")
+}
+
 // What a step advises is about a program that failed.
 func TestApply_AnInterruptedProgramIsNoFailedOne(t *testing.T) {
 	b := newBench(t)

@@ -23,6 +23,14 @@ type Step interface {
 	Verify(ctx context.Context, h Host) error
 }
 
+// Keeper is a Step with a program that the host must not be left without.
+type Keeper interface {
+	Step
+	// Keep starts the program again, as it was configured last, if the host was left without it. It is called in an apply that ends before
+	// the step is done, with a context that does not end.
+	Keep(ctx context.Context, h Host) error
+}
+
 // Diff is what a Check has found.
 type Diff struct {
 	// Changes are sentences for a person, without a full stop: "write /etc/kcpassword: mode 0644, want 0600". Empty when nothing differs.

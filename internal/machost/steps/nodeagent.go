@@ -13,7 +13,6 @@ import (
 	"io"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/bullpen-ci/bullpen/internal/machost"
 )
@@ -236,18 +235,12 @@ func (s nodeAgent) Apply(ctx context.Context, h machost.Host) error {
 	if err != nil {
 		return err
 	}
-	state, err := readAgentState(h)
+	former, found, err := formerIdentity(h)
 	if err != nil {
 		return err
 	}
-	state.Running = ""
-	if state.Loaded != digest(want.plist) {
-		state.Loaded = ""
-	}
-	if err := writeAgentState(h, state); err != nil {
-		return err
-	}
-	former, found, err := formerIdentity(h)
+	newUser := found && former.User != want.identity.User
+	state, err := voidAgentState(h, want)
 	if err != nil {
 		return err
 	}
@@ -259,23 +252,14 @@ func (s nodeAgent) Apply(ctx context.Context, h machost.Host) error {
 	if err := s.write(h, want); err != nil {
 		return err
 	}
-	if found && former.User != want.identity.User {
+	if newUser {
 		if err := (logRotation{s.config}).Apply(ctx, h); err != nil {
 			return err
 		}
 	}
-	loaded, before, err := s.job.state(ctx, h)
+	before, err := s.reload(ctx, h, state)
 	if err != nil {
 		return err
-	}
-	if loaded && state.Loaded != "" {
-		// HOST-5: launchd disables a job that is registered repeatedly without a change.
-		err = s.job.restart(ctx, h)
-	} else {
-		err = s.job.load(ctx, h)
-	}
-	if err != nil {
-		return &machost.StepError{File: NodePlist, Err: err, Remedy: "Check `launchctl print " + s.job.target() + "` and at the system's log."}
 	}
 	state.Loaded = digest(want.plist)
 	if err := s.settle(ctx, h, before); err != nil {
@@ -285,45 +269,22 @@ func (s nodeAgent) Apply(ctx context.Context, h machost.Host) error {
 	return writeAgentState(h, state)
 }
 
-// release unloads the agent of another identity, which is loaded again unless nothing of it runs, also after the end of ctx.
-func (s nodeAgent) release(ctx context.Context, h machost.Host, former agentIdentity) error {
-	err := s.unloadIdle(ctx, h, former)
-	if err == nil {
-		return nil
-	}
-	if again := s.loadAgain(context.WithoutCancel(ctx), h); again != nil {
-		return &machost.StepError{File: NodePlist, Remedy: "Apply again: pods may be running without a node agent.",
-			Err: fmt.Errorf("loading the former job of the node agent again: %w", again)}
-	}
-	return err
-}
-
-// loadAgain tries for a while: launchd may refuse a job that it has just unloaded.
-func (s nodeAgent) loadAgain(ctx context.Context, h machost.Host) error {
-	for deadline := s.job.clock.Now().Add(goneWait); ; {
-		err := s.job.load(ctx, h)
-		if err == nil || s.job.clock.Now().After(deadline) {
-			return err
-		}
-		if err := wait(ctx, s.job.clock, time.Second); err != nil {
-			return err
-		}
-	}
-}
-
-// unloadIdle counts what runs once the agent is unloaded: only then can nothing start any more.
-func (s nodeAgent) unloadIdle(ctx context.Context, h machost.Host, former agentIdentity) error {
-	if err := s.job.unload(ctx, h); err != nil {
-		return err
-	}
-	list, err := processes(ctx, h)
+// reload starts a process from the files, and returns the one that ran before.
+func (s nodeAgent) reload(ctx context.Context, h machost.Host, state agentState) (before int, err error) {
+	loaded, before, err := s.job.state(ctx, h)
 	if err != nil {
-		return fmt.Errorf("counting pods and virtual machines: %w", err)
+		return 0, err
 	}
-	if running := Running(list, former.StateDir); running > 0 {
-		return fmt.Errorf("%w: %d pods or virtual machines, counted while the node agent was unloaded", machost.ErrBusy, running)
+	if loaded && state.Loaded != "" {
+		// HOST-5: launchd disables a job that is registered repeatedly without a change.
+		err = s.job.restart(ctx, h)
+	} else {
+		err = s.loadAgain(ctx, h)
 	}
-	return nil
+	if err != nil {
+		return 0, &machost.StepError{File: NodePlist, Err: err, Remedy: "Check `launchctl print " + s.job.target() + "` and at the system's log."}
+	}
+	return before, nil
 }
 
 func (s nodeAgent) write(h machost.Host, want files) error {
@@ -332,24 +293,46 @@ func (s nodeAgent) write(h machost.Host, want files) error {
 			return err
 		}
 	}
+	restore := func() error { return nil }
 	if want.bootstrap {
-		text := []byte(s.bootstrap.Reveal())
-		if s.bootstrap.Empty() { // only its mode or owner is wrong
-			kept, err := h.ReadFile(bootstrapFile)
-			if err != nil {
-				return err
-			}
-			text = kept
-		}
-		if err := writeBytes(h, bootstrapFile, text, secretFile(want.user)); err != nil {
+		var err error
+		if restore, err = s.writeBootstrap(h, want.user); err != nil {
 			return err
 		}
 	}
 	change, err := fileDiff(h, NodePlist, want.plist, rootFile)
-	if err != nil || change == "" {
-		return err
+	if err == nil && change != "" {
+		err = writeBytes(h, NodePlist, want.plist, rootFile)
 	}
-	return writeBytes(h, NodePlist, want.plist, rootFile)
+	if err != nil {
+		return errors.Join(err, restore())
+	}
+	return nil
+}
+
+// writeBootstrap returns how to give the kubeconfig back to another user, who must read it as long as the job's file is that user's.
+func (s nodeAgent) writeBootstrap(h machost.Host, user account) (restore func() error, err error) {
+	restore = func() error { return nil }
+	former, err := h.ReadFile(bootstrapFile)
+	if err != nil && (!isMissing(err) || s.bootstrap.Empty()) {
+		return restore, err
+	}
+	if err == nil {
+		info, err := h.Stat(bootstrapFile)
+		if err != nil {
+			return restore, err
+		}
+		if info.UID != user.UID {
+			restore = func() error {
+				return writeBytes(h, bootstrapFile, former, machost.Attributes{Mode: 0o600, UID: info.UID, GID: info.GID})
+			}
+		}
+	}
+	text := []byte(s.bootstrap.Reveal())
+	if s.bootstrap.Empty() { // only its mode or owner is wrong
+		text = former
+	}
+	return restore, writeBytes(h, bootstrapFile, text, secretFile(user))
 }
 
 // settle waits for a new process that stays; the first may have died of the replaced files, so there is a second try.
@@ -431,6 +414,19 @@ func readAgentState(h machost.Host) (agentState, error) {
 		return agentState{}, nil //nolint:nilerr // damaged: as if nothing were known
 	}
 	return state, nil
+}
+
+// voidAgentState is before the first change. Only a job that launchd has read from the wanted file stays known.
+func voidAgentState(h machost.Host, want files) (agentState, error) {
+	state, err := readAgentState(h)
+	if err != nil {
+		return state, err
+	}
+	state.Running = ""
+	if state.Loaded != digest(want.plist) {
+		state.Loaded = ""
+	}
+	return state, writeAgentState(h, state)
 }
 
 func writeAgentState(h machost.Host, state agentState) error {

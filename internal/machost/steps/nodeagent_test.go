@@ -38,6 +38,8 @@ type fakeLaunchd struct {
 	deaf bool
 	// onBootout happens before a job is unloaded.
 	onBootout func()
+	// refuses is how many jobs are refused, as if the one of before were still being unloaded.
+	refuses int
 }
 
 func newLaunchd(h *scripted) *fakeLaunchd {
@@ -60,6 +62,9 @@ func (l *fakeLaunchd) start() {
 func (l *fakeLaunchd) run(args, _ string) machost.Result {
 	verb, _, _ := strings.Cut(args, " ")
 	switch {
+	case verb == "bootstrap" && l.refuses > 0:
+		l.refuses--
+		return machost.Result{ExitCode: 5, Stderr: []byte("Bootstrap failed: 5: Input/output error")}
 	case verb == "bootstrap":
 		l.loaded = true
 		l.start()

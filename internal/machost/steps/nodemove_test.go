@@ -2,8 +2,10 @@ package steps
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -137,6 +139,85 @@ func TestNodeAgent_NODE3_AnUnloadedAgentIsLoadedAgainWhileItsPodsRun(t *testing.
 	})
 }
 
+// The disk is full, and only the agent could make room: by its runners, which it deletes.
+func TestNodeAgent_NODE3_AnUnloadedAgentIsLoadedAgainThoughAnEarlierStepFails(t *testing.T) {
+	eachMove(t, func(t *testing.T, l *fakeLaunchd, moved machost.Config) {
+		l.loaded = false
+		apply := func(c machost.Config, act func(context.Context, machost.Options) (machost.Report, error)) {
+			t.Helper()
+			_, err := act(t.Context(), machost.Options{Host: l.h, Steps: []machost.Step{fullPreflight{}, l.step(c, "token")}})
+			require.ErrorContains(t, err, "no room")
+		}
+		apply(moved, machost.Plan)
+		require.Empty(t, l.calls())
+		off := moved
+		off.Node.Off = true
+		apply(off, machost.Apply)
+		require.Empty(t, l.calls())
+
+		apply(moved, machost.Apply)
+		require.Equal(t, "enable bootstrap", l.calls())
+		require.True(t, l.loaded)
+		require.Contains(t, l.h.content(NodePlist), "<string>mac-1</string>")
+		apply(moved, machost.Apply)
+		require.Empty(t, l.calls())
+
+		report, err := l.apply(t.Context(), agentConfig(), 1)
+		require.NoError(t, err)
+		require.Equal(t, []string{"node-agent"}, report.Changed, "HOST-5: the process was not seen to stay")
+
+		l.loaded = false
+		l.calls()
+		require.NoError(t, l.h.Remove(NodePlist))
+		apply(moved, machost.Apply)
+		require.Empty(t, l.calls())
+	})
+}
+
+type fullPreflight struct{ preflight }
+
+func (fullPreflight) Check(context.Context, machost.Host) (machost.Diff, error) {
+	return machost.Diff{}, errors.New("no room")
+}
+
+// The files of the new identity cannot be written: the agent of before serves with its own.
+func TestNodeAgent_NODE3_AnAgentWhoseFilesCannotBeWrittenIsLoadedAgain(t *testing.T) {
+	eachMove(t, func(t *testing.T, l *fakeLaunchd, moved machost.Config) {
+		l.h.users(map[string]int{"ci": os.Geteuid(), "runner": 502})
+		job := l.h.content(NodePlist)
+		before, err := l.h.Stat(bootstrapFile)
+		require.NoError(t, err)
+		steps := []machost.Step{l.step(moved, "token")}
+		_, err = machost.Apply(t.Context(), machost.Options{Host: fullDisk{l.h, NodePlist}, Steps: steps})
+		require.ErrorIs(t, err, syscall.ENOSPC)
+		require.True(t, l.loaded)
+		require.Equal(t, "bootout enable bootstrap", l.calls())
+		require.Equal(t, job, l.h.content(NodePlist))
+		after, err := l.h.Stat(bootstrapFile)
+		require.NoError(t, err)
+		require.Equal(t, before.UID, after.UID, "the agent of before reads it")
+
+		changed, err := l.h.converge(steps[0])
+		require.NoError(t, err)
+		require.True(t, changed)
+		require.True(t, l.loaded)
+	})
+}
+
+func TestNodeAgent_HOST5_LaunchdMayRefuseAJobThatItHasJustUnloaded(t *testing.T) {
+	l := newAgentHost(t)
+	_, err := l.h.converge(l.step(agentConfig(), "token"))
+	require.NoError(t, err)
+	l.calls()
+	c := agentConfig()
+	c.Node.Memory = "20Gi"
+	l.refuses = 1
+	changed, err := l.h.converge(l.step(c, ""))
+	require.NoError(t, err)
+	require.True(t, changed)
+	require.Equal(t, "bootout enable bootstrap enable bootstrap", l.calls())
+}
+
 // An agent of the new identity that does not stay up is launchd's from then on: it may start machines as soon as its cause is gone.
 func TestNodeAgent_NODE3_AChangeThatFailedIsNoWayBackWhileMachinesRun(t *testing.T) {
 	l := newAgentHost(t)
@@ -160,13 +241,7 @@ func TestNodeAgent_NODE3_AChangeThatFailedIsNoWayBackWhileMachinesRun(t *testing
 func TestLogRotation_NODE3_TheLogChangesItsOwnerWithTheAgent(t *testing.T) {
 	l := newAgentHost(t)
 	l.h.says(newsyslog, "")
-	l.h.programs["/usr/bin/dscl"] = func(args, _ string) machost.Result {
-		uid := "501"
-		if strings.Contains(args, "/Users/runner ") {
-			uid = "502"
-		}
-		return machost.Result{Stdout: []byte("NFSHomeDirectory: /Users/x\nPrimaryGroupID: 20\nUniqueID: " + uid + "\n")}
-	}
+	l.h.users(map[string]int{"ci": 501, "runner": 502})
 	steps := func(c machost.Config) []machost.Step {
 		rotation, err := newLogRotation(machost.Payload{Config: c}, Facts{})
 		require.NoError(t, err)

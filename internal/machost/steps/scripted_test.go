@@ -2,8 +2,12 @@ package steps
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,6 +39,31 @@ func (h *scripted) fails(path string, code int, text string) {
 	h.programs[path] = func(string, string) machost.Result {
 		return machost.Result{Stderr: []byte(text), ExitCode: code}
 	}
+}
+
+// users has directory services know these.
+func (h *scripted) users(uids map[string]int) {
+	h.programs["/usr/bin/dscl"] = func(args, _ string) machost.Result {
+		for name, uid := range uids {
+			if strings.Contains(args, "/Users/"+name+" ") {
+				return machost.Result{Stdout: fmt.Appendf(nil, "NFSHomeDirectory: /Users/%s\nPrimaryGroupID: 20\nUniqueID: %d\n", name, uid)}
+			}
+		}
+		return machost.Result{ExitCode: 56, Stderr: []byte("<dscl_cmd> DS Error: -14136 (eDSRecordNotFound)")}
+	}
+}
+
+// fullDisk is a host on which one file cannot be written.
+type fullDisk struct {
+	machost.Host
+	path string
+}
+
+func (d fullDisk) WriteFile(path string, content io.Reader, attributes machost.Attributes) error {
+	if path == d.path {
+		return &fs.PathError{Op: "writing", Path: path, Err: syscall.ENOSPC}
+	}
+	return d.Host.WriteFile(path, content, attributes)
 }
 
 // Run runs the function.
