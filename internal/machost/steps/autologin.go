@@ -20,10 +20,11 @@ type autoLogin struct {
 	user     string
 	password machost.Secret
 	clock    Clock
+	agent    nodeAgent // of the step that follows, if the configuration wants a node
 }
 
 func newAutoLogin(p machost.Payload, f Facts) (machost.Step, error) {
-	return autoLogin{p.Config.User, p.Secrets.Password, f.Clock}, nil
+	return autoLogin{p.Config.User, p.Secrets.Password, f.Clock, agentOf(p, f)}, nil
 }
 
 const (
@@ -76,7 +77,7 @@ func (s autoLogin) look(ctx context.Context, h machost.Host) (loginState, error)
 			return now, err
 		}
 	}
-	if now.user, err = s.autoLoginUser(ctx, h); err != nil {
+	if now.user, err = autoLoginUser(ctx, h); err != nil {
 		return now, err
 	}
 	if now.untried, err = exists(h, untriedFile); err != nil {
@@ -89,7 +90,8 @@ func (s autoLogin) look(ctx context.Context, h machost.Host) (loginState, error)
 	return now, err
 }
 
-func (s autoLogin) autoLoginUser(ctx context.Context, h machost.Host) (string, error) {
+// autoLoginUser is the user whom macOS logs in automatically; empty without one.
+func autoLoginUser(ctx context.Context, h machost.Host) (string, error) {
 	said, err := run(ctx, h, "/usr/bin/defaults", "read", loginDomain, autoUser)
 	var failed *commandError
 	if errors.As(err, &failed) {
@@ -196,6 +198,9 @@ func (s autoLogin) Apply(ctx context.Context, h machost.Host) error {
 		content = before.content
 	}
 	if diff.Disruptive {
+		if err := s.releaseAgent(ctx, h); err != nil {
+			return err
+		}
 		if err := writeText(h, untriedFile, "", passwordMode); err != nil {
 			return err
 		}
@@ -218,6 +223,19 @@ func (s autoLogin) Apply(ctx context.Context, h machost.Host) error {
 		return s.afterRefusal(ctx, h, before, err)
 	}
 	return err
+}
+
+// releaseAgent unloads the node agent of another user, unless it has pods: they need the session that ends. The step node-agent follows, or
+// keeps that agent.
+func (s autoLogin) releaseAgent(ctx context.Context, h machost.Host) error {
+	if !s.agent.config.WantsNode() {
+		return nil
+	}
+	former, found, err := formerIdentity(h)
+	if err != nil || !found || former.User == s.user {
+		return err
+	}
+	return s.agent.release(ctx, h, former)
 }
 
 // login restarts the login window, and waits until the user is logged in, or the file sealed.

@@ -20,6 +20,7 @@ import (
 // nodeAgent runs `bullpen node` as a launchd job of the console's user. Its restart ends no virtual machine (NODE-3), so nothing here is
 // disruptive but a changed identity: an agent of another user, node or state directory does not know the machines that run. For it the job is
 // unloaded, and what runs is counted, before any file is written: so launchd never runs an agent of another identity than that of the job's file.
+// Machines start only in the session of the console's user, so a changed user also waits for the step auto-login, which unloads the job as well.
 //
 // launchd does not report which plist it has loaded, nor which program the running process was started from: a record does. It is voided
 // before the first change and written after the new process has stayed (HOST-5): an apply that was killed, or failed, is seen by the next.
@@ -29,8 +30,10 @@ type nodeAgent struct {
 	job       job
 }
 
-func newNodeAgent(p machost.Payload, f Facts) (machost.Step, error) {
-	return nodeAgent{config: p.Config, bootstrap: p.Secrets.BootstrapKubeconfig, job: job{NodeLabel, NodePlist, f.Clock}}, nil
+func newNodeAgent(p machost.Payload, f Facts) (machost.Step, error) { return agentOf(p, f), nil }
+
+func agentOf(p machost.Payload, f Facts) nodeAgent {
+	return nodeAgent{config: p.Config, bootstrap: p.Secrets.BootstrapKubeconfig, job: job{NodeLabel, NodePlist, f.Clock}}
 }
 
 const (
@@ -240,6 +243,11 @@ func (s nodeAgent) Apply(ctx context.Context, h machost.Host) error {
 		return err
 	}
 	newUser := found && former.User != want.identity.User
+	if newUser {
+		if err := s.requireLogin(ctx, h); err != nil {
+			return err
+		}
+	}
 	state, err := voidAgentState(h, want)
 	if err != nil {
 		return err

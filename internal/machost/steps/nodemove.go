@@ -50,6 +50,18 @@ func (s nodeAgent) unloadIdle(ctx context.Context, h machost.Host, former agentI
 	return nil
 }
 
+// requireLogin defers a change of the user until auto-login has made it. That step may have been deferred for machines that have ended since.
+func (s nodeAgent) requireLogin(ctx context.Context, h machost.Host) error {
+	user, err := autoLoginUser(ctx, h)
+	if err != nil || user == s.config.User {
+		return err
+	}
+	if err := s.Keep(context.WithoutCancel(ctx), h); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: the step auto-login, which comes first, was deferred, and the user who is logged in automatically is %q", machost.ErrBusy, user)
+}
+
 // Keep loads the job's file as it is if launchd has no job: an apply that unloaded it was killed, or failed before it could load it again.
 func (s nodeAgent) Keep(ctx context.Context, h machost.Host) error {
 	if !s.config.WantsNode() {

@@ -32,6 +32,7 @@ func eachMove(t *testing.T, test func(t *testing.T, l *fakeLaunchd, moved machos
 			l.calls()
 			moved := agentConfig()
 			change(&moved)
+			l.h.says("/usr/bin/defaults", moved.User+"\n") // the step auto-login is before this one
 			test(t, l, moved)
 		})
 	}
@@ -241,6 +242,7 @@ func TestNodeAgent_NODE3_AChangeThatFailedIsNoWayBackWhileMachinesRun(t *testing
 func TestLogRotation_NODE3_TheLogChangesItsOwnerWithTheAgent(t *testing.T) {
 	l := newAgentHost(t)
 	l.h.says(newsyslog, "")
+	l.h.says("/usr/bin/defaults", "runner\n")
 	l.h.users(map[string]int{"ci": 501, "runner": 502})
 	steps := func(c machost.Config) []machost.Step {
 		rotation, err := newLogRotation(machost.Payload{Config: c}, Facts{})
