@@ -273,7 +273,7 @@ func (s autoLogin) noSession(now loginState) error {
 }
 
 // afterRefusal remembers the password, so that it is not tried again and again, each time ending a session and counting towards a
-// locked account; and puts the one from before back, if there was one by which the user had logged in.
+// locked account; and puts the one from before back, if there was one by which the user of before had logged in.
 func (s autoLogin) afterRefusal(ctx context.Context, h machost.Host, before loginState, refusal error) error {
 	if s.password.Empty() {
 		return refusal
@@ -281,16 +281,31 @@ func (s autoLogin) afterRefusal(ctx context.Context, h machost.Host, before logi
 	if err := recordRefused(h, s.user, s.password); err != nil {
 		return errors.Join(refusal, err)
 	}
-	if before.file != nil || !s.loggedIn(before) || before.stored == s.password.Reveal() {
+	former, newUser := s, before.user != s.user
+	former.user = before.user
+	switch {
+	case before.file != nil,
+		newUser && (before.user == "" || before.console != before.user),
+		!newUser && (!s.loggedIn(before) || before.stored == s.password.Reveal()):
 		return refusal
 	}
+	if err := former.restore(ctx, h, before, newUser); err != nil {
+		return errors.Join(refusal, fmt.Errorf("logging %s in again with the password from before: %w", former.user, err))
+	}
+	return s.failure(fmt.Errorf("%w: the previous one was restored and works, for %s", autologin.ErrSealed, former.user), rightRemedy)
+}
+
+// restore logs the user in with the password from before.
+func (s autoLogin) restore(ctx context.Context, h machost.Host, before loginState, newUser bool) error {
 	if err := h.WriteFile(kcpassword, bytes.NewReader(before.content), passwordMode); err != nil {
-		return errors.Join(refusal, err)
+		return err
 	}
-	if err := s.login(ctx, h, loginState{}); err != nil {
-		return errors.Join(refusal, fmt.Errorf("logging in again with the password from before: %w", err))
+	if newUser {
+		if _, err := run(ctx, h, "/usr/bin/defaults", "write", loginDomain, autoUser, s.user); err != nil {
+			return err
+		}
 	}
-	return s.failure(fmt.Errorf("%w: the previous one was restored and works", autologin.ErrSealed), rightRemedy)
+	return s.login(ctx, h, loginState{})
 }
 
 // Verify reads the file again, and looks who is logged in, whether or not anything differed: the file may have been sealed since (HOST-3).

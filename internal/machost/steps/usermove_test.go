@@ -145,6 +145,29 @@ func TestUserMove_NODE3_AnApplyThatFailsKeepsTheAgentOfBefore(t *testing.T) {
 	require.Equal(t, "ci", c.user)
 }
 
+// A mistyped password of the new user does not cost the session of the one before.
+func TestUserMove_HOST3_ARefusedPasswordLogsTheUserOfBeforeInAgain(t *testing.T) {
+	c := newConsole(t)
+	password := c.h.content(kcpassword)
+	_, err := c.apply(c.h, "runner", "wrong")
+	require.ErrorIs(t, err, machost.ErrWrongPassword)
+	require.ErrorContains(t, err, "the previous one was restored and works, for ci")
+	require.Equal(t, "ci", c.user)
+	require.Equal(t, "ci", c.auto)
+	require.Equal(t, password, c.h.content(kcpassword))
+	require.True(t, c.loaded)
+	_, err = c.h.Stat(untriedFile)
+	require.True(t, isMissing(err))
+
+	sessions := c.sessions
+	_, err = c.apply(c.h, "runner", "wrong")
+	require.ErrorIs(t, err, machost.ErrWrongPassword, "and still")
+	report, err := c.apply(c.h, "ci", "one")
+	require.NoError(t, err)
+	require.NotContains(t, report.Changed, "auto-login")
+	require.Equal(t, sessions, c.sessions, "no session was ended again")
+}
+
 // `bullpen host prepare` has no configuration of a node: nothing would load the agent again.
 func TestUserMove_ALoginAloneUnloadsNothing(t *testing.T) {
 	c := newConsole(t)
