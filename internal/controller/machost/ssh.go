@@ -59,8 +59,6 @@ func outcomeOf(err error) Outcome {
 		return OutcomeDeferred
 	case errors.Is(err, machost.ErrWrongPassword), errors.As(err, &sudo) && !sudo.Missing:
 		return OutcomeWrongPassword
-	case errors.As(err, &lost) && lost.Stage == remote.StageSudo:
-		return OutcomeWrongPassword // it may have been refused, and another attempt could be one too many
 	case errors.As(err, &hostKey):
 		return OutcomeHostKeyChanged
 	case errors.As(err, &refused):
