@@ -35,3 +35,19 @@ func TestNodeView_NODE3_InServiceUntilItIsCordonedAndEmpty(t *testing.T) {
 	require.False(t, nodeView{Wanted: true}.inService(), "no agent could start one")
 	require.False(t, nodeView{Wanted: true, Exists: true}.inService(), "a Mac with a dead agent must be repaired")
 }
+
+// The first key is that of a machine which accepted the login: another one may have the Mac's address.
+func TestConclude_TrustsNoKeyOfAMachineThatRefusesTheLogin(t *testing.T) {
+	for outcome, trusted := range map[Outcome]bool{
+		OutcomeSucceeded: true, OutcomeDeferred: true, OutcomeFailed: true, OutcomeWrongPassword: true,
+		OutcomeLoginRefused: false, OutcomeUnreachable: false, OutcomeHostKeyChanged: false,
+	} {
+		var mac v1alpha1.MacHost
+		result := &Result{Outcome: outcome, HostKey: "SHA256:a"}
+		conclude(&mac, result, noon)
+		require.Equal(t, trusted, mac.Status.HostKey == "SHA256:a", outcome)
+		mac.Spec.HostKey = "SHA256:a"
+		conclude(&mac, result, noon)
+		require.Equal(t, "SHA256:a", mac.Status.HostKey, "an administrator has trusted it")
+	}
+}

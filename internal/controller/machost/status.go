@@ -2,6 +2,7 @@ package machost
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,10 +45,11 @@ func orNil(t time.Time) *metav1.Time {
 }
 
 // conclude writes what came of an attempt into the status. The host key that was once trusted is replaced by none but the one that a
-// person has written into the spec.
+// person has written into the spec. The first is not trusted unless the login succeeded: another machine may have the address.
 func conclude(host *v1alpha1.MacHost, result *Result, now time.Time) {
 	s, generation := &host.Status, host.Generation
-	if key := printable(result.HostKey, 100); key != "" && (key == host.Spec.HostKey || s.HostKey == "" && host.Spec.HostKey == "" && result.Outcome != OutcomeHostKeyChanged) {
+	reached := !slices.Contains([]Outcome{OutcomeUnreachable, OutcomeLoginRefused, OutcomeHostKeyChanged}, result.Outcome)
+	if key := printable(result.HostKey, 100); key != "" && (key == host.Spec.HostKey || s.HostKey == "" && host.Spec.HostKey == "" && reached) {
 		s.HostKey = key
 	}
 	s.LastError = ""
@@ -55,11 +57,10 @@ func conclude(host *v1alpha1.MacHost, result *Result, now time.Time) {
 		s.LastError = result.Err.Error()
 	}
 	set := setter(s, generation, now)
-	switch result.Outcome {
-	case OutcomeUnreachable, OutcomeLoginRefused, OutcomeHostKeyChanged:
-		set(v1alpha1.ConditionReachable, metav1.ConditionFalse, string(result.Outcome), s.LastError)
-	default:
+	if reached {
 		set(v1alpha1.ConditionReachable, metav1.ConditionTrue, "Reached", "the last SSH connection succeeded")
+	} else {
+		set(v1alpha1.ConditionReachable, metav1.ConditionFalse, string(result.Outcome), s.LastError)
 	}
 	switch {
 	case result.Outcome == OutcomeSucceeded:
