@@ -11,6 +11,10 @@ const KindMacHost = "MacHost"
 // LabelMacPool is the label of a Mac's Node that says spec.pool of its MacHost: what the nodeSelector of a RunnerPool names.
 const LabelMacPool = "bullpen.dev/mac-pool"
 
+// LabelMacAddress is the label of a Mac's Node with a hash of spec.address and spec.port of its MacHost. By it the controller finds the Node of a
+// Mac that another MacHost gave another name.
+const LabelMacAddress = "bullpen.dev/mac-address"
+
 // AnnotationReapply on a MacHost makes the controller apply the configuration again whenever its value changes.
 const AnnotationReapply = "bullpen.dev/reapply"
 

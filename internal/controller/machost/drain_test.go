@@ -2,6 +2,7 @@ package machost_test
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -91,27 +92,40 @@ func TestDrain_WhatSomebodyElseHasCordonedStaysCordoned(t *testing.T) {
 // Another MacHost has taken the place of the one by which the Mac was prepared, with another nodeName: the agent of the former Node still takes
 // runners, and registers it again if it is deleted.
 func TestDrain_NODE3_AMacThatIsStillAnotherNodeIsHeld(t *testing.T) {
-	b := newBench(t)
-	const address = "192.0.2.21"
-	b.macs.returns(busy)
-	b.env.RegisterNode(t, b.node("former"), func(n *corev1.Node) {
-		n.Labels[corev1.LabelOSStable] = "darwin"
-		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
-	})
-	b.mac("one", func(m *v1alpha1.MacHost) { m.Spec.NodeIP = address })
-	require.Contains(t, b.is("one", machost.StateDraining), "kubectl cordon "+b.node("former"))
-	require.True(t, b.macs.requests()[0].Hold)
-	b.stays("one", time.Minute, func() { require.Equal(t, 1, b.macs.count(), "there is nothing to try until it is cordoned") })
-	require.False(t, b.nodeOf("former").Spec.Unschedulable)
+	for name, nodeIP := range map[string]string{"found by its address": "", "found by its node IP, without the label of an address": "192.0.2.21"} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			mac := func(m *v1alpha1.MacHost) { m.Spec.Address, m.Spec.NodeIP = "mac.example.com", nodeIP }
+			b.mac("former", mac)
+			b.is("former", machost.StateNodeMissing)
+			labels := b.macs.requests()[0].Config.Node.Labels
+			b.env.RegisterNode(t, b.node("former"), func(n *corev1.Node) {
+				n.Labels[corev1.LabelOSStable] = "darwin"
+				if nodeIP != "" {
+					n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeIP}}
+					return
+				}
+				maps.Copy(n.Labels, labels)
+			})
+			require.NoError(t, b.admin.Delete(t.Context(), b.get("former")))
+			b.eventually("the controller has seen it", func() bool { return len(b.events("Left")) == 1 })
+			b.macs.returns(busy)
+			b.mac("one", mac)
+			require.Contains(t, b.is("one", machost.StateDraining, time.Second), "kubectl cordon "+b.node("former"))
+			require.True(t, b.macs.requests()[0].Hold)
+			b.stays("one", time.Minute, func() { require.Equal(t, 1, b.macs.count(), "there is nothing to try until it is cordoned") })
+			require.False(t, b.nodeOf("former").Spec.Unschedulable)
 
-	end := b.runner("former")
-	b.personCordons("former", true)
-	b.stays("one", time.Minute, func() { require.Equal(t, 1, b.macs.count()) })
-	b.macs.returns(succeeded)
-	end()
-	b.is("one", machost.StateNodeMissing, 15*time.Second)
-	require.False(t, b.macs.requests()[0].Hold)
-	require.True(t, b.nodeOf("former").Spec.Unschedulable)
+			end := b.runner("former")
+			b.personCordons("former", true)
+			b.stays("one", time.Minute, func() { require.Equal(t, 1, b.macs.count()) })
+			b.macs.returns(succeeded)
+			end()
+			b.is("one", machost.StateNodeMissing, 15*time.Second)
+			require.False(t, b.macs.requests()[0].Hold)
+			require.True(t, b.nodeOf("former").Spec.Unschedulable)
+		})
+	}
 }
 
 // One Mac of a pool at a time is taken out of service; another pool's does not wait for it.

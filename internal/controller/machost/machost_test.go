@@ -36,7 +36,9 @@ func TestMacHost_IsPreparedAndBecomesReady(t *testing.T) {
 	require.Equal(t, "one", r.Config.Hostname)
 	require.Equal(t, b.node("one"), r.Config.Node.Name)
 	require.Equal(t, "10.0.0.21", r.Config.Node.IP)
-	require.Equal(t, map[string]string{v1alpha1.LabelMacPool: "xcode"}, r.Config.Node.Labels)
+	require.Len(t, r.Config.Node.Labels, 2)
+	require.Equal(t, "xcode", r.Config.Node.Labels[v1alpha1.LabelMacPool])
+	require.Regexp(t, "^[0-9a-f]{32}$", r.Config.Node.Labels[v1alpha1.LabelMacAddress])
 
 	b.register("one")
 	b.is("one", machost.StateReady)
@@ -251,6 +253,7 @@ func TestMacHost_SaysWhatIsMissing(t *testing.T) {
 		"unknown":     {inline(`{"user": "ci", "colour": "red"}`), machost.StateInvalid, "colour"},
 		"bad-network": {inline(`{"user": "ci", "egress": {"allow": ["10.0.0.0/33"]}}`), machost.StateInvalid, "egress.allow[0]"},
 		"of-one":      {inline(`{"user": "ci", "hostname": "x"}`), machost.StateInvalid, "spec.hostname"},
+		"address":     {inline(`{"user": "ci", "node": {"labels": {"bullpen.dev/mac-address": "x"}}}`), machost.StateInvalid, "spec.address"},
 		"no-secret":   {func(m *v1alpha1.MacHost) { m.Spec.PasswordSecretRef.Key = "other" }, machost.StateSecretMissing, "has no key other: add it"},
 		"forbidden":   {func(m *v1alpha1.MacHost) { m.Spec.SSHKeySecretRef.Name = "bullpen-github" }, machost.StateSecretForbidden, "macHosts.secrets"},
 		"no-ssh-key": {func(m *v1alpha1.MacHost) {

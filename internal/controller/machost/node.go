@@ -94,18 +94,17 @@ func (r *Reconciler) viewNode(ctx context.Context, host *v1alpha1.MacHost, node 
 	return view, nil
 }
 
-// formerNode is the Node in service under which the Mac is still registered, if another MacHost once gave it another name: a Node with the Mac's
-// spec.nodeIP that belongs to no MacHost. Without spec.nodeIP nothing says so: node agents then give their Nodes one address. A Mac has one node
-// agent, so there is none while the Mac's own Node is ready.
+// formerNode is the Node in service under which the Mac is still registered, if another MacHost once gave it another name: a Node that belongs to
+// no MacHost, with the Mac's address or spec.nodeIP. A Mac has one node agent, so there is none while the Mac's own Node is ready.
 func (r *Reconciler) formerNode(ctx context.Context, host *v1alpha1.MacHost, hosts []v1alpha1.MacHost, all map[string]*corev1.Node) (string, error) {
-	address := host.Spec.NodeIP
-	if own := all[nodeNameOf(host)]; address == "" || own != nil && nodes.Ready(own) {
+	if own := all[nodeNameOf(host)]; own != nil && nodes.Ready(own) {
 		return "", nil
 	}
+	label := addressLabel(host)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		node := all[name]
-		at := slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP && a.Address == address })
-		if !at || slices.ContainsFunc(hosts, func(h v1alpha1.MacHost) bool { return nodeNameOf(&h) == name }) {
+		same := node.Labels[v1alpha1.LabelMacAddress] == label || hasAddress(node, host.Spec.NodeIP)
+		if !same || slices.ContainsFunc(hosts, func(h v1alpha1.MacHost) bool { return nodeNameOf(&h) == name }) {
 			continue
 		}
 		view, err := r.viewNode(ctx, host, node, true)
@@ -117,6 +116,12 @@ func (r *Reconciler) formerNode(ctx context.Context, host *v1alpha1.MacHost, hos
 		}
 	}
 	return "", nil
+}
+
+func hasAddress(node *corev1.Node, address string) bool {
+	return address != "" && slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool {
+		return a.Type == corev1.NodeInternalIP && a.Address == address
+	})
 }
 
 // setCordon cordons a Node for a host, or reverts that. The resource version must match: a concurrent change is observed first.

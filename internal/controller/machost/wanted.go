@@ -37,7 +37,7 @@ func (r *Reconciler) want(ctx context.Context, host *v1alpha1.MacHost) (wanted, 
 	}
 	spec := &host.Spec
 	w := wanted{Request: Request{
-		Address: net.JoinHostPort(spec.Address, strconv.Itoa(int(cmp.Or(spec.Port, 22)))), User: cmp.Or(spec.User, config.User),
+		Address: addressOf(host), User: cmp.Or(spec.User, config.User),
 		HostKey: cmp.Or(spec.HostKey, host.Status.HostKey), Config: config,
 	}}
 	if spec.PasswordSecretRef != nil && w.Request.User != config.User {
@@ -122,6 +122,7 @@ func (r *Reconciler) config(ctx context.Context, host *v1alpha1.MacHost) (machos
 	for _, own := range []struct{ is, field, instead string }{
 		{config.Hostname, "hostname", "spec.hostname"}, {config.Node.Name, "node.name", "spec.nodeName"}, {config.Node.IP, "node.ip", "spec.nodeIP"},
 		{config.Node.Labels[v1alpha1.LabelMacPool], "the label " + v1alpha1.LabelMacPool, "spec.pool"},
+		{config.Node.Labels[v1alpha1.LabelMacAddress], "the label " + v1alpha1.LabelMacAddress, "spec.address"},
 	} {
 		if own.is != "" {
 			return config, &problem{StateInvalid, fmt.Sprintf("%s: %s differs per Mac: remove it, and set %s of the MacHost", where, own.field, own.instead)}, nil
@@ -129,13 +130,13 @@ func (r *Reconciler) config(ctx context.Context, host *v1alpha1.MacHost) (machos
 	}
 	config.Hostname = cmp.Or(host.Spec.Hostname, host.Name)
 	config.Node.Name, config.Node.IP = nodeNameOf(host), host.Spec.NodeIP
+	labels := map[string]string{}
+	maps.Copy(labels, config.Node.Labels)
+	labels[v1alpha1.LabelMacAddress] = addressLabel(host)
 	if host.Spec.Pool != "" {
-		config.Node.Labels = maps.Clone(config.Node.Labels)
-		if config.Node.Labels == nil {
-			config.Node.Labels = map[string]string{}
-		}
-		config.Node.Labels[v1alpha1.LabelMacPool] = host.Spec.Pool
+		labels[v1alpha1.LabelMacPool] = host.Spec.Pool
 	}
+	config.Node.Labels = labels
 	config = config.Default()
 	if err := config.Validate(); err != nil {
 		return config, &problem{StateInvalid, fmt.Sprintf("%s: %v", where, err)}, nil
@@ -167,6 +168,14 @@ func (r *Reconciler) configText(ctx context.Context, host *v1alpha1.MacHost) (te
 	}
 	return []byte(content), where, nil, nil
 }
+
+// addressOf is where a host's SSH server listens.
+func addressOf(host *v1alpha1.MacHost) string {
+	return net.JoinHostPort(host.Spec.Address, strconv.Itoa(int(cmp.Or(host.Spec.Port, 22))))
+}
+
+// addressLabel is the value of LabelMacAddress. An address has characters that a label may not have.
+func addressLabel(host *v1alpha1.MacHost) string { return hashOf("address", addressOf(host)) }
 
 // nodeNameOf is the name of a host's Node.
 func nodeNameOf(host *v1alpha1.MacHost) string { return cmp.Or(host.Spec.NodeName, host.Name) }
