@@ -163,7 +163,7 @@ func next(o observed, now time.Time) action {
 }
 
 // due says why an attempt is needed; empty when none is. The result of a failed attempt is unknown, so the hash that was applied before it
-// is no reason to leave the Mac alone.
+// is no reason to leave the Mac alone. Nor is a success of long ago: an update of macOS writes its own files, and programs turn pf off.
 func (o observed) due(now time.Time) string {
 	switch {
 	case o.Applied == "":
@@ -174,6 +174,8 @@ func (o observed) due(now time.Time) string {
 		return "the last attempt did not succeed"
 	case o.nodeOverdue(now):
 		return o.nodeTrouble()
+	case o.Problem == nil && now.Sub(o.AppliedTime) >= checkEvery:
+		return "the Mac was last checked more than a day ago"
 	default:
 		return ""
 	}

@@ -76,6 +76,10 @@ func TestDecide(t *testing.T) {
 			o:  with(func(o *observed) { o.Node.Ready = false; o.Missing = noon.Add(-silentGrace) }),
 			do: attempt, state: StateApplying, says: "not ready",
 		},
+		"checked a day ago": {
+			o: with(func(o *observed) { o.AppliedTime = noon.Add(-checkEvery) }), do: attempt, state: StateApplying, says: "was last checked",
+		},
+		"checked less than a day ago":    {o: with(func(o *observed) { o.AppliedTime = noon.Add(time.Second - checkEvery) }), state: StateReady},
 		"a Mac that joins no cluster":    {o: with(func(o *observed) { o.Node = nodeView{}; o.Missing = noon.Add(-time.Hour) }), state: StateReady},
 		"a failed attempt":               {o: with(ended(OutcomeFailed, "")), state: StateBackingOff, says: "it said no"},
 		"a Mac that does not answer":     {o: with(ended(OutcomeUnreachable, "")), state: StateUnreachable, says: "it said no"},

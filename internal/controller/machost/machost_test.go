@@ -101,6 +101,19 @@ func TestMacHost_IsAppliedAgainWhenWhatIsWantedChanges(t *testing.T) {
 	b.stays("one", 10*time.Minute, func() { require.Equal(t, 10, b.macs.count()) })
 }
 
+// An update of macOS writes its own /etc/pf.conf, and programs turn pf off.
+func TestMacHost_IsCheckedOnceADay(t *testing.T) {
+	b := newBench(t)
+	b.ready("one")
+	b.macs.returns(succeeded)
+	b.stays("one", time.Hour, func() { require.Zero(t, b.macs.count()) })
+	b.pass("one", 5*time.Hour)
+	b.eventually("checked", func() bool { return b.macs.count() == 1 })
+	require.True(t, b.macs.requests()[0].Hold, "a machine may start at any time")
+	b.is("one", machost.StateReady)
+	b.stays("one", time.Hour, func() { require.Equal(t, 1, b.macs.count()) })
+}
+
 func TestMacHost_IsAppliedAgainWhenItsNodeHasVanished(t *testing.T) {
 	b := newBench(t)
 	node := b.register("one")

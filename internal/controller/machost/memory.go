@@ -42,6 +42,8 @@ const (
 	// drainLook is the interval at which a draining Node is checked, lookAgain that of an idle host: Secrets are not watched.
 	drainLook = 5 * time.Second
 	lookAgain = time.Minute
+	// checkEvery is the interval at which a Mac that matches its configuration is checked.
+	checkEvery = 24 * time.Hour
 	// drainPatience is how long a drain may take before an Event reports it. It never stops a VM.
 	drainPatience = 6 * time.Hour
 	// unreachableHold is the number of consecutive attempts that did not reach the Mac after which a Node is uncordoned again, and the next
