@@ -176,7 +176,7 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName) (time.D
 		return 0, err
 	}
 	o.Working = job != nil && !ended
-	o.memory = o.notice(o.Node.well(), now)
+	o.memory = o.bounded(now).notice(o.Node.well(), now)
 	a := decide(o, now)
 	if a.State == StateReady && a.Due == "" {
 		o.memory = o.settled()

@@ -254,7 +254,7 @@ func (o observed) draining(now time.Time, left time.Duration, due string) (actio
 		return action{State: StateDraining, Why: "virtual machines run on the Mac, and it has no Node to cordon: a disruptive change waits for them to stop", Again: min(left, lookAgain), Due: due, keep: true}, true
 	case !n.Unschedulable && o.Turn != "":
 		return action{State: StateWaitingForTurn, Why: "a disruptive change waits until " + o.Turn + " of the same pool is done", Again: drainLook, Due: due, keep: true}, true
-	case !n.Unschedulable:
+	case !n.Unschedulable, n.Mine && n.CordonedAt.After(now): // the clock was set back: the time is written again
 		return action{Do: cordon, State: StateDraining, Why: "a disruptive change waits for running virtual machines to stop", Again: drainLook, Due: due, keep: true}, true
 	case n.Runners > 0:
 		a := action{State: StateDraining, Again: drainLook, Due: due, keep: true,

@@ -95,6 +95,7 @@ func TestDecide(t *testing.T) {
 		"deferred, another one's turn":                 {o: with(ended(OutcomeDeferred, ""), func(o *observed) { o.Turn = "mac-1" }), state: StateWaitingForTurn, says: "mac-1"},
 		"deferred, cordoned, runners work":             {o: with(ended(OutcomeDeferred, ""), mine, func(o *observed) { o.Node.Runners = 2 }), state: StateDraining, says: "2 runners"},
 		"deferred, cordoned a moment ago":              {o: with(ended(OutcomeDeferred, ""), mine, func(o *observed) { o.Node.CordonedAt = noon }), state: StateDraining, says: "verifying"},
+		"deferred, cordoned by a clock that was ahead": {o: with(ended(OutcomeDeferred, ""), mine, func(o *observed) { o.Node.CordonedAt = noon.Add(time.Hour) }), do: cordon, state: StateDraining},
 		"deferred, and no Node":                        {o: with(ended(OutcomeDeferred, ""), func(o *observed) { o.Node = nodeView{Wanted: true} }), state: StateDraining, says: "no Node"},
 		"deferred though cordoned, machines of others": {o: with(ended(OutcomeDeferred, ""), mine), state: StateDraining, says: "did not start"},
 		"drained": {
@@ -232,6 +233,34 @@ func TestDecide_AnUnreachableMacIsUncordonedInTheEnd(t *testing.T) {
 		require.Equal(t, n >= unreachableHold, a.Do == uncordon, "after %d attempts", n)
 		o.Next = noon
 	}
+}
+
+// The clock was a year ahead when a time was noted.
+func TestDecide_AClockThatWasSetBackHoldsNothingUp(t *testing.T) {
+	ahead := noon.AddDate(1, 0, 0)
+	for name, c := range map[string]struct {
+		change func(*observed)
+		within time.Duration
+	}{
+		"a failed attempt":    {func(o *observed) { o.Outcome, o.Attempts, o.Next = OutcomeFailed, 1, ahead }, restAfterFailure},
+		"a success":           {func(o *observed) { o.AppliedTime = ahead }, checkEvery},
+		"a Node that is gone": {func(o *observed) { o.Node.Exists, o.Missing = false, ahead }, nodeGrace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, now := applied(), noon
+			c.change(&o)
+			for {
+				o.memory = o.bounded(now).notice(o.Node.well(), now)
+				if decide(o, now).Do == attempt {
+					return
+				}
+				now = now.Add(time.Minute)
+				require.LessOrEqual(t, now.Sub(noon), c.within)
+			}
+		})
+	}
+	o := applied()
+	require.Equal(t, o.memory, o.bounded(noon), "what is past stays")
 }
 
 func TestBackOff_HasJitterAndAnEnd(t *testing.T) {

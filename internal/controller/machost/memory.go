@@ -144,6 +144,19 @@ func (m memory) notice(well bool, now time.Time) memory {
 	return m
 }
 
+// bounded is the memory without times that the clock may not reach for long: it was set back. It is called in every pass, before notice.
+func (m memory) bounded(now time.Time) memory {
+	for _, t := range []struct {
+		time *time.Time
+		most time.Duration
+	}{{&m.AppliedTime, 0}, {&m.Missing, 0}, {&m.Next, restAfterFailure}} {
+		if latest := now.Add(t.most); t.time.After(latest) {
+			*t.time = latest
+		}
+	}
+	return m
+}
+
 // settled is the memory of a host that is what is wanted, with a Node that is ready.
 func (m memory) settled() memory {
 	m.Attempts, m.Unreachable, m.Next = 0, 0, time.Time{}
