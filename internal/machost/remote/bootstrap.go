@@ -28,9 +28,13 @@ func Bootstrap(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	limited, cancel := context.WithTimeout(ctx, b.timing.Whole)
 	defer cancel()
-	err = b.untilDone(ctx)
+	err = b.untilDone(limited)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && limited.Err() != nil {
+		err = b.withDoubt(ctx, fmt.Errorf("the bootstrap timed out after %s, at the stage %s. Run it again to continue", b.timing.Whole, b.stage))
+		b.tellFailure(b.stage, err)
+	}
 	b.result.HostKey = b.dialer.keys.fingerprint()
 	return b.result, err
 }
@@ -51,7 +55,8 @@ type bootstrap struct {
 	attempted  bool // the only attempt with the password was made, or may have been
 	unanswered bool // and what came of it is not known
 	resumes    int
-	shutOut    int // how often the connection was lost while the host asked whether it can be reached
+	shutOut    int   // how often the connection was lost while the host asked whether it can be reached
+	stage      Stage // in which the last connection ended
 	result     Result
 }
 
@@ -153,7 +158,7 @@ func (b *bootstrap) untilDone(ctx context.Context) error {
 	pause := b.timing.Backoff
 	for {
 		stage, err := b.once(ctx)
-		err = b.withDoubt(ctx, err)
+		b.stage, err = stage, b.withDoubt(ctx, err)
 		var lost *lostError
 		switch {
 		case err == nil:

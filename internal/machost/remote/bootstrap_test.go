@@ -315,6 +315,30 @@ func TestBootstrap_EndsAHungCommand(t *testing.T) {
 	require.Equal(t, StageSudo, stage.Stage)
 }
 
+// Whether the host has refused the password is as unknown as after a lost connection.
+func TestBootstrap_HasALimitAsAWhole(t *testing.T) {
+	for part, limit := range map[string]time.Duration{"host apply": time.Second, " -S -p ": 5 * time.Second} { // the second is enough for what is before it
+		t.Run(part, func(t *testing.T) {
+			h := newHost(t)
+			hung := make(chan struct{})
+			t.Cleanup(func() { close(hung) })
+			h.handle(func(command string, _ net.Conn) bool {
+				if !strings.Contains(command, part) {
+					return false
+				}
+				await.OrEnd(t, hung)
+				return true
+			})
+			o := h.options(&events{})
+			o.Timing.Whole = limit
+			_, err := Bootstrap(t.Context(), o)
+			require.ErrorContains(t, err, "timed out after "+limit.String())
+			var sudo *SudoError
+			require.Equal(t, part == " -S -p ", errors.As(err, &sudo) && sudo.Unknown, "%v", err)
+		})
+	}
+}
+
 func TestBootstrap_EndsASilentApply(t *testing.T) {
 	h := newHost(t)
 	h.apply(`cat >/dev/null`)

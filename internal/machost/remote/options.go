@@ -79,6 +79,8 @@ type Timing struct {
 	Silence time.Duration
 	// Confirm is for the proof that the host can still be reached (HOST-7). Default 40 s: the host takes back after 50 what was not confirmed.
 	Confirm time.Duration
+	// Whole is for the whole bootstrap, with all connections that are taken up again. Default 2 h.
+	Whole time.Duration
 	// Resumes is how often a dropped connection is taken up again, in the whole bootstrap. Default 8.
 	Resumes int
 	// Backoff is waited before the first of them, and doubled up to a minute. Default 1 s.
@@ -96,6 +98,7 @@ func (t Timing) withDefaults() Timing {
 	}{
 		{&t.Wait, 5 * time.Minute}, {&t.Dial, 20 * time.Second}, {&t.KeepAlive, 10 * time.Second}, {&t.Command, time.Minute},
 		{&t.Upload, 15 * time.Minute}, {&t.Apply, 45 * time.Minute}, {&t.Silence, 20 * time.Minute}, {&t.Confirm, 40 * time.Second}, {&t.Backoff, time.Second},
+		{&t.Whole, 2 * time.Hour},
 	} {
 		if *d.value <= 0 {
 			*d.value = d.is
