@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The owner of a file that nobody else has open may have it to itself for lease-break-time, which is 45 s, and write without a bound.
+// The owner of a file that no other process has open can take a lease on it, which keeps others from opening it for lease-break-time (45 s).
 func TestOpen_KeepsTheFileFromALease(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "termination-log")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))

@@ -28,7 +28,7 @@ func opened(t *testing.T, path string) *File {
 	return file
 }
 
-func TestBound_EmptiesWhatNobodyReads(t *testing.T) {
+func TestBound_EmptiesLargeMessages(t *testing.T) {
 	for name, row := range map[string]struct{ size, want int64 }{
 		"a message of the largest size is kept": {MaxSize, MaxSize},
 		"a larger one is emptied":               {MaxSize + 1, 0},
@@ -46,7 +46,7 @@ func TestBound_OpensAFileThatIsMadeLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "termination-log")
 	file := opened(t, path)
 	require.NoError(t, file.Bound())
-	require.NoError(t, file.Set("nobody reads it"))
+	require.NoError(t, file.Set("there is no file"))
 	require.NoError(t, os.WriteFile(path, make([]byte, MaxSize+1), 0o600))
 	require.NoError(t, file.Bound())
 	require.Zero(t, sizeOf(t, path))

@@ -290,7 +290,7 @@ func (s nodeAgent) reload(ctx context.Context, h machost.Host, state agentState)
 		err = s.loadAgain(ctx, h)
 	}
 	if err != nil {
-		return 0, &machost.StepError{File: NodePlist, Err: err, Remedy: "Check `launchctl print " + s.job.target() + "` and at the system's log."}
+		return 0, &machost.StepError{File: NodePlist, Err: err, Remedy: "Check `launchctl print " + s.job.target() + "` and the system's log."}
 	}
 	return before, nil
 }
